@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from harness.serving import Served, alive, serving, wait_until
-from penstock.perf.errors import Status
+from penstock.perf.errors import PerfError, Status
+from penstock.perf.load.job import ClosedLoop, Job, Payload, Ready
+from penstock.perf.load.pipe import read_message, write_message
+from penstock.perf.load.processes import processes
+from penstock.perf.wire.endpoint import Endpoint
 from perf.conftest import Perf, write_models
 from perf.failing_server import FailingServer
 
@@ -66,11 +75,15 @@ def mortal(tmp_path: Path) -> Iterator[Served]:
         yield server
 
 
-def test_server_that_dies_leaves_the_results_until_then(perf: Perf, mortal: Served) -> None:
+@pytest.mark.parametrize("wire", ["grpc", "http"])
+def test_server_that_dies_leaves_the_results_until_then(
+    perf: Perf, mortal: Served, wire: str
+) -> None:
     killer = threading.Timer(0.8, mortal.process.kill)
     killer.start()
     began = time.monotonic()
-    ran = perf("-m", "identity", "-u", mortal.grpc, "-c", "4", "-d", "60")
+    address = mortal.grpc if wire == "grpc" else mortal.http
+    ran = perf("-m", "identity", "-i", wire, "-u", address, "-c", "4", "-d", "60")
     killer.join()
     assert ran.status == Status.FAILURES
     assert time.monotonic() - began < 30
@@ -79,20 +92,110 @@ def test_server_that_dies_leaves_the_results_until_then(perf: Perf, mortal: Serv
     assert "the server is gone: Connection refused" in ran.printed
 
 
-def test_processes_end_with_the_command_that_started_them(served: Served) -> None:
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """`penstock perf` in a process of its own, with a load by two processes under way."""
+
+    process: subprocess.Popen[str]
+    workers: tuple[int, ...]
+
+
+@pytest.fixture
+def running(served: Served, tmp_path: Path) -> Iterator[_Running]:
     command = [sys.executable, "-m", "penstock", "perf", "-m", "identity", "-u", served.grpc]
-    process = subprocess.Popen([*command, "-d", "60", "-c", "2", "-p", "2", "-q"])
-    workers: list[int] = []
+    command += ["-d", "60", "--warmup", "0", "-c", "2", "-p", "2", "-q"]
+    command += ["--json", str(tmp_path / "results.json")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        wait_until(lambda: len(_children(process.pid)) == 2)
+        workers = _children(process.pid)
+        wait_until(lambda: all(_written(each) > 5000 for each in workers))
+        yield _Running(process, workers)
+        process.kill()
 
-    def started() -> bool:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        workers[:] = map(int, children.read_text().split())
-        return len(workers) == 2
 
-    wait_until(started)
-    process.kill()
-    process.wait()
-    wait_until(lambda: not any(map(alive, workers)))
+def _children(pid: int) -> tuple[int, ...]:
+    return tuple(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def _written(pid: int) -> int:
+    """Bytes that a process of the load has told of requests; those to sockets are not counted."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["wchar"])
+
+
+def test_processes_end_with_the_command_that_started_them(running: _Running) -> None:
+    running.process.kill()
+    printed = running.process.communicate(timeout=20)[0]
+    wait_until(lambda: not any(map(alive, running.workers)))
+    assert printed == ""
+
+
+def test_a_process_of_the_load_that_is_killed_leaves_the_results(
+    running: _Running, tmp_path: Path
+) -> None:
+    for worker in running.workers:
+        os.kill(worker, signal.SIGKILL)
+    printed = running.process.communicate(timeout=20)[0]
+    assert running.process.returncode == Status.FAILURES
+    assert "a process of the load ended with signal SIGKILL" in printed
+    assert "Traceback" not in printed
+    (point,) = json.loads((tmp_path / "results.json").read_text())["points"]
+    assert (point["requests"] > 0, point["failed"]) == (True, 0)
+
+
+def test_a_process_of_the_load_that_does_not_start_is_told_of() -> None:
+    large = Payload(b"", bytes(1 << 20))
+    job = Job(Endpoint("", 1), False, False, (large,), ClosedLoop(1), 1, 1.0)
+    with processes(1) as started:
+        (worker,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1:]
+        os.kill(int(worker), signal.SIGKILL)
+        with pytest.raises(PerfError, match="ended with signal SIGKILL"):
+            started.begin([job])
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(served: Served) -> None:
+    command = [sys.executable, "-m", "penstock", "perf", "-m", "identity", "-u", served.grpc]
+    with subprocess.Popen(
+        [*command, "-n", "5"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(20) == Status.PIPE_CLOSED
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_message_that_is_cut_off_is_the_end() -> None:
+    whole = BytesIO()
+    write_message(whole, Ready("no"))
+    for size in range(len(whole.getvalue())):
+        with pytest.raises(EOFError):
+            read_message(BytesIO(whole.getvalue()[:size]))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "words"), [("https", ["--tls-ca", "missing.pem"]), ("http", ["-H", "name:\u20ac"])]
+)
+def test_what_cannot_be_sent_over_http_is_told(
+    perf: Perf, served: Served, scheme: str, words: list[str]
+) -> None:
+    ran = perf("-m", "identity", "-i", "http", "-u", f"{scheme}://{served.http}", *words)
+    assert ran.status == Status.UNREACHABLE
+    assert "penstock perf: no answer over HTTP" in ran.printed
+
+
+def test_any_name_of_a_model_is_asked_for(perf: Perf, served: Served) -> None:
+    ran = perf("-m", "mod\u00e8l e/..", "-i", "http", "-u", served.http)
+    assert ran.status == Status.UNREACHABLE
+    assert "refused GET /v2/models/mod%C3%A8l%20e%2F..:" in ran.printed
+
+
+def test_inputs_that_no_request_has_room_for_are_refused(perf: Perf, served: Served) -> None:
+    ran = perf("-m", "any", "-u", served.grpc, "--shape", "IN:99999999999")
+    assert ran.status == Status.USAGE
+    assert "the inputs would have 399999999996 bytes" in ran.printed
 
 
 def test_rate_that_cannot_be_reached(perf: Perf, served: Served) -> None:
@@ -139,11 +242,16 @@ def test_input_file_with_a_fault(
     "words",
     [
         ["-c", "0"],
+        ["-c", "1.5"],
+        ["-c", "1:1e18:1"],
+        ["-r", "1:inf:1"],
         ["-c", "1", "-r", "1"],
         ["--streaming", "-i", "http"],
         ["--endpoint", "chat"],
         ["--goodput", "speed:1"],
+        ["--goodput", "ttft:nan"],
         ["--shape", "IN"],
+        ["--shape", "IN:-1"],
         ["--prompt-words", "many"],
         ["--request-parameter", "a:b:c"],
         ["-d", "soon"],

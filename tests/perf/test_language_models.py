@@ -97,7 +97,11 @@ def test_lengths_lie_where_their_distribution_has_them(text: str, low: int, high
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "normal:1", "uniform:5:2", "other:1:2", "0", "normal:-1:2"]
+    "text",
+    [
+        *("", "x", "normal:1", "uniform:5:2", "other:1:2", "0", "normal:-1:2", "1e12"),
+        *("nan", "inf", "normal:nan:1", "normal:5:inf", "lognormal:5:1000"),
+    ],
 )
 def test_lengths_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write 128, normal:MEAN"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from harness.serving import Served
@@ -84,6 +87,26 @@ def test_tensors_may_be_in_shared_memory(perf: Perf, served: Served, wire: str) 
     words = ["--shared-memory", "system", "-n", "20"]
     ran = perf("-m", "identity", "-i", wire, "-u", _address(served, wire), *words)
     assert (ran.status, ran.point["failed"]) == (0, 0), ran.printed
+
+
+def test_connections_are_not_bounded_by_what_a_shell_allows(served: Served) -> None:
+    perf = [sys.executable, "-m", "penstock", "perf", "-m", "identity", "-i", "http"]
+    load = ["-u", served.http, "-c", "100", "-n", "200"]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh", *perf, *load],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "200 requests" in done.stdout
+
+
+def test_two_servers_have_memory_of_their_own(perf: Perf, served: Served) -> None:
+    words = ["--shared-memory", "system", "--rounds", "2", "-d", "0.2"]
+    ran = perf("-m", "identity", "--compare", served.grpc, served.grpc, *words)
+    assert ran.status == 0, ran.printed
+    assert all(each["failed"] == 0 < each["requests"] for each in ran.results["rounds"])
 
 
 @pytest.mark.parametrize("wire", ["grpc", "http"])

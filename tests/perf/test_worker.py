@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ from penstock.perf.load.plan import Limits, Point, Traffic, jobs
 from penstock.perf.load.results import Collected, Results
 from penstock.perf.load.slots import Slots
 from penstock.perf.load.worker import Worker
-from penstock.perf.options import Target, What
+from penstock.perf.options import SequenceOptions, Target, What
+from penstock.perf.requests.tensors import TensorOptions
 from penstock.perf.traffic import traffic_for
 from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
@@ -116,3 +119,23 @@ def test_sequences_of_a_slot_follow_each_other(traffic: Traffic) -> None:
     ends = ["sequence_end" in each for each in found]
     assert starts == [True, False, True, False, False]
     assert ends == [False, True, False, False, True]
+
+
+def test_each_sequence_takes_the_next_stream_of_a_file(served: Served, tmp_path: Path) -> None:
+    """Over and over, where a sequence is longer than its stream."""
+    rows = [[float(number)] * 4 for number in range(3)]
+    data = {"data": [[{"IN": rows[0]}, {"IN": rows[1]}], [{"IN": rows[2]}]]}
+    (tmp_path / "streams.json").write_text(json.dumps(data))
+    endpoint = Endpoint("127.0.0.1", served.ports["grpc"])
+    options = SequenceOptions(1, length=3, variation=0.0)
+    what = What("sequence", input_file=tmp_path / "streams.json", sequences=options)
+    with traffic_for(Target(endpoint), what) as traffic:
+        (job,) = jobs(traffic, Point(concurrency=1), Limits())
+        slots = Slots(job)
+    assert [slots.next(0)[0] for _ in range(9)] == [0, 1, 0, 2, 2, 2, 0, 1, 0]
+
+
+def test_requests_are_made_with_contents_of_their_own(served: Served) -> None:
+    endpoint = Endpoint("127.0.0.1", served.ports["grpc"])
+    with traffic_for(Target(endpoint), What("identity", tensors=TensorOptions(count=3))) as traffic:
+        assert len({each.body for each in traffic.payloads}) == 3

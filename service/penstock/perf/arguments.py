@@ -15,6 +15,7 @@ from penstock.perf.wire.endpoint import Endpoint
 from penstock.top.address import Address, AddressError, parse_address
 
 _METRICS_PORT = 8002
+_MOST_LOADS = 1000
 _TYPES: Mapping[str, Callable[[str], Parameter]] = {
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "int": int,
@@ -84,14 +85,24 @@ def numbers(text: str) -> tuple[float, ...]:
             parts = [float(part) for part in text.split(":")]
             start, end, step = (*parts, 1.0)[:3]
             count = int((end - start) / step + 1e-9) + 1 if step > 0 and len(parts) < 4 else 0
-            found = [start + step * number for number in range(count)]
+            found = [start + step * number for number in range(min(count, _MOST_LOADS + 1))]
         else:
             found = [float(part) for part in text.split(",")]
-    except ValueError:
+    except (ValueError, OverflowError):
         found = []
     if not found or any(not isfinite(each) or each <= 0 for each in found):
         raise ValueError(f"'{text}' is not one or more numbers: write 4, 1,2,4 or 1:8:1")
+    if len(found) > _MOST_LOADS:
+        raise ValueError(f"'{text}' is more than {_MOST_LOADS} loads")
     return tuple(found)
+
+
+def whole_numbers(text: str) -> tuple[float, ...]:
+    """As `numbers`, all of them whole."""
+    found = numbers(text)
+    if any(not each.is_integer() for each in found):
+        raise ValueError(f"'{text}' is not one or more whole numbers: write 4, 1,2,4 or 1:8:1")
+    return found
 
 
 def header(text: str) -> tuple[str, str]:
@@ -105,10 +116,9 @@ def header(text: str) -> tuple[str, str]:
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
     """An input's name and its sizes."""
     name, _, sizes = text.rpartition(":")
-    try:
-        return _named(name), tuple(int(size) for size in sizes.split(","))
-    except ValueError:
-        raise ValueError(f"'{text}' is not a shape: write INPUT:4,16") from None
+    if not name or not all(size.isdecimal() for size in sizes.split(",")):
+        raise ValueError(f"'{text}' is not a shape: write INPUT:4,16")
+    return name, tuple(map(int, sizes.split(",")))
 
 
 def _named(name: str) -> str:
@@ -145,6 +155,6 @@ def goal(text: str) -> Goal:
         number = float(limit)
     except ValueError:
         number = 0.0
-    if metric not in GOALS.values() or number <= 0:
+    if metric not in GOALS.values() or not isfinite(number) or number <= 0:
         raise ValueError(f"'{text}' is not a limit: write one of {', '.join(GOALS)} and its value")
     return Goal(metric, number)

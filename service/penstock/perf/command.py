@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,14 @@ def run(arguments: Sequence[str]) -> int:
         return int(error.status)
     except KeyboardInterrupt:
         return int(Status.INTERRUPTED)
+    except BrokenPipeError:
+        return int(output_closed())
+
+
+def output_closed() -> Status:
+    """The reader of the output has closed it: nothing is written any more, at the exit neither."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Status.PIPE_CLOSED
 
 
 def _run(options: Options) -> Status:
@@ -103,7 +112,7 @@ def _write(options: Options, outcome: Outcome, document: Mapping[str, Any]) -> N
         if outputs.json is not None:
             text = json.dumps(document, indent=1) + "\n"
             if outputs.json == STDOUT:
-                sys.stdout.write(text)
+                print(text, end="", flush=True)
             else:
                 outputs.json.write_text(text)
         if outputs.csv is not None:
@@ -112,5 +121,7 @@ def _write(options: Options, outcome: Outcome, document: Mapping[str, Any]) -> N
             outputs.html.write_text(html_report(document))
         if outputs.requests is not None:
             write_requests(outputs.requests, outcome.requests)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise PerfError(f"results cannot be written: {error}") from error

@@ -18,6 +18,7 @@ from penstock.perf.arguments import (
     shape,
     shared_prefix,
     whole,
+    whole_numbers,
 )
 from penstock.perf.options import GENERATE, GRPC, HTTP, INFER, OPENAI
 from penstock.perf.requests.language import OPENAI_PATHS
@@ -98,14 +99,14 @@ def _add_target(parser: ArgumentParser) -> None:
 
 def _add_load(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("load").add_argument
-    sweep = checked(numbers)
     add(
-        "-c", "--concurrency", "--concurrency-range", type=sweep, metavar="N|A:B[:STEP]|N,N",
+        "-c", "--concurrency", "--concurrency-range", type=checked(whole_numbers),
+        metavar="N|A:B[:STEP]|N,N",
         help="requests at a time; several are measured one after the other (1)",
     )  # fmt: skip
     add(
-        "-r", "--rate", "--request-rate-range", type=sweep, metavar="N|A:B[:STEP]|N,N",
-        help="requests a second",
+        "-r", "--rate", "--request-rate-range", type=checked(numbers),
+        metavar="N|A:B[:STEP]|N,N", help="requests a second",
     )  # fmt: skip
     add(
         "--distribution", "--request-distribution", choices=["constant", "poisson"],
@@ -173,6 +174,10 @@ def _add_inputs(parser: ArgumentParser) -> None:
         metavar="INPUT:D,D",
         help="where sizes vary",
     )
+    add(
+        "--input-count", type=whole(1), default=1, metavar="N",
+        help="different requests that are made, sent in turns (1)",
+    )  # fmt: skip
     add("--string-length", type=whole(0), default=128, metavar="N", help="of made strings (128)")
     add("--string-data", default="", metavar="TEXT", help="instead of made strings")
     add(

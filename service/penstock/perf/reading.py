@@ -134,7 +134,12 @@ def _what(chosen: Namespace, trace: Trace | None) -> What:
         batch=chosen.batch,
         input_file=None if made else Path(chosen.input_data),
         tensors=TensorOptions(
-            zero, dict(chosen.shape), chosen.string_length, chosen.string_data, chosen.seed
+            zero,
+            dict(chosen.shape),
+            chosen.string_length,
+            chosen.string_data,
+            chosen.seed,
+            chosen.input_count,
         ),
         prompts=_prompts(chosen, trace),
         sequences=SequenceOptions(

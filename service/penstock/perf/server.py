@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from google.protobuf.json_format import MessageToDict
 
@@ -120,7 +121,7 @@ class HttpServer:
         self._prefix = prefix
 
     def model(self, name: str, version: str) -> ModelInfo:
-        path = f"/v2/models/{name}" + (f"/versions/{version}" if version else "")
+        path = model_path(name, version)
         return _model(self._get(path), self._get(f"{path}/config"), version)
 
     def statistics(self) -> dict[str, Any]:
@@ -146,6 +147,12 @@ class HttpServer:
         if not isinstance(found, dict):
             raise PerfError(f"{self.endpoint.authority} is no KServe server", Status.UNREACHABLE)
         return found
+
+
+def model_path(name: str, version: str) -> str:
+    """The path of a model over HTTP, of its newest version where none is named."""
+    path = f"/v2/models/{quote(name, safe='')}"
+    return f"{path}/versions/{quote(version, safe='')}" if version else path
 
 
 def _unreachable(endpoint: Endpoint, error: Exception, wire: str) -> PerfError:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.perf.errors import PerfError
+from penstock.perf.requests.lengths import LONGEST
 
+_LAST = 1e15  # milliseconds, which is some ten thousand years
 Lengths = tuple[tuple[int, int], ...]
 """Words of the prompt and tokens of the answer, for each request."""
 
@@ -30,7 +32,7 @@ def read_trace(path: Path) -> Trace:
     for number, line in enumerate(_lines(path), 1):
         try:
             entries.append(_entry(json.loads(line)))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise PerfError(
                 f"{path}: line {number} is not an object with a number of milliseconds as"
                 f' "timestamp": {error}'
@@ -45,11 +47,11 @@ def read_trace(path: Path) -> Trace:
 
 
 def _entry(found: Any) -> tuple[float, int, int]:
-    return (
-        float(found["timestamp"]),
-        int(found.get("input_length", 0)),
-        int(found.get("output_length", 0)),
-    )
+    at = float(found["timestamp"])
+    lengths = int(found.get("input_length", 0)), int(found.get("output_length", 0))
+    if not abs(at) < _LAST or not all(0 <= each <= LONGEST for each in lengths):
+        raise ValueError(f"a time or a length cannot be: {found}")
+    return (at, *lengths)
 
 
 def read_intervals(path: Path) -> tuple[float, ...]:
@@ -58,6 +60,8 @@ def read_intervals(path: Path) -> tuple[float, ...]:
         gaps = tuple(int(line) / 1e6 for line in _lines(path))
     except ValueError as error:
         raise PerfError(f"{path}: not a number of microseconds: {error}") from error
+    except OverflowError as error:
+        raise PerfError(f"{path}: an interval is too long: {error}") from error
     if not gaps or min(gaps) < 0 or not sum(gaps):
         raise PerfError(f"{path}: there are no intervals in it that last")
     return gaps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.load.job import Payload, Sequences
@@ -21,7 +22,7 @@ from penstock.perf.requests.language import openai_payloads, prompt_steps
 from penstock.perf.requests.lengths import parse_lengths
 from penstock.perf.requests.prompts import Prompt, make_prompts, prompts_of, with_outputs
 from penstock.perf.requests.regions import shared
-from penstock.perf.requests.tensors import Step, batched, made_step
+from penstock.perf.requests.tensors import Step, batched, made_steps
 from penstock.perf.server import GrpcServer, HttpServer, ModelInfo, Server
 from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_json
 
@@ -53,16 +54,16 @@ def traffic_for(target: Target, what: What) -> Iterator[Traffic]:
         found = read_streams(what.input_file, model, what.tensors.shapes)
         streams = [batched(steps, rows) for steps in found]
     else:
-        streams = [batched([made_step(model, what.tensors)], rows)]
-    steps = streams[0] if what.sequences.count else [step for each in streams for step in each]
+        streams = [batched(made_steps(model, what.tensors), rows)]
+    steps = [step for each in streams for step in each]
     form = Form(what.parameters, what.headers, what.json_inputs, what.json_outputs)
     if not what.shared_memory:
         payloads = _payloads(target, what, model, steps, form, streamed)
-        yield _traffic(target, what, payloads, streamed)
+        yield _traffic(target, what, payloads, streamed, streams)
         return
     with shared(server, model, steps, form, what.output_size) as form:
         payloads = _payloads(target, what, model, steps, form, streamed)
-        yield _traffic(target, what, payloads, streamed)
+        yield _traffic(target, what, payloads, streamed, streams)
 
 
 def _rows(model: ModelInfo, what: What) -> int:
@@ -86,8 +87,14 @@ def _payloads(
     return http_payloads(target.endpoint, model, steps, form, target.prefix)
 
 
-def _traffic(target: Target, what: What, payloads: Sequence[Payload], streamed: bool) -> Traffic:
-    sequences = _sequences(what) if what.sequences.count else None
+def _traffic(
+    target: Target,
+    what: What,
+    payloads: Sequence[Payload],
+    streamed: bool,
+    streams: Sequence[Sequence[Step]],
+) -> Traffic:
+    sequences = _sequences(what, [len(each) for each in streams]) if what.sequences.count else None
     return Traffic(
         target.endpoint,
         what.wire != GRPC,
@@ -98,14 +105,16 @@ def _traffic(target: Target, what: What, payloads: Sequence[Payload], streamed: 
     )
 
 
-def _sequences(what: What) -> Sequences:
+def _sequences(what: What, sizes: Sequence[int]) -> Sequences:
     wanted = what.sequences
     chance = random.Random(what.seed)
     spread = wanted.length * wanted.variation / 100
     lengths = tuple(
         max(1, round(wanted.length + chance.uniform(-spread, spread))) for _ in range(64)
     )
-    return Sequences(lengths, wanted.first_id, wanted.ids)
+    firsts = accumulate(sizes, initial=0)
+    streams = tuple(zip(firsts, sizes, strict=False))
+    return Sequences(lengths, wanted.first_id, wanted.ids, streams)
 
 
 def _prompts(what: What) -> list[Prompt]:

@@ -7,7 +7,8 @@ end of the input, too, ends the load.
 from __future__ import annotations
 
 import gc
-import signal
+import os
+import resource
 import sys
 
 from penstock.perf.load.job import Ended, Go, Job, Message, Ready
@@ -17,13 +18,13 @@ from penstock.perf.load.worker import Worker
 
 def main() -> None:
     """The process: connect, wait for the start, put the load on."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this ends it
     job = read_message(sys.stdin.buffer)
     assert isinstance(job, Job)
 
     def tell(message: Message) -> None:
         write_message(sys.stdout.buffer, message)
 
+    _allow_connections()
     worker = Worker(job, tell, sys.stdin.fileno())
     try:
         worker.connect()
@@ -42,8 +43,16 @@ def main() -> None:
     tell(Ended(worker.problem))
 
 
+def _allow_connections() -> None:
+    """As many as the system allows: of HTTP there is one for each request at a time."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 if __name__ == "__main__":
     try:
         main()
     except (EOFError, BrokenPipeError):
-        sys.exit(1)  # who started this is gone
+        # Who started this is gone. What is left to be told is not to be told at the exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

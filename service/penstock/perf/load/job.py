@@ -26,12 +26,14 @@ class Sequences:
     """Requests that belong together: slots that each send one sequence after the other.
 
     `lengths` are those of sequences, in turns; ids go from `first_id` on, `ids` of them, and after
-    the last from the start.
+    the last from the start. Each sequence takes the payloads of one of `streams`, in turns, which
+    are the first payload and how many there are; without any, all payloads are one stream.
     """
 
     lengths: tuple[int, ...]
     first_id: int = 1
     ids: int = 1 << 31
+    streams: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +101,15 @@ class Chunk:
     """What ended since the last chunk, as bytes of arrays, and what it cost.
 
     `times` are doubles, `counts` unsigned integers of 32 bits, for one request after the other;
-    `gaps` are seconds between responses and `gap_times` when they ended. `errors` are new texts.
+    `between` are two times for each response behind the first: of the one before it, and its own.
+    `errors` are new texts.
     `at` is when it was made and `cpu` the process's CPU time until then; `waiting` are requests
     that are due and not sent.
     """
 
     times: bytes
     counts: bytes
-    gaps: bytes
-    gap_times: bytes
+    between: bytes
     errors: tuple[str, ...]
     at: float
     cpu: float

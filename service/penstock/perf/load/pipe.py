@@ -18,9 +18,12 @@ def write_message(pipe: BinaryIO, message: object) -> None:
 
 
 def read_message(pipe: BinaryIO) -> object:
-    """The next message of a pipe; raises `EOFError` at its end."""
-    size = pipe.read(_LENGTH.size)
-    if len(size) < _LENGTH.size:
+    """The next message of a pipe; raises `EOFError` at its end, in the middle of a message too."""
+    return pickle.loads(_read(pipe, _LENGTH.unpack(_read(pipe, _LENGTH.size))[0]))
+
+
+def _read(pipe: BinaryIO, size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
         raise EOFError
-    data = pipe.read(_LENGTH.unpack(size)[0])
-    return pickle.loads(data)
+    return data

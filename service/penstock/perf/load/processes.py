@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ class Processes:
     def begin(self, jobs: Sequence[Job]) -> float:
         """Have them connect, then begin together; the time of that. Raises `PerfError`."""
         for process, job in zip(self._running, jobs, strict=True):
-            write_message(_pipe(process.stdin), job)
+            self._tell(process, job)
         problems = [self._ready(process) for process in self._running]
         for problem, job in zip(problems, jobs, strict=True):
             if problem:
@@ -42,7 +43,7 @@ class Processes:
                 )
         start = time.perf_counter() + _HEAD_START
         for process in self._running:
-            write_message(_pipe(process.stdin), start)
+            self._tell(process, start)
         return start
 
     def chunks(self, longest: float) -> Iterator[tuple[int, Chunk] | None]:
@@ -59,8 +60,7 @@ class Processes:
     def stop(self) -> None:
         """Have them send nothing any more."""
         for process in self._running:
-            if not _pipe(process.stdin).closed:
-                _pipe(process.stdin).close()
+            self._close_input(process)
 
     def close(self) -> None:
         """End them, at once where they do not end by themselves."""
@@ -82,11 +82,18 @@ class Processes:
             return  # it has ended with something unread
 
     @staticmethod
+    def _tell(process: subprocess.Popen[bytes], message: object) -> None:
+        try:
+            write_message(_pipe(process.stdin), message)
+        except BrokenPipeError as error:
+            raise PerfError(_gone(process), Status.UNREACHABLE) from error
+
+    @staticmethod
     def _ready(process: subprocess.Popen[bytes]) -> str:
         try:
             message = read_message(_pipe(process.stdout))
-        except EOFError:
-            return f"a process of the load ended with status {process.wait()}"
+        except EOFError as error:
+            raise PerfError(_gone(process), Status.UNREACHABLE) from error
         assert isinstance(message, Ready)
         return message.problem
 
@@ -96,7 +103,7 @@ class Processes:
             message = read_message(_pipe(process.stdout))
         except EOFError:
             self._selector.unregister(key.fileobj)
-            self.problems.append(f"a process of the load ended with status {process.wait()}")
+            self.problems.append(_gone(process))
             return None
         if isinstance(message, Ended):
             self._selector.unregister(key.fileobj)
@@ -111,7 +118,10 @@ def processes(count: int) -> Iterator[Processes]:
     command = [sys.executable, "-m", "penstock.perf.load.child"]
     running = Processes(
         [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # A group of their own: Ctrl-C is for who started them, and who ends them.
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+            )
             for _ in range(count)
         ]
     )
@@ -119,6 +129,15 @@ def processes(count: int) -> Iterator[Processes]:
         yield running
     finally:
         running.close()
+
+
+def _gone(process: subprocess.Popen[bytes]) -> str:
+    return f"a process of the load ended with {ending(process.wait())}"
+
+
+def ending(status: int) -> str:
+    """What a process ended with: its status, or the signal that killed it."""
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 
 def _pipe(pipe: object) -> BinaryIO:

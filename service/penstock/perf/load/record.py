@@ -25,13 +25,8 @@ class Record:
         # Lists, which take several values at once for less than arrays do.
         self._times: list[float] = []
         self._counts: list[int] = []
-        self._gaps: list[float] = []
-        self._gap_times: list[float] = []
-
-    def gap(self, seconds: float, now: float) -> None:
-        """A response has come so long after the one before it."""
-        self._gaps.append(seconds)
-        self._gap_times.append(now)
+        self.between: list[float] = []
+        """Times of responses behind the first of a request: of the one before, and its own."""
 
     def end(self, call: Call, now: float, outcome: int) -> None:
         """A request has ended."""
@@ -58,8 +53,7 @@ class Record:
         made = Chunk(
             array("d", self._times).tobytes(),
             array("I", self._counts).tobytes(),
-            array("d", self._gaps).tobytes(),
-            array("d", self._gap_times).tobytes(),
+            array("d", self.between).tobytes(),
             tuple(new),
             time.perf_counter(),
             time.process_time(),

@@ -93,8 +93,7 @@ class Collected:
 
     _times: list[Floats] = field(default_factory=list)
     _counts: list[Counts] = field(default_factory=list)
-    _gaps: list[Floats] = field(default_factory=list)
-    _gap_times: list[Floats] = field(default_factory=list)
+    _between: list[Floats] = field(default_factory=list)
     _texts: list[str] = field(default_factory=list)
     _by_process: dict[int, list[int]] = field(default_factory=dict)
 
@@ -111,17 +110,17 @@ class Collected:
         counts[:, 1] = np.array(outcomes, np.uint32)[counts[:, 1]]
         self._times.append(times)
         self._counts.append(counts)
-        self._gaps.append(np.frombuffer(chunk.gaps, np.float64))
-        self._gap_times.append(np.frombuffer(chunk.gap_times, np.float64))
+        self._between.append(np.frombuffer(chunk.between, np.float64).reshape(-1, 2))
         return times, counts
 
     def results(self) -> Results:
         """All that was kept."""
+        before, after = _stacked(self._between, np.empty((0, 2))).T
         return Results(
             _stacked(self._times, np.empty((0, TIMES))),
             _stacked(self._counts, np.empty((0, COUNTS), np.uint32)),
-            _stacked(self._gaps, np.empty(0)),
-            _stacked(self._gap_times, np.empty(0)),
+            after - before,
+            after,
             {FIRST_ERROR + number: text for number, text in enumerate(self._texts)},
         )
 

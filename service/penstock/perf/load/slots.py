@@ -27,28 +27,33 @@ class Slots:
             number = self._turn % len(self._requests)
             self._turn += self._stride
             return number, self._requests[number]
-        step, parameters = self._sequences.next(slot)
-        number = step % len(self._payloads)
+        number, parameters = self._sequences.next(slot)
         return number, self._encode(*_joined(self._payloads[number], parameters))
 
 
 class _Sequences:
-    """The state of each slot's sequence: its id, and what is left of it."""
+    """The state of each slot's sequence: its id, its stream of payloads, and what is left of it."""
 
     def __init__(self, sequences: Sequences, job: Job) -> None:
         # Processes take ids and lengths in turns, so that no two have the same sequence.
         self._ids = _ids(sequences, job.turn, job.stride)
         self._lengths = islice(cycle(sequences.lengths), job.turn % len(sequences.lengths), None)
+        self._streams = cycle(sequences.streams or ((0, len(job.payloads)),))
         self._encode = _json_parameters if job.http else _grpc_parameters
-        self._states: dict[int, tuple[int, int, int]] = {}
+        self._states: dict[int, tuple[int, int, int, tuple[int, int]]] = {}
 
     def next(self, slot: int) -> tuple[int, bytes]:
-        sequence, step, length = self._states.get(slot) or (next(self._ids), 0, next(self._lengths))
+        """The number of the next payload of a slot, and its parameters."""
+        sequence, step, length, stream = self._states.get(slot) or self._begun()
         if step + 1 < length:
-            self._states[slot] = sequence, step + 1, length
+            self._states[slot] = sequence, step + 1, length, stream
         else:
             self._states.pop(slot, None)
-        return step, self._encode(sequence, step == 0, step + 1 == length)
+        first, size = stream
+        return first + step % size, self._encode(sequence, step == 0, step + 1 == length)
+
+    def _begun(self) -> tuple[int, int, int, tuple[int, int]]:
+        return next(self._ids), 0, next(self._lengths), next(self._streams)
 
 
 def _ids(sequences: Sequences, turn: int, stride: int) -> Iterator[int]:

@@ -169,7 +169,7 @@ class Worker:
     def on_response(self, call: Call, now: float) -> None:
         """A response has come."""
         if call.responses:
-            self._record.gap(now - call.last, now)
+            self._record.between += (call.last, now)
         else:
             call.first = now
         call.last = now

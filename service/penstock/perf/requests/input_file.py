@@ -131,7 +131,10 @@ def _folder(path: Path, model: ModelInfo) -> dict[str, Any]:
         if file.is_file():
             content = file.read_bytes()
             strings = DataType(info.datatype) is DataType.BYTES
-            found[info.name] = content.decode().splitlines() if strings else content
+            try:
+                found[info.name] = content.decode().splitlines() if strings else content
+            except UnicodeError as error:
+                raise PerfError(f"{file}: {error}") from error
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.tensor import DataType, Tensor
 from penstock.perf.load.job import Payload
 from penstock.perf.requests.tensors import Step
-from penstock.perf.server import SERVICE, ModelInfo
+from penstock.perf.server import SERVICE, ModelInfo, model_path
 from penstock.perf.wire import grpc, http
 from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
@@ -96,8 +96,7 @@ def http_payloads(
     endpoint: Endpoint, model: ModelInfo, steps: Sequence[Step], form: Form, prefix: str
 ) -> list[Payload]:
     """Requests for `/v2/models/MODEL/infer`."""
-    version = f"/versions/{model.version}" if model.version else ""
-    path = f"{prefix}/v2/models/{model.name}{version}/infer"
+    path = f"{prefix}{model_path(model.name, model.version)}/infer"
     head = http.request_head(endpoint, path, form.headers, "application/octet-stream")
     return [_http_payload(head, step, form, number) for number, step in enumerate(steps)]
 
@@ -154,9 +153,8 @@ def generate_payloads(
     prefix: str,
 ) -> list[Payload]:
     """Requests for `/v2/models/MODEL/generate`, or with `streamed` for `generate_stream`."""
-    version = f"/versions/{model.version}" if model.version else ""
     verb = "generate_stream" if streamed else "generate"
-    path = f"{prefix}/v2/models/{model.name}{version}/{verb}"
+    path = f"{prefix}{model_path(model.name, model.version)}/{verb}"
     head = http.request_head(endpoint, path, form.headers, "application/json")
     return [Payload(head, json.dumps(_fields(step, form)).encode()) for step in steps]
 

@@ -6,6 +6,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+LONGEST = 1_000_000
+"""Words of the longest prompt, and tokens of the longest answer, that may be asked for."""
+
+_WIDEST = 10.0  # sigma of logarithms
 _FORMS = "128, normal:MEAN:DEVIATION, lognormal:MEDIAN:SIGMA or uniform:LOW:HIGH"
 
 
@@ -28,17 +32,26 @@ def parse_lengths(text: str) -> Lengths:
         maker = makers[kind]
     except (KeyError, ValueError):
         raise ValueError(f"'{text}' is not a distribution of lengths: write {_FORMS}") from None
-    if first < 1 or second < 0 or (kind == "uniform" and second < first):
+    most = _WIDEST if kind == "lognormal" else LONGEST
+    if (
+        not 1 <= first <= LONGEST
+        or not 0 <= second <= most
+        or (kind == "uniform" and second < first)
+    ):
         raise ValueError(f"'{text}' has lengths that cannot be: write {_FORMS}")
     return Lengths(text, maker(first, second))
 
 
 def _normal(mean: float, deviation: float) -> Callable[[random.Random], int]:
-    return lambda chance: max(1, round(chance.gauss(mean, deviation)))
+    return lambda chance: _whole(chance.gauss(mean, deviation))
 
 
 def _lognormal(median: float, sigma: float) -> Callable[[random.Random], int]:
-    return lambda chance: max(1, round(median * chance.lognormvariate(0.0, sigma)))
+    return lambda chance: _whole(median * chance.lognormvariate(0.0, sigma))
+
+
+def _whole(length: float) -> int:
+    return max(1, min(LONGEST, round(length)))
 
 
 def _uniform(low: float, high: float) -> Callable[[random.Random], int]:

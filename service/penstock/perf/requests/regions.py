@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from penstock.perf.errors import PerfError
@@ -15,6 +16,7 @@ from penstock.perf.server import ModelInfo, Server
 
 _FOLDER = Path("/dev/shm")
 _ALIGNMENT = 64
+_numbers = count()
 
 
 @contextmanager
@@ -26,7 +28,8 @@ def shared(
     Outputs have room for `output_size` bytes each. All requests write to the same place: nobody
     looks at what is there.
     """
-    inputs, outputs = (f"penstock_perf_{os.getpid()}_{name}" for name in ("inputs", "outputs"))
+    number = f"{os.getpid()}_{next(_numbers)}"  # there may be several at a time
+    inputs, outputs = (f"penstock_perf_{number}_{name}" for name in ("inputs", "outputs"))
     content = bytearray()
     places = [_placed(step, inputs, content) for step in steps]
     names = [each.name for each in model.outputs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -15,30 +16,48 @@ Step = Mapping[str, Tensor]
 """The inputs of one request without a batch dimension, by name."""
 
 _ALPHABET = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ", "S1")
+_MOST_BYTES = 1 << 31  # of a request, by gRPC and by Triton's HTTP server
 _BELOW = 100  # random integers, so that they are small enough for any type and most vocabularies
 
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
-    """What made tensors are like: `shapes` by name for dimensions that vary, length of strings."""
+    """What made tensors are like: `shapes` by name for dimensions that vary, length of strings.
+
+    There are `count` requests with contents of their own.
+    """
 
     zero: bool = False
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     string_length: int = 128
     string: str = ""
     seed: int = 0
+    count: int = 1
 
 
-def made_step(model: ModelInfo, options: TensorOptions) -> Step:
+def made_steps(model: ModelInfo, options: TensorOptions) -> list[Step]:
     """Inputs with made-up content; optional inputs are left out unless they are given a shape."""
     if unknown := set(options.shapes) - {each.name for each in model.inputs}:
         raise PerfError(f"--shape: model '{model.name}' has no input '{sorted(unknown)[0]}'")
     chance = np.random.default_rng(options.seed)
-    return {
-        each.name: _made(each, fixed_shape(each, options.shapes), options, chance)
+    wanted = [
+        (each, fixed_shape(each, options.shapes))
         for each in model.inputs
         if not each.optional or each.name in options.shapes
-    }
+    ]
+    size = options.count * sum(_least_bytes(info, shape, options) for info, shape in wanted)
+    if size > _MOST_BYTES:
+        raise PerfError(f"the inputs would have {size} bytes: make them smaller, or fewer")
+    return [
+        {info.name: _made(info, shape, options, chance) for info, shape in wanted}
+        for _ in range(options.count)
+    ]
+
+
+def _least_bytes(info: TensorInfo, shape: tuple[int, ...], options: TensorOptions) -> int:
+    datatype = DataType(info.datatype)
+    strings = datatype is DataType.BYTES
+    return prod(shape) * (4 + options.string_length if strings else datatype.itemsize)
 
 
 def fixed_shape(info: TensorInfo, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -69,7 +88,7 @@ def _made(
     info: TensorInfo, shape: tuple[int, ...], options: TensorOptions, chance: np.random.Generator
 ) -> Tensor:
     datatype = DataType(info.datatype)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = prod(shape)
     if datatype is DataType.BYTES:
         return Tensor.from_strings([_string(options, chance) for _ in range(count)], shape)
     if options.zero:

@@ -6,6 +6,7 @@ import json
 import select
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 
@@ -43,7 +44,7 @@ def ask_grpc(
         raise NoAnswerError(_reason(error)) from error
     try:
         call = Call(0, 0, 0.0, 0.0, streamed=False)
-        call.whole = []
+        call.whole, call.in_frames = [], False
         wire.start(call, framed(request_head(endpoint, method, metadata), message))
         wire.flush()
         _read_to_end(wire, asked, seconds)
@@ -60,26 +61,27 @@ def ask_json(
     endpoint: Endpoint, method: str, path: str, headers: Mapping[str, str], body: Any = None
 ) -> Any:
     """The answer to a request with JSON; raises `NoAnswerError` or `RefusedError`."""
-    connection: HTTPConnection
-    if endpoint.secure:
-        context = endpoint.context("http/1.1")
-        connection = HTTPSConnection(
-            endpoint.host, endpoint.port, timeout=_SECONDS, context=context
-        )
-    else:
-        connection = HTTPConnection(endpoint.host, endpoint.port, timeout=_SECONDS)
     sent = None if body is None else json.dumps(body).encode()
     try:
-        connection.request(method, path, sent, dict(headers))
-        answer = connection.getresponse()
-        content = answer.read()
+        with closing(_connection(endpoint)) as connection:
+            connection.request(method, path, sent, dict(headers))
+            answer = connection.getresponse()
+            content = answer.read()
     except OSError as error:
         raise NoAnswerError(_reason(error)) from error
+    except UnicodeError as error:  # of a header that HTTP has no letters for
+        raise NoAnswerError(f"this cannot be sent: {error}") from error
     except HTTPException as error:
         raise NoAnswerError(f"not an answer of HTTP: {error or type(error).__name__}") from error
-    finally:
-        connection.close()
     return _content(answer.status, content)
+
+
+def _connection(endpoint: Endpoint) -> HTTPConnection:
+    """A connection to be opened; raises `OSError` for files of certificates."""
+    host, port = endpoint.host, endpoint.port
+    if not endpoint.secure:
+        return HTTPConnection(host, port, timeout=_SECONDS)
+    return HTTPSConnection(host, port, timeout=_SECONDS, context=endpoint.context("http/1.1"))
 
 
 def _content(status: int, content: bytes) -> Any:

@@ -13,11 +13,12 @@ class Call:
     """One request under way; times are of `time.perf_counter`, 0 before there is one.
 
     `due` is when it was to be sent and `start` when it was. `error` is what a response said inside
-    of it. `partial` and `missing` belong to the connection: what came of a message that is not
-    whole yet, and how much of it is still to come and not looked at. `tokens` are as
-    many as the server says that it made, 0 if it does not say. `whole` gets the messages of gRPC
-    where somebody reads them. `sent` is the request, which a connection sends again
-    where the server has refused to look at it, so `refusals` times until now.
+    of it. `partial`, `missing` and `in_frames` belong to the connection: what came of a message
+    that is not whole yet, how much of it is still to come and not looked at, and whether there is
+    neither, nor anybody who reads messages. `tokens` are as many as the server says that it made, 0
+    if it does not say. `whole` gets the messages of gRPC where somebody reads them. `sent` is the
+    request, which a connection sends again where the server has refused to look at it, so
+    `refusals` times until now.
     """
 
     # Most calls leave these as they are: no instance has them until they are set.
@@ -31,6 +32,7 @@ class Call:
     refusals: int = 0
     partial: bytearray | None = None
     missing: int = 0
+    in_frames: bool = True
     whole: list[bytes] | None = None
 
     def __init__(

@@ -168,11 +168,9 @@ class GrpcWire:
             return
         buffer = self._buffer
         if (
-            after - start > 5
+            call.in_frames
             and not flags
-            and not call.missing
-            and not call.partial
-            and call.whole is None
+            and after - start > 5
             and _PREFIX.unpack_from(buffer, start)[1] == after - start - 5
             and (buffer[start + 5] != _ERROR or not call.streamed)
         ):
@@ -211,6 +209,7 @@ class GrpcWire:
                     call.whole.append(bytes(partial[5 : 5 + size]))
                 self._listener.on_response(call, now)
             del partial[: 5 + size]
+        call.in_frames = not partial and not call.missing and call.whole is None
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
         if kind == _CONTINUATION:
