@@ -117,6 +117,80 @@ optuna_early_exit_threshold: 7
     assert ("inferences_per_second", 5.0, None) in bounds
 
 
+@pytest.mark.contract("MA-02", "MA-06")
+def test_composing_models_of_a_file(tmp_path: Path) -> None:
+    content = """\
+model_repository: /models
+num_configs_per_model: 5
+profile_models: caller
+bls_composing_models: first, second
+ensemble_composing_models:
+  third:
+    model_config_parameters:
+      max_batch_size: [2, 4]
+      instance_group: [{kind: KIND_CPU, count: [1, 2]}]
+"""
+    (plan,) = _plans(tmp_path, content)
+    assert list(dict.fromkeys(plan.parts)) == ["first", "second", "third"]
+    assert plan.values == {
+        "third/max_batch_size": (2, 4),
+        "third/instance_group": (
+            [{"kind": "KIND_CPU", "count": 1}],
+            [{"kind": "KIND_CPU", "count": 2}],
+        ),
+    }
+    assert plan.top == 5
+
+
+@pytest.mark.contract("MA-08")
+def test_a_file_of_models_at_the_same_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = """\
+model_repository: /models
+run_config_profile_models_concurrently_enable: true
+profile_models:
+  a:
+    weighting: 2
+    model_config_parameters: {max_batch_size: [1, 2]}
+  b:
+    model_config_parameters: {max_batch_size: [4, 8]}
+    perf_analyzer_flags: {shape: "IN:4"}
+"""
+    (plan,) = _plans(tmp_path, content)
+    assert plan.name == "a+b"
+    assert plan.values == {"max_batch_size": (1, 2), "b/max_batch_size": (4, 8)}
+    assert plan.aims.weights == {"a": 2.0, "b": 1.0}
+    assert [each.perf[-2:] == ("--shape", "IN:4") for each in plan.together] == [False, True]
+    assert plan.output.name == "a+b"
+    assert len(_plans(tmp_path, content, "a")) == 1
+    apart = _plans(tmp_path, content.replace("enable: true", "enable: false"))
+    assert [each.model for each in apart] == ["a", "b"]
+    assert "without effect here: weighting" in capsys.readouterr().err
+
+
+@pytest.mark.contract("MA-12")
+def test_a_file_for_a_server_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = """\
+profile_models: a
+triton_launch_mode: remote
+triton_http_endpoint: there:9000
+triton_metrics_url: http://there:9002/metrics
+triton_server_flags: {log_verbose: 1}
+"""
+    (plan,) = _plans(tmp_path, content)
+    assert plan.remote is not None
+    assert plan.remote.grpc.authority == "localhost:8001"
+    assert plan.remote.http.authority == "there:9000"
+    assert (plan.remote.metrics.host, plan.remote.metrics.port) == ("there", 9002)
+    assert plan.serving.flags == ()
+    assert "without effect here: triton_server_flags" in capsys.readouterr().err
+    (plan,) = _plans(tmp_path, content.replace("remote", "local"), "--model-repository", "/m")
+    assert plan.remote is None
+    names = "triton_http_endpoint, triton_metrics_url"
+    assert f"without effect here: {names}" in capsys.readouterr().err
+
+
 def test_request_rates_are_searched_in_powers_of_two(tmp_path: Path) -> None:
     content = "model_repository: /m\nprofile_models: a\nrun_config_search_max_request_rate: 64\n"
     (plan,) = _plans(tmp_path, content)
@@ -161,10 +235,22 @@ profile_models: {a: {cpu_only: true}}
         ("model_repository: m", "profile_models names no model"),
         ("- a", "not a mapping of keys"),
         ("a: [", "analyzer.yaml: while parsing"),
-        ("profile_models: a\ntriton_launch_mode: docker", "starts its own server"),
+        ("profile_models: a\ntriton_launch_mode: docker", "starts a server itself (local)"),
+        ("profile_models: a\nnum_configs_per_model: many", "num_configs_per_model is not a whole"),
+        ("profile_models: a\nbls_composing_models: ''", "bls_composing_models names no model"),
         (
-            "profile_models: a\nrun_config_profile_models_concurrently_enable: true",
-            "one after the other only",
+            "profile_models: a\nbls_composing_models: {b: {parameters: {}}}",
+            "unknown key 'bls_composing_models.b.parameters'",
+        ),
+        (
+            "profile_models: {a: {weighting: much}, b: }\n"
+            "run_config_profile_models_concurrently_enable: true",
+            "weighting of a is not a number above 0",
+        ),
+        (
+            "profile_models: {a: {objectives: [perf_throughput]}, b: }\n"
+            "run_config_profile_models_concurrently_enable: true",
+            "measured together have the same objectives and constraints",
         ),
         ("profile_models: a\nobjectives: [gpu_utilization]", "'gpu_utilization' is not measured"),
         (

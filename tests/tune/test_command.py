@@ -67,6 +67,32 @@ def test_files_hold_each_load_of_each_variant(tune: Tune) -> None:
     assert {each["load"] for each in ran.results["front"]} <= {row["Load"] for row in rows}
 
 
+@pytest.mark.contract("MA-02", "MA-13")
+def test_the_best_variants_have_pages_and_configurations(tune: Tune) -> None:
+    words = ["--parameter", "seconds=0.001,0.1", "--mode", "brute", "-c", "1"]
+    ran = tune(*words)
+    places = [ran.folder / "top" / str(number) for number in (1, 2, 3)]
+    texts = [(place / "config.pbtxt").read_text() for place in places]
+    assert '"0.001"' in texts[0]
+    assert texts[1] == CONFIG
+    assert '"0.1"' in texts[2]
+    page = (places[0] / "perf.html").read_text()
+    assert "parameter.seconds 0.001" in page
+    assert "compute infer" in page
+    assert tune(*words, "--resume", "--top", "1").status == 0
+    assert places[0].exists()
+    assert not places[1].exists()
+
+
+@pytest.mark.parametrize("given", [[], ["--input-count", "10000"]])
+def test_a_response_cache_answers_requests_that_came_before(tune: Tune, given: list[str]) -> None:
+    ran = tune("--cache", "on", "off", "-c", "1", "--mode", "brute", "--", *given)
+    assert ran.status == 0, ran.printed
+    found = {each["settings"]["cache"]: each["loads"][0] for each in ran.results["variants"]}
+    assert (found[True]["throughput"] > 2 * found[False]["throughput"]) == (not given)
+    assert ("all requests were the same" in ran.printed) == (not given)
+
+
 @pytest.mark.contract("MA-15")
 def test_settings_of_an_engine_are_searched_with_prompts(tune: Tune, models: Path) -> None:
     write_speaker(models)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.tune.errors import VariantError
-from penstock.tune.model_files import read_model
+from penstock.tune.model_files import read_files
 
 
 @pytest.mark.parametrize("name", ["instance_group.count", "name.first", "input.dims", "no_field"])
 def test_a_setting_that_is_not_there_fails_its_variant_alone(models: Path, name: str) -> None:
-    files = read_model([models], "sleepy")
+    files = read_files(models / "sleepy")
     with pytest.raises(VariantError, match="not a configuration"):
         files.config_text({name: 2})

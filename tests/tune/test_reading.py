@@ -25,7 +25,7 @@ def test_a_model_of_less_than_a_request_in_ten_seconds_has_limits_too() -> None:
 def test_what_is_no_rate_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read_plans(["m", "--model-repository", ".", f"--min-throughput={text}"])
-    assert f"'{text}' is not a number a second above 0" in capsys.readouterr().err
+    assert f"'{text}' is not a number above 0" in capsys.readouterr().err
 
 
 def test_a_date_in_a_file_is_a_value_that_no_field_takes(tmp_path: Path) -> None:

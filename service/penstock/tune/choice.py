@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, log
 from typing import Any
 
@@ -11,6 +11,9 @@ from penstock.perf.gate import Limit, figure_at
 
 Figures = Mapping[str, Any]
 """The figures of one load, as `penstock perf` has them, and the memory of the server."""
+
+MODELS = "models"
+"""The key of the figures of each model, where several were measured at the same time."""
 
 _LEAST = 1e-9  # stands for 0, which has no logarithm
 
@@ -62,10 +65,14 @@ def objective(name: str, weight: float = 1.0) -> Objective:
 
 @dataclass(frozen=True, slots=True)
 class Aims:
-    """What a variant is chosen by: the objectives, and limits that it has to keep."""
+    """What a variant is chosen by: the objectives, and limits that it has to keep.
+
+    Of several models at the same time each has a weight, 1 where none is named.
+    """
 
     objectives: tuple[Objective, ...]
     limits: tuple[Limit, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,15 +97,24 @@ FAILED = Standing(0, 0.0)
 
 
 def standing(figures: Figures, aims: Aims) -> Standing:
-    """The standing of one load."""
+    """The standing of one load; of several models that of the worst rank, by weight."""
+    if MODELS in figures:
+        found = {name: standing(each, aims) for name, each in figures[MODELS].items()}
+        rank = min(each.rank for each in found.values())
+        values = (
+            aims.weights.get(name, 1.0) * each.value
+            for name, each in found.items()
+            if each.rank == rank
+        )
+        return Standing(rank, sum(values))
     if not figures["requests"]:
         return FAILED
     if excess := sum(share for _, share in _broken(figures, aims.limits)):
         return Standing(1, -excess)
-    values = [(each.weight, each.value(figures)) for each in aims.objectives]
-    if any(value is None for _, value in values):
+    aimed = [(each.weight, each.value(figures)) for each in aims.objectives]
+    if any(value is None for _, value in aimed):
         return FAILED
-    return Standing(2, sum(weight * log(max(value or 0.0, _LEAST)) for weight, value in values))
+    return Standing(2, sum(weight * log(max(value or 0.0, _LEAST)) for weight, value in aimed))
 
 
 def best(points: Sequence[Figures], aims: Aims) -> int | None:
@@ -114,7 +130,10 @@ def best_standing(points: Iterable[Figures], aims: Aims) -> Standing:
 
 def broken(figures: Figures, limits: Sequence[Limit]) -> list[str]:
     """A few words for each limit that is not kept, and for requests that failed."""
-    return [text for text, _ in _broken(figures, limits)]
+    if MODELS not in figures:
+        return [text for text, _ in _broken(figures, limits)]
+    each = figures[MODELS].items()
+    return [f"{name}: {text}" for name, own in each for text, _ in _broken(own, limits)]
 
 
 def _broken(figures: Figures, limits: Sequence[Limit]) -> Iterator[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+from penstock.perf.command import output_closed
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.measure import Progress
 from penstock.perf.report.console import Ticker
@@ -26,7 +27,9 @@ def run(arguments: Sequence[str]) -> int:
             statuses.append(error.status)
         except KeyboardInterrupt:
             statuses.append(Status.INTERRUPTED)
-        if statuses[-1] == Status.INTERRUPTED:
+        except BrokenPipeError:
+            statuses.append(output_closed())
+        if statuses[-1] >= Status.INTERRUPTED:
             break
     return int(max(statuses))
 
@@ -51,6 +54,8 @@ def _status(outcome: Outcome) -> Status:
     ranking = outcome.ranking
     if outcome.interrupted:
         return Status.INTERRUPTED
+    if outcome.is_lost:
+        return Status.FAILURES
     if ranking.winner is not None:
         return Status.FINE
     return Status.GATE if ranking.closest is not None else Status.FAILURES

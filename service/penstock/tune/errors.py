@@ -11,3 +11,7 @@ class TuneError(PerfError):
 
 class VariantError(Exception):
     """A variant that cannot be measured: it does not load, or its server ended."""
+
+
+class ServerGoneError(Exception):
+    """The server of another owner does not answer any more: nothing further can be measured."""

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.perf.gate import Limit
 from penstock.tune.choice import (
     FAILED,
+    MODELS,
     Aims,
     Figures,
     Standing,
@@ -60,6 +61,14 @@ def headline(figures: Figures, aims: Aims) -> Iterator[str]:
     if figures.get("memory_bytes"):
         yield f"{mebibytes(figures['memory_bytes']):.0f} MiB"
     yield from (f"{text.upper()}" for text in broken(figures, aims.limits))
+
+
+def by_model(figures: Figures) -> list[Figures]:
+    """The figures of each model where there were several at a time, else those that are given."""
+    return [
+        {**own, "load": {**own["load"], "label": f"{name}: {own['load']['label']}"}}
+        for name, own in figures.get(MODELS, {}).items()
+    ] or [figures]
 
 
 def mebibytes(size: float) -> float:

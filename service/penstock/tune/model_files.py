@@ -1,18 +1,16 @@
-"""The files of a model, and copies of them that hold a variant."""
+"""The files of a model, and a copy of them that holds a variant."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format, text_format
 
 from penstock.core.errors import ConfigError
-from penstock.core.nearest_name import suggestion
 from penstock.models.config.pbtxt import parse_pbtxt
 from penstock.perf.errors import Status
 from penstock.protocol.model_config_pb2 import ModelConfig
@@ -25,17 +23,23 @@ CONFIG, ENGINE_FILE = "config.pbtxt", "model.json"
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model in its repository, as its owner wrote it.
+    """A model as its owner wrote it: `text` is that of `config.pbtxt`.
 
-    `engine_path` is that of `model.json`, below the model's folder; `None` where there is none.
+    `path` is its folder, empty for a model that a server elsewhere has. `engine_path` is that of
+    `model.json`, below the folder; `None` where there is none.
     """
 
     name: str
     path: Path
-    neighbours: tuple[Path, ...]
     text: str
-    engine_path: Path | None
-    engine: Mapping[str, Any]
+    engine_path: Path | None = None
+    engine: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """The models of an ensemble's steps."""
+        config = text_format.Parse(self.text, ModelConfig())
+        return [step.model_name for step in config.ensemble_scheduling.step]
 
     def config_text(self, changes: Mapping[str, Any]) -> str:
         """`config.pbtxt` of a variant; raises `VariantError`."""
@@ -53,21 +57,20 @@ class ModelFiles:
             raise VariantError(f"not a configuration: {error}") from error
         return merge(self.text, wanted)
 
+    def config_json(self, changes: Mapping[str, Any]) -> str:
+        """The configuration of a variant in JSON, as a load request takes it."""
+        config = text_format.Parse(self.config_text(changes), ModelConfig())
+        return str(json_format.MessageToJson(config, preserving_proto_field_name=True))
+
     def engine_text(self, changes: Mapping[str, Any]) -> str:
         """`model.json` of a variant, with the keys of the original in their order."""
         return json.dumps({**self.engine, **engine_changes(changes)}, indent=2) + "\n"
 
-    def write_variant(self, changes: Mapping[str, Any], target: Path) -> None:
-        """Write a repository with this variant; raises `VariantError`.
-
-        All but the changed files are links to the originals.
-        """
+    def write(self, changes: Mapping[str, Any], repository: Path) -> None:
+        """Write the model's folder into a repository, with links; raises `VariantError`."""
         config = self.config_text(changes)
-        shutil.rmtree(target, ignore_errors=True)
-        model = target / self.name
-        model.mkdir(parents=True)
-        for neighbour in self.neighbours:
-            (target / neighbour.name).symlink_to(neighbour)
+        model = repository / self.name
+        model.mkdir()
         for entry in self.path.iterdir():
             if entry.name != CONFIG:
                 (model / entry.name).symlink_to(entry)
@@ -86,28 +89,11 @@ class ModelFiles:
         (model / self.engine_path).write_text(self.engine_text(changes))
 
 
-def read_model(repositories: Sequence[Path], name: str) -> ModelFiles:
-    """Find a model in repositories and read its settings; raises `TuneError`."""
-    folders = [entry.absolute() for path in repositories for entry in _models(path)]
-    found = next((folder for folder in folders if folder.name == name), None)
-    if found is None:
-        names = [folder.name for folder in folders]
-        hint = suggestion(name, names) or f"; there are {', '.join(sorted(names)) or 'none'}"
-        where = ", ".join(map(str, repositories))
-        raise TuneError(f"no model '{name}' in {where}{hint}", Status.UNREACHABLE)
-    text = _config_text(found / CONFIG)
-    engine_path = _engine_path(found)
-    engine = _engine(found / engine_path) if engine_path else {}
-    others = tuple(folder for folder in folders if folder != found)
-    return ModelFiles(name, found, others, text, engine_path, engine)
-
-
-def _models(repository: Path) -> list[Path]:
-    try:
-        return sorted(entry for entry in repository.iterdir() if entry.is_dir())
-    except OSError as error:
-        text = f"model repository {repository} cannot be read: {error.strerror}"
-        raise TuneError(text, Status.UNREACHABLE) from error
+def read_files(folder: Path) -> ModelFiles:
+    """Read the settings of the model in a folder; raises `TuneError`."""
+    engine_path = _engine_path(folder)
+    engine = _engine(folder / engine_path) if engine_path else {}
+    return ModelFiles(folder.name, folder, _config_text(folder / CONFIG), engine_path, engine)
 
 
 def _config_text(path: Path) -> str:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.perf.wire.endpoint import Endpoint
+from penstock.top.address import Address
 from penstock.tune.choice import Aims
-from penstock.tune.loads import Loads
+from penstock.tune.load.loads import Loads
 
 BRUTE, QUICK, OPTUNA = "brute", "quick", "optuna"
 MODES = (QUICK, BRUTE, OPTUNA)
@@ -49,9 +51,28 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One model's search.
+class Remote:
+    """Where a server listens that runs already."""
 
+    grpc: Endpoint
+    http: Endpoint
+    metrics: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of several models that are measured at the same time, with its words for perf."""
+
+    model: str
+    perf: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One model's search, or that of several `together`, the model among them.
+
+    `parts` are composing models whose settings are searched, too. Without a `remote` server there
+    is a new one for each variant. `top` is how many of the best variants get files of their own.
     `values` are those of its dimensions by name; without any they are found, and so are objectives
     of `aims`. `perf` are further words for `penstock perf`, such as `--shape`. In `rounds` the best
     variant is measured beside the original once more.
@@ -65,9 +86,18 @@ class Plan:
     loads: Loads
     aims: Aims
     perf: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    together: tuple[Member, ...] = ()
+    remote: Remote | None = None
     serving: Serving = field(default_factory=Serving)
     budget: Budget = field(default_factory=Budget)
     trials: Trials = field(default_factory=Trials)
     rounds: int = 3
+    top: int = 3
     resume: bool = False
     quiet: bool = False
+
+    @property
+    def name(self) -> str:
+        """The model's name, or those of several together."""
+        return "+".join(each.model for each in self.together) or self.model

@@ -18,6 +18,7 @@ from penstock.tune.values import (
     rate,
     seconds,
     size,
+    weight,
     weighted_objective,
 )
 
@@ -56,6 +57,26 @@ def _add_models(parser: ArgumentParser) -> None:
         "--model-repository", "--model-store", action="append", default=[], type=Path,
         metavar="DIR", help="where the models are; may be repeated. Nothing in it is changed",
     )  # fmt: skip
+    add(
+        "--composing", action="append", default=[], metavar="MODEL",
+        help="a model that this one calls, whose settings are searched too; those of an ensemble's"
+        " steps are found. May be repeated",
+    )  # fmt: skip
+    add(
+        "--together", action="store_true",
+        help="measure all models at the same time, each under its load, and search their settings"
+        " as one",
+    )  # fmt: skip
+    add(
+        "--weight", action="append", default=[], type=checked(weight), metavar="MODEL=N",
+        help="how much a model counts of those that are measured --together (1)",
+    )  # fmt: skip
+    add(
+        "--remote", metavar="HOST:PORT",
+        help="load variants into this server, which runs with explicit model control (gRPC)",
+    )  # fmt: skip
+    add("--remote-http", metavar="HOST:PORT", help="its HTTP endpoint (port 8000 of its host)")
+    add("--remote-metrics", metavar="HOST:PORT", help="its metrics page (port 8002 of its host)")
     add("--config-file", "-f", type=Path, metavar="FILE", help="a YAML file of Model Analyzer")
     add(
         "--output", type=Path, metavar="DIR",
@@ -81,7 +102,8 @@ def _add_settings(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--field", action="append", default=[], type=pairs, metavar="PATH=V,V",
-        help="values of any field, such as dynamic_batching.preferred_batch_size=[4],[8]",
+        help="values of any field, such as dynamic_batching.preferred_batch_size=[4],[8]; of a"
+        " composing model MODEL/instances=1,2",
     )  # fmt: skip
     add(
         "--engine", action="append", default=[], type=pairs, metavar="NAME=V,V",
@@ -144,6 +166,10 @@ def _add_search(parser: ArgumentParser) -> None:
     add(
         "--rounds", type=whole(0), metavar="N",
         help="measure the best and the original once more, in turns (3)",
+    )  # fmt: skip
+    add(
+        "--top", type=whole(0), metavar="N",
+        help="write files and a page of so many of the best variants (3)",
     )  # fmt: skip
     add("--resume", action="store_true", help="go on where the last search with --output stopped")
     add(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.perf.arguments import target
 from penstock.perf.errors import PerfError
 from penstock.perf.gate import Limit, read_gate
 from penstock.perf.load.plan import Point
 from penstock.perf.reading import read_options
 from penstock.tune.analyzer.file import read_analysis
 from penstock.tune.choice import Aims, objective
+from penstock.tune.composition import is_of_part, named_parts, part_setting
 from penstock.tune.errors import TuneError
-from penstock.tune.loads import Load, Loads
-from penstock.tune.options import QUICK, Budget, Plan, Serving, Trials
+from penstock.tune.load.loads import Load, Loads
+from penstock.tune.options import QUICK, Budget, Member, Plan, Remote, Serving, Trials
 from penstock.tune.parser import command_parser
 from penstock.tune.settings import BATCH, CACHE, DELAY, ENGINE, INSTANCES, PARAMETER
 from penstock.tune.values import delays, switches, whole_numbers
@@ -44,8 +46,9 @@ def read_plans(words: Sequence[str]) -> list[Plan]:
     chosen = parser.parse_args(own)
     try:
         if chosen.config_file is None:
-            return [_plan(chosen, name, perf) for name in _named(chosen.models)]
-        return list(_plans_of_file(parser, chosen, perf))
+            plans = [_plan(chosen, name, perf) for name in _named(chosen.models)]
+            return [joined(plans, dict(chosen.weight))] if chosen.together else plans
+        return _plans_of_file(parser, chosen, perf)
     except (ValueError, PerfError) as error:
         parser.error(str(error))
 
@@ -62,17 +65,51 @@ def _named(models: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(models))
 
 
-def _plans_of_file(
-    parser: ArgumentParser, chosen: Namespace, perf: Sequence[str]
-) -> Iterator[Plan]:
+def _plans_of_file(parser: ArgumentParser, chosen: Namespace, perf: Sequence[str]) -> list[Plan]:
     """The models of a file of Model Analyzer; what stands on the command line counts more."""
     analysis = read_analysis(chosen.config_file)
     if analysis.without_effect:
         names = ", ".join(analysis.without_effect)
         print(f"penstock tune: {chosen.config_file}: without effect here: {names}", file=sys.stderr)
+    plans = []
     for name in _named(chosen.models or list(analysis.models)):
         words, further = analysis.models.get(name, analysis.everywhere)
-        yield _plan(_overlaid(parser.parse_args(words), chosen), name, [*further, *perf])
+        plans.append(_plan(_overlaid(parser.parse_args(words), chosen), name, [*further, *perf]))
+    if not chosen.together and (not analysis.together or len(plans) == 1):
+        return plans
+    return [joined(plans, {**analysis.weights, **dict(chosen.weight)})]
+
+
+def joined(plans: Sequence[Plan], weights: Mapping[str, float]) -> Plan:
+    """One search for several models at the same time; raises `TuneError` where they differ.
+
+    Settings of all but the first have the model's name in front.
+    """
+    first, *others = plans
+    names = [each.model for each in plans]
+    if not others:
+        raise TuneError("--together is for several models")
+    if unknown := sorted(weights.keys() - set(names)):
+        raise TuneError(f"--weight {unknown[0]}: it is not one of {', '.join(names)}")
+    for what, field in (
+        ("objectives and constraints", "aims"),
+        ("loads", "loads"),
+        ("flags of the server", "serving"),
+    ):
+        if any(getattr(each, field) != getattr(first, field) for each in others):
+            raise TuneError(f"models that are measured together have the same {what}")
+    values = dict(first.values)
+    for each in others:
+        for name, own in each.values.items():
+            values[name if is_of_part(name) else part_setting(each.model, name)] = own
+    return replace(
+        first,
+        output=first.output.parent / "+".join(names),
+        values=values,
+        aims=replace(first.aims, weights=weights),
+        parts=tuple(dict.fromkeys([*names[1:], *(p for each in plans for p in each.parts)])),
+        together=tuple(Member(each.model, each.perf) for each in plans),
+    )
 
 
 def _overlaid(base: Namespace, chosen: Namespace) -> Namespace:
@@ -89,8 +126,9 @@ def _is_given(value: Any) -> bool:
 
 
 def _plan(chosen: Namespace, model: str, further: Sequence[str]) -> Plan:
-    if not chosen.model_repository:
+    if not chosen.model_repository and not chosen.remote:
         raise TuneError("--model-repository is needed: the folder in which the model's folder is")
+    remote = _remote(chosen)
     perf = _perf_words(chosen, further)
     read_options(["-m", model, *perf])  # ends the program where they are wrong
     return Plan(
@@ -102,13 +140,44 @@ def _plan(chosen: Namespace, model: str, further: Sequence[str]) -> Plan:
         loads=_loads(chosen),
         aims=_aims(chosen),
         perf=perf,
+        parts=(*chosen.composing, *named_parts(name for name, _ in chosen.field)),
+        remote=remote,
         serving=_serving(chosen),
         budget=Budget(chosen.variants or 0, chosen.budget or 0.0),
         trials=_trials(chosen),
         rounds=3 if chosen.rounds is None else chosen.rounds,
+        top=3 if chosen.top is None else chosen.top,
         resume=chosen.resume,
         quiet=chosen.quiet,
     )
+
+
+def _remote(chosen: Namespace) -> Remote | None:
+    """The server to load variants into; raises `TuneError` for what cannot be had of it."""
+    if not chosen.remote:
+        given = [name for name in ("remote_http", "remote_metrics") if getattr(chosen, name)]
+        if given:
+            raise TuneError(f"--{given[0].replace('_', '-')} is for --remote")
+        return None
+    objectives = {each.name for each in chosen.objective}
+    for name, asked in (
+        ("--server-flag", chosen.server_flag),
+        ("--env", chosen.env),
+        ("--max-memory", chosen.max_memory),
+        ("--objective memory", "memory" in objectives),
+        ("--objective cpu", "cpu" in objectives),
+    ):
+        if asked:
+            raise TuneError(f"{name} is for servers that penstock tune starts, not for --remote")
+    try:
+        grpc = target(chosen.remote, 8001, {}, None, 0).endpoint
+        page = chosen.remote_metrics or f"{grpc.authority.rpartition(':')[0]}:8002"
+        url = chosen.remote_http or f"{grpc.authority.rpartition(':')[0]}:8000"
+        http = target(url, 8000, {}, page, 0)
+    except ArgumentTypeError as error:
+        raise TuneError(str(error)) from error
+    assert http.metrics is not None
+    return Remote(grpc, http.endpoint, http.metrics)
 
 
 def _values(chosen: Namespace) -> dict[str, tuple[Any, ...]]:

@@ -15,11 +15,13 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from penstock.perf.load.processes import ending
 from penstock.perf.server_side import processes_below
 from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc
 from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.system.parent import die_with_parent
+from penstock.top.address import Address
 from penstock.tune.errors import VariantError
 
 _SERVICE = "/inference.GRPCInferenceService/"
@@ -37,13 +39,13 @@ _TAIL = 5
 
 
 class ModelServer:
-    """A running server without models at first; one model is loaded into it."""
+    """A running server without models at first; a model is loaded into it."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, load_seconds: float) -> None:
         self._process = process
         self._log = log
         self._load_seconds = load_seconds
-        self.ports = self._wait_for_ports()
+        self._ports = self._wait_for_ports()
         self.memory_without_model = self.memory() or 0
 
     @property
@@ -51,9 +53,14 @@ class ModelServer:
         """The server's process."""
         return self._process.pid
 
+    @property
+    def metrics(self) -> Address:
+        """Where its metrics page is."""
+        return Address(_HOST, self._ports["metrics"])
+
     def endpoint(self, name: str) -> Endpoint:
-        """Where `grpc`, `http` or `metrics` listens."""
-        return Endpoint(_HOST, self.ports[name])
+        """Where `grpc` or `http` listens."""
+        return Endpoint(_HOST, self._ports[name])
 
     def load(self, model: str) -> None:
         """Load a model; raises `VariantError` with what the server says."""
@@ -71,7 +78,7 @@ class ModelServer:
     def check(self) -> None:
         """Raises `VariantError` if the server has ended."""
         if (status := self._process.poll()) is not None:
-            raise VariantError(f"the server ended with {_ending(status)}: {self._last_lines()}")
+            raise VariantError(f"the server ended with {ending(status)}: {self._last_lines()}")
 
     def memory(self) -> int | None:
         """Bytes of memory of the server and its model processes, what they share counted once."""
@@ -141,10 +148,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _ending(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 
 def _own_memory(pid: int) -> int:

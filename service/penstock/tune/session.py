@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,22 +15,25 @@ from typing import Any
 from penstock.perf.compare import compare
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.measure import Progress
-from penstock.tune.automatic import automatic_values, dimensions
+from penstock.tune.automatic import composed_values, dimensions
 from penstock.tune.check import Check, checked
 from penstock.tune.choice import FAILED, Aims, Figures, Standing, best_standing, objective
-from penstock.tune.errors import TuneError, VariantError
-from penstock.tune.load_test import LoadTest, Measurement, is_language_model, perf_words
-from penstock.tune.loads import Load
+from penstock.tune.composition import Composition, read_composition
+from penstock.tune.errors import ServerGoneError, TuneError, VariantError
+from penstock.tune.launch import Launch, LocalLaunch
+from penstock.tune.load.joint import AnyTest, JointTest
+from penstock.tune.load.load_test import LoadTest, Measurement, is_language_model, perf_words
+from penstock.tune.load.loads import Load
+from penstock.tune.load.measured_server import MeasuredServer
 from penstock.tune.measured import Measured, Ranking, Row
-from penstock.tune.model_files import ENGINE_FILE, ModelFiles, read_model
-from penstock.tune.options import BRUTE, OPTUNA, Plan
+from penstock.tune.model_files import ENGINE_FILE
+from penstock.tune.options import BRUTE, OPTUNA, Member, Plan
 from penstock.tune.record import FILE, Record
+from penstock.tune.remote import RemoteLaunch, RemoteServer, read_remote
 from penstock.tune.search import BruteSearch, QuickSearch, Search
-from penstock.tune.served import ModelServer, serving
-from penstock.tune.settings import CACHE, is_engine
+from penstock.tune.settings import is_engine, original
 from penstock.tune.space import Space, Variant, key, label
 
-_CACHE_BYTES = 64 << 20
 _TITLE = 40  # letters of a variant's name beside its progress, which has to fit a line
 Say = Callable[[Iterable[str]], None]
 """Prints lines for the user."""
@@ -41,14 +44,18 @@ Report = Callable[[str, Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that was measured, the original first; `ended` says why the search was cut short."""
+    """All that was measured, the original first; `ended` says why the search was cut short.
+
+    It `is_lost` where the server went away.
+    """
 
     plan: Plan
-    files: ModelFiles
+    composition: Composition
     ranking: Ranking
     check: Check | None = None
     ended: str = ""
     interrupted: bool = False
+    is_lost: bool = False
 
 
 class Tuning:
@@ -58,9 +65,11 @@ class Tuning:
         self._plan = plan
         self._say = say
         self._report = report
-        self._files = read_model(plan.repositories, plan.model)
-        if self._files.engine_path is None and any(map(is_engine, plan.values)):
-            raise TuneError(f"model '{plan.model}' has no {ENGINE_FILE}, which --engine is for")
+        self._remote: RemoteServer | None = None
+        if plan.remote is not None:
+            self._remote = RemoteServer(plan.remote, plan.serving.load_seconds)
+        self._composition = self._read()
+        self._check_engines()
         self._record = Record(plan.output / FILE)
         self._space = Space([])
         self._began = time.monotonic()
@@ -70,56 +79,103 @@ class Tuning:
     def run(self) -> Outcome:
         """Measure until the search ends, its budget is spent, or Ctrl-C; raises `TuneError`."""
         self._record.begin(self._circumstances(), resume=self._plan.resume)
-        ended, check, interrupted = "", None, False
+        ended, check, interrupted, is_lost = "", None, False, False
         try:
-            with TemporaryDirectory(prefix="penstock-tune-") as folder:
-                ended = self._search(Path(folder))
-                check = self._check(Path(folder))
+            with self._launch() as launch:
+                ended = self._search(launch)
+                check = self._check(launch)
         except KeyboardInterrupt:
             ended, interrupted = "interrupted: these are the results until then", True
+        except ServerGoneError as error:
+            ended, is_lost = f"{error}: these are the results until then", True
         is_refuted = check is not None and not check.is_confirmed
         ranking = Ranking(list(self._measured()), self._aims, is_refuted=is_refuted)
-        return Outcome(self._plan, self._files, ranking, check, ended, interrupted)
+        return Outcome(self._plan, self._composition, ranking, check, ended, interrupted, is_lost)
+
+    def _read(self) -> Composition:
+        """The models as they are; raises `TuneError`."""
+        plan = self._plan
+        if self._remote is not None:
+            return read_remote(plan, self._remote)
+        return read_composition(
+            plan.repositories, plan.model, plan.parts, with_steps=not plan.values
+        )
+
+    def _check_engines(self) -> None:
+        for name in self._plan.values:
+            files, setting = self._composition.owner(name)
+            if is_engine(setting) and files.engine_path is None:
+                where = "" if self._remote is None else " that can be changed from here"
+                raise TuneError(
+                    f"model '{files.name}' has no {ENGINE_FILE}{where}, which --engine is for"
+                )
+
+    @contextmanager
+    def _launch(self) -> Iterator[Launch]:
+        """What serves variants; a server of another owner gets its own configurations back."""
+        if self._remote is None:
+            with TemporaryDirectory(prefix="penstock-tune-") as folder:
+                yield LocalLaunch(self._plan, self._composition, Path(folder))
+            return
+        launch = RemoteLaunch(self._composition, self._remote)
+        try:
+            yield launch
+        finally:
+            try:
+                launch.restore()
+            except (VariantError, ServerGoneError) as error:
+                self._say([f"the server did not get its own configurations back: {error}"])
 
     def _aims_of(self, config: Mapping[str, Any]) -> Aims:
         """What the plan aims at, or what a model of this configuration is for."""
         aims = self._plan.aims
-        name = "tokens" if is_language_model(config) else "throughput"
+        mixed = bool(self._plan.together)
+        name = "tokens" if is_language_model(config) and not mixed else "throughput"
         return replace(aims, objectives=aims.objectives or (objective(name),))
 
     def _circumstances(self) -> dict[str, Any]:
         """What has to be equal for measurements to be comparable."""
-        options = self._plan.serving
+        plan, options, main = self._plan, self._plan.serving, self._composition.main
+        parts = {name: [each.text, each.engine] for name, each in self._composition.parts.items()}
+        at = [] if plan.remote is None else [plan.remote.grpc.authority]
         return {
-            "model": self._plan.model,
-            "config.pbtxt": self._files.text,
-            "model.json": self._files.engine,
-            "load": [*self._plan.perf, *(each.label for each in self._plan.loads.all)],
-            "server": [*options.flags, *options.environment.items()],
+            "model": plan.model,
+            "config.pbtxt": main.text,
+            "model.json": main.engine,
+            **({"composing models": parts} if parts else {}),
+            "load": [
+                *plan.perf,
+                *(each.label for each in plan.loads.all),
+                *([member.model, *member.perf] for member in plan.together),
+            ],
+            "server": [*at, *options.flags, *options.environment.items()],
         }
 
-    def _search(self, folder: Path) -> str:
+    def _search(self, launch: Launch) -> str:
         """Measure variant by variant; why the search ended before its own end, if it did."""
         if "config" in self._record.facts:
             self._open_space()
         else:
-            self._measure_original(folder)
+            self._measure_original(launch)
         search = _search_of(self._plan, self._space)
         while (variant := search.next(self._visited)) is not None:
             if self._is_open(variant):
                 if reason := self._spent():
                     return reason
-                self._measure(folder, variant)
+                self._measure(launch, variant)
             self._visit(variant)
         return ""
 
-    def _measure_original(self, folder: Path) -> None:
+    def _measure_original(self, launch: Launch) -> None:
         """Ask a server what the model is, and measure the model as it is with the same server."""
-        self._files.write_variant({}, folder / "models")
         try:
-            with self._server(folder) as server:
-                server.load(self._plan.model)
-                self._record.add_facts({"config": server.config(self._plan.model)})
+            with launch.loaded({}) as server:
+                self._record.add_facts(
+                    {
+                        "config": server.config(self._plan.model),
+                        "composing": {n: server.config(n) for n in self._composition.parts},
+                    }
+                )
                 self._open_space()
                 self._put_loads(self._space.start, server)
         except VariantError as error:
@@ -130,18 +186,16 @@ class Tuning:
             minutes = (time.monotonic() - self._began) * (self._space.size - 1) / 60
             self._say([f"the other {self._space.size - 1} take about {minutes:.0f} min"])
 
-    def _measure(self, folder: Path, variant: Variant) -> None:
+    def _measure(self, launch: Launch, variant: Variant) -> None:
         """Measure what is open of a variant; why it cannot be measured is recorded, too."""
         changes = self._space.changes(variant)
         try:
-            self._files.write_variant(changes, folder / "models")
-            with self._server(folder) as server:
-                server.load(self._plan.model)
+            with launch.loaded(changes) as server:
                 self._put_loads(variant, server)
         except VariantError as error:
             self._record.add_failure(changes, str(error))
 
-    def _put_loads(self, variant: Variant, server: ModelServer) -> None:
+    def _put_loads(self, variant: Variant, server: MeasuredServer) -> None:
         changes = self._space.changes(variant)
         test = self._load_test(f"[{len(self._visited) + 1}] {label(changes)}", server)
         done = dict(self._record.points.get(key(changes), {}))
@@ -149,51 +203,63 @@ class Tuning:
             figures = done[load.label] = _measured(test, load, server)
             self._record.add(changes, load.label, figures)
 
-    def _load_test(self, title: str, server: ModelServer) -> LoadTest:
-        words = perf_words(self._plan.model, self._plan.perf, self._record.facts["config"])
-        return LoadTest(words, server, partial(self._report, title[:_TITLE]))
+    def _load_test(self, title: str, server: MeasuredServer) -> AnyTest:
+        plan, configs = self._plan, self._configs
+        report = partial(self._report, title[:_TITLE])
 
-    def _check(self, folder: Path) -> Check | None:
+        def test(member: Member, report: Callable[[Progress], None]) -> LoadTest:
+            words = perf_words(member.model, member.perf, configs[member.model])
+            return LoadTest(words, server, report)
+
+        if not plan.together:
+            return test(Member(plan.model, plan.perf), report)
+        # One of them shows how far they all are.
+        first, *others = plan.together
+        found = {each.model: test(each, lambda _: None) for each in others}
+        return JointTest({first.model: test(first, report), **found})
+
+    def _check(self, launch: Launch) -> Check | None:
         """Measure the best variant and the original once more, in turns, if one is better."""
         ranking = Ranking(list(self._measured()), self._aims)
-        best, original = ranking.winner, ranking.original
-        if not self._plan.rounds or best is None or original is None or best is original:
+        best, first = ranking.winner, ranking.original
+        if not self._plan.rounds or best is None or first is None or best is first:
             return None
         self._say([f"once more, in turns: {label(best.variant.changes)} and the original"])
         pairs = compare(
-            lambda side: self._once_more((best, original)[side], folder), self._plan.rounds
+            lambda side: self._once_more((best, first)[side], launch), self._plan.rounds
         )
         return checked(pairs, self._aims)
 
-    def _once_more(self, row: Row, folder: Path) -> Figures | None:
+    def _once_more(self, row: Row, launch: Launch) -> Figures | None:
         """The figures of a variant under the load at which it was best; `None` if it fails now."""
         changes = row.variant.changes
         name = row.figures["load"]["label"]
         load = next(each for each in self._plan.loads.all if each.label == name)
         try:
-            self._files.write_variant(changes, folder / "models")
-            with self._server(folder) as server:
-                server.load(self._plan.model)
+            with launch.loaded(changes) as server:
                 return _measured(self._load_test(label(changes), server), load, server)
         except VariantError as error:
             self._say([f"{label(changes)}: failed: {error}"])
             return None
 
-    def _server(self, folder: Path) -> AbstractContextManager[ModelServer]:
-        options = self._plan.serving
-        flags = options.flags
-        if CACHE in self._plan.values and not any(f.startswith("--cache-config") for f in flags):
-            flags = (*flags, f"--cache-config=local,size={_CACHE_BYTES}")
-        log = self._plan.output / "server.log"
-        return serving(folder / "models", log, flags, options.environment, options.load_seconds)
+    @property
+    def _configs(self) -> dict[str, Any]:
+        """The models' configurations as a server has completed them, by name."""
+        facts = self._record.facts
+        return {self._plan.model: facts["config"], **facts.get("composing", {})}
 
     def _open_space(self) -> None:
-        config, engine = self._record.facts["config"], self._files.engine
-        self._aims = self._aims_of(config)
-        values = self._plan.values or automatic_values(config, engine)
-        self._space = Space(dimensions(values, config, engine))
+        facts, configs = self._record.facts, self._configs
+        self._aims = self._aims_of(facts["config"])
+
+        def present(name: str) -> Any:
+            files, setting = self._composition.owner(name)
+            return original(setting, configs[files.name], files.engine)
+
+        values = composed_values(self._composition, configs, self._plan.values)
+        self._space = Space(dimensions(values, present))
         words = ", ".join(f"{each.name} ({len(each.values)})" for each in self._space.dimensions)
-        self._say([f"{self._plan.model}: {self._space.size} variants: {words or 'no settings'}"])
+        self._say([f"{self._plan.name}: {self._space.size} variants: {words or 'no settings'}"])
 
     def _spent(self) -> str:
         budget = self._plan.budget
@@ -231,7 +297,7 @@ class Tuning:
             yield Measured(changes, {**originals, **changes}, points, failure)
 
 
-def _measured(test: LoadTest, load: Load, server: ModelServer) -> dict[str, Any]:
+def _measured(test: AnyTest, load: Load, server: MeasuredServer) -> dict[str, Any]:
     """The figures of one load; raises `VariantError` if it cannot be put on, or ends the server."""
     try:
         measurement: Measurement = test.measure(load)

@@ -119,13 +119,13 @@ def _amount(text: str, units: Mapping[str, float], what: str, example: str) -> f
 
 
 def rate(text: str) -> float:
-    """A number a second, above 0."""
+    """A number above 0, a second for instance."""
     try:
         found = float(text)
     except ValueError:
         found = 0.0
     if not 0.0 < found < inf:
-        raise ValueError(f"'{text}' is not a number a second above 0")
+        raise ValueError(f"'{text}' is not a number above 0")
     return found
 
 
@@ -142,6 +142,12 @@ def weighted_objective(text: str) -> Objective:
             " where there are several"
         )
     return objective(name, number)
+
+
+def weight(text: str) -> tuple[str, float]:
+    """`MODEL=N`, N above 0."""
+    name, number = assignment(text)
+    return name, rate(number)
 
 
 def assignment(text: str) -> tuple[str, str]:

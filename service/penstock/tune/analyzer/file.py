@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.core.nearest_name import suggestion
 from penstock.perf.parser import command_parser as perf_parser
 from penstock.tune.analyzer.keys import (
+    COMPOSING,
     CONSTRAINTS,
     GLOBAL,
     OBJECTIVES,
     OF_A_MODEL,
     OF_A_MODEL_WITHOUT_EFFECT,
     OPTIONS,
+    REMOTE,
     SEARCH,
     WITHOUT_EFFECT,
 )
 from penstock.tune.analyzer.sweeps import dimensions
+from penstock.tune.composition import part_setting
 from penstock.tune.errors import TuneError
 
 _MISSING = "--config-file needs the package PyYAML: pip install 'penstock[tune]'"
@@ -34,33 +37,42 @@ _SET_BY_US = (
     "u",
 )
 _RANGE = {"start", "stop", "step"}
+_HEAVIEST = 1e9  # weighting
+_OF_OUR_SERVER = {"triton_server_flags": "--server-flag", "triton_server_environment": "--env"}
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The models of a file: words for us and for `penstock perf`; keys that mean nothing here."""
+    """The models of a file: words for us and for `penstock perf`; keys that mean nothing here.
+
+    `together` they are measured at the same time, and count by their weights.
+    """
 
     models: Mapping[str, tuple[list[str], list[str]]]
     everywhere: tuple[list[str], list[str]]
     without_effect: Sequence[str]
+    together: bool = False
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_analysis(path: Path) -> Analysis:
     """Read a file; raises `TuneError` that names the key which is wrong."""
     section = _content(path)
     _check(path, "", section, (*GLOBAL, *WITHOUT_EFFECT))
-    for name in SEARCH:
+    for name in (*SEARCH, "num_configs_per_model"):
         if not isinstance(section.get(name, 1), int):
             raise TuneError(f"{path}: {name} is not a whole number")
     _refuse_unmeasurable(path, section)
-    reader = _Reader(path)
+    reader = _Reader(path, is_remote=section.get("triton_launch_mode") == "remote")
     common = reader.common(section)
-    models = {
-        name: reader.model(name, own, section, common)
-        for name, own in _models(path, section.get("profile_models")).items()
-    }
+    named = _models(path, "profile_models", section.get("profile_models"))
+    models = {name: reader.model(name, own, section, common) for name, own in named.items()}
+    together = bool(section.get("run_config_profile_models_concurrently_enable"))
+    weights = reader.weights(section, named) if together else {}
+    if not together and any("weighting" in each for each in (section, *named.values())):
+        reader.without_effect.append("weighting")
     ignored = [name for name in section if name in WITHOUT_EFFECT]
-    return Analysis(models, common, [*ignored, *reader.without_effect])
+    return Analysis(models, common, [*ignored, *reader.without_effect], together, weights)
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -88,27 +100,25 @@ def _check(path: Path, below: str, section: Mapping[str, Any], known: Iterable[s
 
 def _refuse_unmeasurable(path: Path, section: Mapping[str, Any]) -> None:
     """What would be measured in another way than its user wants is no warning."""
-    if section.get("run_config_profile_models_concurrently_enable"):
+    if (mode := section.get("triton_launch_mode", "local")) not in ("local", "remote"):
         raise TuneError(
-            f"{path}: run_config_profile_models_concurrently_enable: models are tuned one after the"
-            " other only"
+            f"{path}: triton_launch_mode '{mode}': penstock tune starts a server itself (local), or"
+            " takes one that runs (remote)"
         )
-    if (mode := section.get("triton_launch_mode", "local")) != "local":
-        raise TuneError(f"{path}: triton_launch_mode '{mode}': penstock tune starts its own server")
 
 
-def _models(path: Path, given: Any) -> dict[str, Mapping[str, Any]]:
-    """Names of models with what is said of each."""
+def _models(path: Path, key: str, given: Any) -> dict[str, Mapping[str, Any]]:
+    """Names of models with what a key says of each."""
     found: dict[str, Mapping[str, Any]] = {}
     if isinstance(given, str):
         found = {name.strip(): {} for name in given.split(",") if name.strip()}
     elif isinstance(given, Mapping):
-        found = {str(name): mapping(path, f"profile_models.{name}", given, name) for name in given}
+        found = {str(name): mapping(path, f"{key}.{name}", given, name) for name in given}
     elif isinstance(given, list):
         for each in given:
-            found |= _models(path, each)
+            found |= _models(path, key, each)
     if not found:
-        raise TuneError(f"{path}: profile_models names no model")
+        raise TuneError(f"{path}: {key} names no model")
     return found
 
 
@@ -123,8 +133,9 @@ def mapping(path: Path, name: str, owner: Mapping[Any, Any], key: Any) -> Mappin
 class _Reader:
     """Sections as words; collects what has no effect."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_remote: bool) -> None:
         self._path = path
+        self._is_remote = is_remote
         self.without_effect: list[str] = []
         self._perf = {
             text.lstrip("-") for action in perf_parser()._actions for text in action.option_strings
@@ -142,8 +153,11 @@ class _Reader:
             words.append(f"--max-p99={section['latency_budget']}ms")
         if "min_throughput" in section:
             words.append(f"--min-throughput={section['min_throughput']}")
+        if "num_configs_per_model" in section:
+            words.append(f"--top={section['num_configs_per_model']}")
+        words += self._server(section)
         own, perf = self._shared(section, "")
-        words += [*own, *_trials(section)]
+        words += [*own, *self._composing(section), *_trials(section)]
         if "client_protocol" in section:
             perf = ["-i", str(section["client_protocol"]), *perf]
         return words, perf
@@ -179,14 +193,47 @@ class _Reader:
             *self._constraints(self._section(section, "constraints", below), below),
             *self._objectives(section.get("objectives") or {}, below),
         ]
-        for name, value in self._section(section, "triton_server_flags", below).items():
-            words.append(f"--server-flag={name}={_flag_value(value)}")
-        for name, value in self._section(section, "triton_server_environment", below).items():
-            words.append(f"--env={name}={value}")
+        for key, option in _OF_OUR_SERVER.items():
+            given = self._section(section, key, below)
+            if self._is_remote:
+                self.without_effect += [f"{below}{key}"] if given else []
+                continue
+            words += [f"{option}={name}={_flag_value(value)}" for name, value in given.items()]
         perf: list[str] = []
         for key in ("perf_analyzer_flags", "genai_perf_flags"):
             perf += self._perf_words(self._section(section, key, below), f"{below}{key}.")
         return words, perf
+
+    def weights(
+        self, section: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, float]:
+        """How much each model counts of those that are measured at the same time."""
+        usual = section.get("weighting", 1)
+        found = {name: own.get("weighting", usual) for name, own in models.items()}
+        for name, weight in found.items():
+            if not isinstance(weight, int | float) or not 0 < weight <= _HEAVIEST:
+                raise TuneError(f"{self._path}: weighting of {name} is not a number above 0")
+        return {name: float(weight) for name, weight in found.items()}
+
+    def _server(self, section: Mapping[str, Any]) -> list[str]:
+        """The server to take, if one runs already."""
+        if not self._is_remote:
+            self.without_effect += [name for name in REMOTE if name in section]
+            return []
+        found = {"triton_grpc_endpoint": "localhost:8001", **section}
+        return [f"{option}={found[name]}" for name, option in REMOTE.items() if name in found]
+
+    def _composing(self, section: Mapping[str, Any]) -> Iterator[str]:
+        """Models that others call, with their settings where some are named."""
+        for key in (each for each in COMPOSING if each in section):
+            for name, own in _models(self._path, key, section[key]).items():
+                below = f"{key}.{name}."
+                _check(self._path, below, own, ("model_config_parameters",))
+                yield f"--composing={name}"
+                swept = self._section(own, "model_config_parameters", below)
+                where = f"{self._path}: {below}model_config_parameters"
+                for path, values in dimensions(swept, where):
+                    yield f"--field={part_setting(name, path)}={','.join(map(_json, values))}"
 
     def _section(self, owner: Mapping[str, Any], key: str, below: str) -> Mapping[str, Any]:
         return mapping(self._path, f"{below}{key}", owner, key)

@@ -53,7 +53,21 @@ SEARCH = {
 }
 """Numbers that bound a search, with their defaults there."""
 
+COMPOSING = ("bls_composing_models", "ensemble_composing_models")
+"""Models whose settings are searched with those of the model that calls them."""
+
+REMOTE = {
+    "triton_grpc_endpoint": "--remote",
+    "triton_http_endpoint": "--remote-http",
+    "triton_metrics_url": "--remote-metrics",
+}
+"""Where a server listens that runs already: of `triton_launch_mode` remote."""
+
 SECTIONS = (
+    *COMPOSING,
+    *REMOTE,
+    "num_configs_per_model",
+    "weighting",
     "model_repository",
     "profile_models",
     "latency_budget",
@@ -83,14 +97,14 @@ OF_A_MODEL = (
     "perf_analyzer_flags",
     "genai_perf_flags",
     "model_type",
+    "weighting",
 )
 """Keys below a model's name."""
 
-OF_A_MODEL_WITHOUT_EFFECT = ("weighting", "cpu_only")
+OF_A_MODEL_WITHOUT_EFFECT = ("cpu_only",)
 
 WITHOUT_EFFECT = (
     "always_report_gpu_metrics",
-    "bls_composing_models",
     "checkpoint_directory",
     "client_max_retries",
     "collect_cpu_metrics",
@@ -100,7 +114,6 @@ WITHOUT_EFFECT = (
     "dcgm_disable",
     "duration_seconds",
     "early_exit_enable",
-    "ensemble_composing_models",
     "filename_model_gpu",
     "filename_model_inference",
     "filename_server_only",
@@ -111,7 +124,6 @@ WITHOUT_EFFECT = (
     "min_percentage_of_search_space",
     "max_retries",
     "monitoring_interval",
-    "num_configs_per_model",
     "num_top_model_configs",
     "output_model_repository_path",
     "override_output_model_repository",
@@ -135,14 +147,10 @@ WITHOUT_EFFECT = (
     "triton_docker_labels",
     "triton_docker_mounts",
     "triton_docker_shm_size",
-    "triton_grpc_endpoint",
-    "triton_http_endpoint",
     "triton_install_path",
-    "triton_metrics_url",
     "triton_output_path",
     "triton_server_path",
     "use_concurrency_formula",
-    "weighting",
 )
 """Keys that say something about Model Analyzer's own doings."""
 

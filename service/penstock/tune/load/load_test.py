@@ -11,9 +11,8 @@ from penstock.perf.measure import Progress
 from penstock.perf.options import GRPC, Options, Target
 from penstock.perf.reading import read_options
 from penstock.perf.session import Session
-from penstock.top.address import Address
-from penstock.tune.loads import Load
-from penstock.tune.served import ModelServer
+from penstock.tune.load.loads import Load
+from penstock.tune.load.measured_server import MeasuredServer
 
 _MEMORY_SECONDS = 0.5
 _LANGUAGE_MODEL = {
@@ -23,6 +22,7 @@ _LANGUAGE_MODEL = {
     "--request-parameter": "penstock_coalesce:false:bool",
 }
 _PROMPTS = ("--prompt", "--prompt-file", "--prompt-words", "--output-tokens", "--input-data")
+_INPUTS = (*_PROMPTS, "--input-count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,16 @@ def perf_words(model: str, words: Sequence[str], config: Mapping[str, Any]) -> l
     return ["-m", model, *prompts, *words]
 
 
+def given_inputs(words: Sequence[str]) -> bool:
+    """Whether options say what is sent, which else is one request over and over."""
+    return not {word.partition("=")[0] for word in words}.isdisjoint(_INPUTS)
+
+
 class LoadTest:
     """Puts loads on one server; `report` shows progress."""
 
     def __init__(
-        self, words: Sequence[str], server: ModelServer, report: Callable[[Progress], None]
+        self, words: Sequence[str], server: MeasuredServer, report: Callable[[Progress], None]
     ) -> None:
         self._options = _aimed(read_options(words), server)
         self._server = server
@@ -93,9 +98,8 @@ class LoadTest:
         }
 
 
-def _aimed(options: Options, server: ModelServer) -> Options:
+def _aimed(options: Options, server: MeasuredServer) -> Options:
     """The options, aimed at this server whatever its ports are."""
     name = "grpc" if options.what.wire == GRPC else "http"
-    page = Address("127.0.0.1", server.ports["metrics"])
-    target = Target(server.endpoint(name), "", page, server.pid)
+    target = Target(server.endpoint(name), "", server.metrics, server.pid)
     return replace(options, targets=[target])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from penstock.perf.report.page import charts, heading, html_table, page, verbatim, words
 from penstock.perf.report.svg import Axis, Series, line_chart, stacked_bars
 from penstock.tune.choice import Figures, broken
-from penstock.tune.measured import Measured, Ranking, mebibytes
+from penstock.tune.measured import Measured, Ranking, by_model, mebibytes
 from penstock.tune.report.table import cells, verdict
 from penstock.tune.session import Outcome
 from penstock.tune.space import label
@@ -18,7 +18,7 @@ _LATENCIES = ("p50", "p99")
 
 def html_report(outcome: Outcome) -> str:
     """The page."""
-    return page(f"penstock tune: {outcome.plan.model}", _parts(outcome))
+    return page(f"penstock tune: {outcome.plan.name}", _parts(outcome))
 
 
 def _parts(outcome: Outcome) -> Iterator[str]:
@@ -37,8 +37,10 @@ def _parts(outcome: Outcome) -> Iterator[str]:
         yield heading(label(each.changes))
         yield _loads(each, ranking)
     if ranking.winner is not None:
-        yield heading("config.pbtxt of the best")
-        yield verbatim(outcome.files.config_text(ranking.winner.variant.changes))
+        for files, own in outcome.composition.divided(ranking.winner.variant.changes):
+            if own or files is outcome.composition.main:
+                yield heading(f"config.pbtxt of {files.name} in the best")
+                yield verbatim(files.config_text(own))
 
 
 def _charts(ranking: Ranking) -> Iterator[str]:
@@ -97,7 +99,7 @@ def _front_table(ranking: Ranking) -> str:
 def _loads(measured: Measured, ranking: Ranking) -> str:
     heads = ["load", "inferences/s", *(f"{name} ms" for name in _LATENCIES), "MiB", "failed", ""]
     rows = []
-    for figures in measured.points:
+    for figures in (each for point in measured.points for each in by_model(point)):
         latency = figures["latency_ms"] or {}
         memory = figures.get("memory_bytes")
         rows.append(

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from penstock.tune.check import Check
 from penstock.tune.choice import broken
+from penstock.tune.load.load_test import given_inputs
 from penstock.tune.measured import Ranking, Row, headline, mebibytes
 from penstock.tune.session import Outcome
+from penstock.tune.settings import CACHE
 from penstock.tune.space import label, shown
 
 _MOST_ROWS = 20
@@ -101,6 +103,11 @@ def verdict(outcome: Outcome) -> Iterator[str]:
     yield f"best: {label(winner.variant.changes)}: {figures}"
     if winner is ranking.original and outcome.check is None:
         yield "no variant is better than the original by more than 2 %"
+    if _is_cached(winner) and not given_inputs(outcome.plan.perf):
+        yield (
+            "rough: all requests were the same, and the cache answered them: give those of your"
+            " clients by -- --input-data FILE, or different ones by -- --input-count 1000"
+        )
     if (cores := others_cores(ranking)) > _QUIET:
         yield f"rough: other programs took up to {cores:.1f} cores of this machine meanwhile"
     for name, before, after in () if winner is ranking.original else ranking.gains():
@@ -108,6 +115,12 @@ def verdict(outcome: Outcome) -> Iterator[str]:
         yield f"  {name}: {_number(after)}, {ratio} the original's {_number(before)}"
     if outcome.check is not None:
         yield from _checked(outcome.check)
+
+
+def _is_cached(row: Row) -> bool:
+    """Whether the model, or a composing one, has the response cache."""
+    settings = row.variant.settings
+    return any(value is True for name, value in settings.items() if name.split("/")[-1] == CACHE)
 
 
 def others_cores(ranking: Ranking) -> float:
