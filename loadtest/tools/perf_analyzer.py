@@ -62,6 +62,26 @@ class TritonPythonModel:
         )
         return pb_utils.InferenceResponse(asked.exec().output_tensors())
 """
+_EMBEDDER = """\
+backend: "python"
+max_batch_size: 8
+input [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "EMBEDDING" data_type: TYPE_FP32 dims: [ 2 ] } ]
+"""
+_EMBEDDER_CODE = """\
+import numpy
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._embed(request) for request in requests]
+
+    def _embed(self, request):
+        texts = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
+        vectors = numpy.ones((len(texts), 2), numpy.float32)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("EMBEDDING", vectors)])
+"""
 PROFILE = "profile.json"
 """The file in the folder of places that modes export times of requests into."""
 _WINDOW = ["--measurement-interval={window}", "--max-trials=6", "--stability-percentage=99999"]
@@ -82,11 +102,13 @@ def write_models(folder: Path) -> Path:
         "ensemble": _ENSEMBLE.format(steps=", ".join(steps)),
         "repeat": REPEAT,
         "bls": _BLS,
+        "embedder": _EMBEDDER,
     }
     for name, config in configs.items():
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(config)
-    (folder / "bls" / "1" / "model.py").write_text(_BLS_CODE)
+    for name, code in (("bls", _BLS_CODE), ("embedder", _EMBEDDER_CODE)):
+        (folder / name / "1" / "model.py").write_text(code)
     return folder
 
 
@@ -100,6 +122,7 @@ def write_inputs(folder: Path) -> None:
         "streams": {"data": [data, data[:2]]},
         "shaped": {"data": [{"IN": {"content": row, "shape": [4]}} for row in rows]},
         "expected": {"data": data, "validation_data": [{"OUT": row} for row in rows]},
+        "openai": {"data": [{"payload": [{"model": "embedder", "input": "a text"}]}]},
         "wrong": {"data": data, "validation_data": [{"OUT": [9.0] * 4} for _ in rows]},
         "repeat": {
             "data": [
@@ -186,6 +209,12 @@ MODES: Mapping[str, Mode] = {
     ),
     "ensemble": Mode(f"{_GRPC}", "ensemble", ("PA-23",)),
     "composing models": Mode(f"{_GRPC} --bls-composing-models=second", "bls", rows=("PA-22",)),
+    "OpenAI's embeddings": Mode(
+        "--service-kind=openai --endpoint=v1/embeddings -i http -u {http} --async"
+        " --input-data={folder}/openai.json",
+        "embedder",
+        ("PA-03",),
+    ),
     "deflate": Mode(f"{_GRPC} --grpc-compression-algorithm=deflate", rows=("PA-16",)),
     "TLS": Mode(_TLS, rows=("PA-16",)),
     "JSON": Mode(
