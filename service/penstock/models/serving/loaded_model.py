@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.core.application import DESCRIBE
 from penstock.core.call_chain import CallingInstance
-from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.config import ModelConfig
 from penstock.core.errors import (
     InferenceError,
     RejectedError,
@@ -17,14 +17,12 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest, with_infer
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
 from penstock.inflight.exchange_parts import BodyParts
 from penstock.inflight.inference import ComputeTimes, Inference
 from penstock.inflight.running_requests import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.inflight.traced_responses import TracedResponses
-from penstock.metrics.histogram import Histogram
 from penstock.models.config.gpus import only_gpu
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
@@ -35,13 +33,16 @@ from penstock.models.serving.answers import (
     InstanceProcess,
     ModelMetadata,
     ModelStatistics,
-    TensorMetadata,
-    is_alike,
 )
 from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
 from penstock.models.serving.commands import control_all
 from penstock.models.serving.instance import ModelInstance
+from penstock.models.serving.model_reports import (
+    histograms_together,
+    metrics_together,
+    model_metadata,
+)
 from penstock.models.serving.readiness_log import ReadinessLog
 from penstock.models.serving.reshape import request_reshape, response_reshape
 from penstock.models.serving.server_application import ServerApplication
@@ -240,16 +241,10 @@ class LoadedModel:
 
     def gauges(self) -> Iterable[Gauge]:
         """Metrics that the instances report, summed by name; of shares the mean."""
-        found: dict[str, list[float]] = {}
-        for instance in self.instances:
-            for name, value in instance.metrics().items():
-                found.setdefault(name, []).append(value)
-        for name, values in found.items():
-            total = sum(values)
-            value = total / len(values) if is_alike(name) else total
-            yield Gauge(name, self.config.name, self._version, value)
-        for name, value in self.queue_metrics().items() if self.queue_metrics is not None else ():
-            yield Gauge(name, self.config.name, self._version, value)
+        found = metrics_together(self.instances)
+        if self.queue_metrics is not None:
+            found = [*found, *self.queue_metrics().items()]
+        return (Gauge(name, self.config.name, self._version, value) for name, value in found)
 
     def places(self) -> int:
         """How many requests its engines run at once; 0 where one of them does not say."""
@@ -258,13 +253,9 @@ class LoadedModel:
 
     def histograms(self) -> Iterable[EngineHistogram]:
         """Histograms that the instances report, added up by name."""
-        states: dict[str, list[Any]] = {}
-        for instance in self.instances:
-            for name, state in instance.histograms().items():
-                states.setdefault(name, []).append(state)
         return (
-            EngineHistogram(name, self.config.name, self._version, Histogram.merged(found))
-            for name, found in states.items()
+            EngineHistogram(name, self.config.name, self._version, histogram)
+            for name, histogram in histograms_together(self.instances)
         )
 
     def processes(self) -> Iterable[InstanceProcess]:
@@ -277,23 +268,7 @@ class LoadedModel:
 
     def metadata(self, versions: Iterable[int]) -> ModelMetadata:
         """Its tensors and platform, with the `versions` that are served."""
-        config = self.config
-        return ModelMetadata(
-            name=config.name,
-            versions=tuple(map(str, versions)),
-            platform=config.platform or config.backend,
-            inputs=self._tensors(config.input),
-            outputs=self._tensors(config.output),
-        )
-
-    def _tensors(
-        self, tensors: Iterable[ModelInput] | Iterable[ModelOutput]
-    ) -> tuple[TensorMetadata, ...]:
-        batch = (-1,) if self.config.max_batch_size else ()
-        return tuple(
-            TensorMetadata(t.name, (t.data_type or DataType.INVALID).value, (*batch, *t.dims))
-            for t in tensors
-        )
+        return model_metadata(self.config, versions)
 
     def retain(self) -> None:
         """Count an ensemble that uses the model: it keeps serving until all have released it."""
