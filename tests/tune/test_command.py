@@ -284,7 +284,7 @@ def test_an_ensemble_finds_the_models_of_its_steps(tune: Tune, models: Path) -> 
 
 def test_settings_of_an_engine_need_its_file(tune: Tune) -> None:
     ran = tune("--engine", "max_num_seqs=1,2")
-    assert ran.status == Status.USAGE
+    assert ran.status == Status.UNREACHABLE
     assert "model 'sleepy' has no model.json" in ran.printed
 
 

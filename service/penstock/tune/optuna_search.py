@@ -27,7 +27,7 @@ class OptunaSearch:
         try:
             import optuna
         except ImportError as error:
-            raise TuneError(_MISSING, Status.USAGE) from error
+            raise TuneError(_MISSING, Status.UNREACHABLE) from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna: Any = optuna
         self._space = space

@@ -107,7 +107,8 @@ class Tuning:
             if is_engine(setting) and files.engine_path is None:
                 where = "" if self._remote is None else " that can be changed from here"
                 raise TuneError(
-                    f"model '{files.name}' has no {ENGINE_FILE}{where}, which --engine is for"
+                    f"model '{files.name}' has no {ENGINE_FILE}{where}, which --engine is for",
+                    Status.UNREACHABLE,
                 )
 
     @contextmanager
