@@ -224,7 +224,7 @@ def test_timeouts_are_failures(perf: Perf, served: Served, tmp_path: Path) -> No
         ('{"data": [{"OUT": [1]}]}', "no input 'OUT'"),
         ('{"data": [{}]}', "input 'IN' is missing"),
         ('{"data": [{"IN": ["a", "b", "c", "d"]}]}', "not FP32"),
-        ('{"data": [{"IN": {"b64": "AAA="}}]}', "2 bytes are no whole number of FP32"),
+        ('{"data": [{"IN": {"b64": "AAA="}}]}', "2 bytes are not a whole number of FP32 elements"),
     ],
 )
 def test_input_file_with_a_fault(

@@ -22,7 +22,7 @@ def without_references(schema: Mapping[str, Any], field: str) -> dict[str, Any]:
 
 
 class _Resolver:
-    """Replaces references, and counts what comes of it."""
+    """Replaces references, within a limit on the size of the result."""
 
     def __init__(self, root: Mapping[str, Any], field: str) -> None:
         self._root = root

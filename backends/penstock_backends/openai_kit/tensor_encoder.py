@@ -50,7 +50,7 @@ class TensorEncoder:
         self._most = max(config.max_batch_size, 1)
 
     async def count_tokens(self, texts: Sequence[str]) -> int:
-        """Tokens of all texts together, as the model reads them; 0 where nobody knows."""
+        """Tokens of all texts together, as the model reads them; 0 without a tokenizer."""
         if self._count is None:
             return 0
         if sum(map(len, texts)) <= _SHORT:

@@ -119,7 +119,7 @@ class BackendApplication:
         except (InferenceError, ValueError):
             return {}
         finally:
-            stream.close()  # who asks may not wait to the end
+            stream.close()  # also where the wait for it was cancelled
         head = parts[0].head
         well = head is not None and head.status < _FAILED and isinstance(told, dict)
         return told if well else {}

@@ -67,7 +67,7 @@ class RequestParser:
         assert parser is not None
         try:
             parser.feed_data(data)
-        except HttpParserUpgrade as upgrade:  # which nobody here speaks
+        except HttpParserUpgrade as upgrade:  # to a protocol that the server does not speak
             self._parser = HttpRequestParser(self)
             if self._upgrading:
                 self._resume_body()

@@ -90,7 +90,7 @@ class RunningServer:
             self._leftovers.close()
 
     def finish(self) -> None:
-        """Stop when nobody has the server any more, its own thread neither, which must not wait."""
+        """Stop after the last reference, on another thread where the loop's own has dropped it."""
         if self.loop.is_current:
             threading.Thread(target=self.stop, name="penstock-stop").start()
         else:

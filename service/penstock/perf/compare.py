@@ -20,7 +20,7 @@ _TIMES = {"latency": "latency_ms", "ttft": "ttft_ms", "gap": "gap_ms"}
 
 
 def compare(measure: Measure, rounds: int) -> list[tuple[Figures, Figures]]:
-    """Figures of A and B for each round; who is first changes, as what is warm may help."""
+    """Figures of A and B for each round; the order alternates: the second may find caches warm."""
     done: list[tuple[Figures, Figures]] = []
     for number in range(rounds):
         order = (0, 1) if number % 2 == 0 else (1, 0)

@@ -15,7 +15,7 @@ class Status(IntEnum):
     GATE = 4  # a limit of the gate was not held
     SHORT = 5  # the rate that was asked for was not reached
     INTERRUPTED = 130  # Ctrl-C; what was measured until then is reported
-    PIPE_CLOSED = 141  # who reads the output has closed it
+    PIPE_CLOSED = 141  # the reader of the output has closed it
 
 
 class PerfError(Exception):

@@ -1,4 +1,4 @@
-"""Figures of a measurement: rates, percentiles, goodput, and who was the bottleneck."""
+"""Figures of a measurement: rates, percentiles, goodput, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 _BUSY = 0.9
 """A share of a core from which on a process of the load may be what is slow."""
 _FULL = 0.97
-"""A share of the machine's CPU time from which on whoever runs on it waits."""
+"""Share of the machine's CPU time, 0 to 1, from which on processes wait for a core."""
 _LATE = 0.01  # seconds; a delay in sending that most users would call one
 _REACHED = 0.95
 _WINDOWS = 20
@@ -144,7 +144,7 @@ def _load(measured: Measured) -> dict[str, Any]:
 
 
 def _times(results: Results, which: Mask, from_due: bool) -> _Times:
-    """The times; in an open loop from when requests were due: who waits to be sent waits, too."""
+    """Latencies; in an open loop from when a request was due: waiting to be sent counts, too."""
     begin = (results.due if from_due else results.start)[which]
     first, last = results.first[which], results.last[which]
     tokens = np.maximum(results.tokens[which], results.responses[which]).astype(np.float64)

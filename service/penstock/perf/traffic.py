@@ -30,7 +30,7 @@ _WORDS = "uniform:16:32"  # of prompts, where no length is asked for
 
 
 def server_of(target: Target, what: What) -> Server | None:
-    """Who is asked about models and statistics; nobody for OpenAI's endpoints."""
+    """The server to ask about models and statistics; `None` for OpenAI's endpoints."""
     if what.wire == OPENAI:
         return None
     if what.wire == GRPC:

@@ -15,7 +15,7 @@ _THREADS = Path("/proc/self/task")
 
 
 class OwnCores:
-    """Counts who has which cores, and sets the affinity of this process's threads to the others.
+    """Counts the users of each core, and sets the affinity of this process's threads to the others.
 
     `allowed` are the cores that the process had at first. Threads that begin later, and processes,
     have the affinity of what begins them.

@@ -37,7 +37,7 @@ class Measured:
         return None if number is None else self.points[number]
 
     def standing(self, aims: Aims) -> Standing:
-        """How good it is; one that failed under some load is no choice."""
+        """How good it is; one that failed under some load cannot be chosen."""
         figures = self.best(aims)
         return FAILED if self.failure or figures is None else standing(figures, aims)
 

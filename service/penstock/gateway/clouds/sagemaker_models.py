@@ -186,7 +186,7 @@ def _name_and_url(json: Any) -> tuple[str, str]:
 
 
 def _folder(url: str) -> Path:
-    """The folder of a model, which is no place that the system keeps for itself."""
+    """The folder of a model; raises for those of the operating system's own file systems."""
     folder = os.path.abspath(url)
     if f"{folder}/".startswith(_FORBIDDEN) or f"{os.path.realpath(url)}/".startswith(_FORBIDDEN):
         raise InvalidRequestError(

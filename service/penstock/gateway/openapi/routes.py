@@ -1,4 +1,4 @@
-"""The routes of the description, and its page, which asks nobody but this server."""
+"""The routes of the description, and its page, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class CreditReturns:
         self._link = link
 
     def detach(self) -> None:
-        """The process is gone: nobody wants credit."""
+        """The process is gone: drop the credit that was to be returned."""
         self._link = None
 
     def take(self, number: int, count: int) -> None:

@@ -86,7 +86,7 @@ class Job:
 
 
 OK, CUT_OFF = 0, 1
-"""Outcomes of requests that are no errors: answered, and given up at the end of the load."""
+"""Outcomes of requests that are not errors: answered, and given up at the end of the load."""
 FIRST_ERROR = 2
 """The outcome of the first error in the list of a process."""
 

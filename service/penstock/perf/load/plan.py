@@ -85,7 +85,7 @@ class Limits:
 
 
 def jobs(traffic: Traffic, point: Point, limits: Limits) -> list[Job]:
-    """One job for each process; there are no more of them than slots or requests."""
+    """One job for each process, at most as many as there are slots or requests."""
     wanted = limits.processes
     if not point.open or traffic.slots:
         wanted = min(wanted, traffic.slots or point.concurrency)

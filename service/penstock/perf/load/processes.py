@@ -118,7 +118,7 @@ def processes(count: int) -> Iterator[Processes]:
     command = [sys.executable, "-m", "penstock.perf.load.child"]
     running = Processes(
         [
-            # A group of their own: Ctrl-C is for who started them, and who ends them.
+            # A group of their own: Ctrl-C goes to the starter, which ends them.
             subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
             )

@@ -185,7 +185,7 @@ class Worker:
         wire: Wire = call.wire
         further = now < self._stop_at and self._sent < self._most and not self._waiting
         if further and self._closed and wire.room > 0:
-            self._send(wire, call.slot, now)  # who reads the connection flushes it
+            self._send(wire, call.slot, now)  # the caller that reads the connection flushes it
             return
         self._pool.give_back(wire)
         self._go_on(call.slot, now)

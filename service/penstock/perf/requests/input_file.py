@@ -119,7 +119,9 @@ def _raw(info: TensorInfo, data: bytes, shape: tuple[int, ...] | None, where: st
         return Tensor.from_strings(elements, _fitting(info, shape, len(elements), where))
     count, rest = divmod(len(data), datatype.itemsize)
     if rest:
-        raise PerfError(f"{where}: {len(data)} bytes are no whole number of {datatype.value}")
+        raise PerfError(
+            f"{where}: {len(data)} bytes are not a whole number of {datatype.value} elements"
+        )
     return Tensor(datatype, _fitting(info, shape, count, where), data)
 
 

@@ -128,7 +128,9 @@ def _joined(steps: Sequence[Step]) -> Step:
     for name, first in steps[0].items():
         tensors = [step.get(name, first) for step in steps]
         if len({tensor.shape for tensor in tensors}) > 1:
-            raise PerfError(f"input '{name}' has different shapes, which are no batch: use -b 1")
+            raise PerfError(
+                f"input '{name}' has different shapes, which cannot be batched: use -b 1"
+            )
         buffer = b"".join(bytes(tensor.buffer) for tensor in tensors)
         found[name] = Tensor(first.datatype, (len(tensors), *first.shape), buffer)
     return found

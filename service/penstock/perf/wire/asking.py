@@ -19,7 +19,7 @@ _SECONDS = 30.0
 
 
 class NoAnswerError(Exception):
-    """A question got no answer: there is no server, or not of this protocol."""
+    """No server answers, or one that speaks another protocol."""
 
 
 class RefusedError(Exception):

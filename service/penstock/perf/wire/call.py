@@ -1,4 +1,4 @@
-"""A request under way, and who is told what comes of it."""
+"""A request in flight, and the listener to which its responses and its end are reported."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ class Wire(Protocol):
         """The calls that have not ended."""
 
     def start(self, call: Call, request: Request) -> None:
-        """Send a request with the next `flush`; what comes of it is told to the listener."""
+        """Send a request with the next `flush`; the listener gets its responses and its end."""
 
     def flush(self) -> None:
-        """Send what was started; whoever starts calls while it is told of others need not."""
+        """Send the calls that were started; those of a listener's callbacks are sent anyway."""
 
     def cancel(self, call: Call) -> None:
-        """Give up a call, of whose end nobody is told."""
+        """Cancel a call; its end is not reported."""
 
     def read(self, wait: bool = False) -> None:
         """Take what has come; `wait` for it, though not for long, unless there is TLS."""
 
     def close(self) -> None:
-        """Close the connection, and tell nobody."""
+        """Close the connection; nothing is reported."""

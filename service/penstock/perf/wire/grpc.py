@@ -109,14 +109,14 @@ class GrpcWire:
         self._outgoing.flush()
 
     def cancel(self, call: Call) -> None:
-        """Give up a call, of whose end nobody is told."""
+        """Cancel a call; its end is not reported."""
         if self._calls.pop(call.number, None) is not None:
             self._outgoing.forget(call.number)
             self._outgoing.queue(frame(_RESET, 0, call.number, _CANCEL))
             self._outgoing.flush()
 
     def close(self) -> None:
-        """Close the connection, and tell nobody."""
+        """Close the connection; nothing is reported."""
         self.transport.close()
 
     def read(self, wait: bool = False) -> None:

@@ -98,7 +98,7 @@ class HttpWire:
         self._listener.on_lost(self, "")
 
     def close(self) -> None:
-        """Close the connection, and tell nobody."""
+        """Close the connection; nothing is reported."""
         self.transport.close()
 
     def read(self, wait: bool = False) -> None:

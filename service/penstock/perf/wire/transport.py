@@ -1,4 +1,4 @@
-"""Sockets that block only where somebody asks for it, with TLS where that is asked for."""
+"""Sockets of a load, plain or with TLS, which block only in reads that ask for it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Transport:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError:
-            return len(data)  # the end of the connection is seen by who reads it
+            return len(data)  # a read finds the end of the connection
 
 
 def _nothing() -> None:

@@ -160,7 +160,7 @@ class FairShare:
         self._note_activity(tenant)
 
     def join(self, request: FairRequest) -> None:
-        """Count a request as handed over at once, where nobody's turn matters."""
+        """Count a request as handed over at once, without a queue."""
         self._charge(request)
         request.tenant.running += 1
         self._note_activity(request.tenant)
@@ -312,7 +312,7 @@ class Places:
         if self._left > self._reserve:
             return True
         weight = tenant.policy.weight
-        if weight >= self._weight:  # it is alone: the reserve is for who comes next
+        if weight >= self._weight:  # it is alone: the reserve is for the next tenant
             return False
         return tenant.running < self._capacity * weight / self._weight
 

@@ -1,4 +1,4 @@
-"""`TenantAccounts`: what tenants use of a model whose requests wait for nobody's turn."""
+"""`TenantAccounts`: usage by tenant of a model whose requests are not queued by fair share."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _check(path: Path, below: str, section: Mapping[str, Any], known: Iterable[s
 
 
 def _refuse_unmeasurable(path: Path, section: Mapping[str, Any]) -> None:
-    """What would be measured in another way than its user wants is no warning."""
+    """Raise `TuneError` for keys that would change what is measured: a warning is not enough."""
     if (mode := section.get("triton_launch_mode", "local")) not in ("local", "remote"):
         raise TuneError(
             f"{path}: triton_launch_mode '{mode}': penstock tune starts a server itself (local), or"
