@@ -19,16 +19,20 @@ from penstock_backends.language_model.generation_times import (
 )
 from penstock_backends.language_model.media import (
     MediaLimits,
+    PixelBudget,
     decode_image,
     fetch_media,
+    fetch_media_here,
     media_limits,
 )
 from penstock_backends.language_model.parameters import (
     ParameterReader,
     check_length,
+    check_stops,
     read_parameters,
     refuse,
 )
+from penstock_backends.language_model.prompt_size import check_long_prompt
 from penstock_backends.language_model.request import (
     RUNNING_ERROR,
     GenerationRequest,
@@ -41,7 +45,7 @@ from penstock_backends.language_model.statistics import (
     ENGINE_TOKENS,
     EngineStatistics,
 )
-from penstock_backends.language_model.stop_strings import StopStrings
+from penstock_backends.language_model.stop_strings import StopStrings, stops_complaint
 from penstock_backends.language_model.stream_interval import StreamInterval, stream_interval
 from penstock_backends.language_model.usage import UsageReporter, usage_of
 
@@ -63,6 +67,7 @@ __all__ = [
     "MediaLimits",
     "PacedSender",
     "ParameterReader",
+    "PixelBudget",
     "StopStrings",
     "StreamInterval",
     "TokenLogprob",
@@ -70,16 +75,20 @@ __all__ = [
     "WantedOutputs",
     "check_decoupled",
     "check_length",
+    "check_long_prompt",
+    "check_stops",
     "checked_ids",
     "complete_tensors",
     "decode_image",
     "exemplar_id",
     "fetch_media",
+    "fetch_media_here",
     "media_limits",
     "read_parameters",
     "read_request",
     "record_of",
     "refuse",
+    "stops_complaint",
     "stream_interval",
     "tenant_label",
     "usage_of",

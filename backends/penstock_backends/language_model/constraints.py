@@ -20,6 +20,9 @@ _LONGEST: Final = 1 << 16
 """Characters of a regular expression or a grammar."""
 _LONGEST_JSON: Final = 1 << 18
 _MOST_CHOICES: Final = 10_000
+_MOST_PROPERTIES: Final = 1000
+_MOST_COUNTED: Final = 100
+"""Properties of an object that must have so many: a state for each and each number of others."""
 _MOST_REPEATED: Final = 1000
 """How often the inside of nested counted repetitions may occur."""
 _ENDLESS: Final = 1 << 60
@@ -88,11 +91,28 @@ def _check_schema(schema: Any) -> None:
         refuse(NAME, "has a json that is nested too deeply")
     except ValueError:
         return
+    properties = 0
     for part in _parts(given):
+        properties += _count_properties(part)
+        if properties > _MOST_PROPERTIES:
+            refuse(NAME, f"has a json with more than {_MOST_PROPERTIES} properties")
         if isinstance(part.get("enum"), list):
             _check_choices(part["enum"])
         if isinstance(part.get("pattern"), str):
             _check_nest("pattern", _nest(part["pattern"]))
+
+
+def _count_properties(part: Mapping[str, Any]) -> int:
+    """The properties of one object of a schema; few, if it says how many there must be."""
+    properties = part.get("properties")
+    count = len(properties) if isinstance(properties, dict) else 0
+    bounds = [name for name in ("minProperties", "maxProperties") if name in part]
+    if bounds and count > _MOST_COUNTED:
+        refuse(
+            NAME,
+            f"has a json with '{bounds[0]}' and {count} properties, more than {_MOST_COUNTED}",
+        )
+    return count
 
 
 def _parts(given: Any) -> Iterator[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ import http.client
 import ipaddress
 import socket
 import ssl
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,9 @@ ALLOWED_HOSTS = "penstock.allowed_media_hosts"
 MOST_PIXELS = 100_000_000
 """Pixels of one image: as RGB these are 300 MB."""
 
+MOST_PIXELS_TOGETHER = 400_000_000
+"""Pixels of all images of one request."""
+
 _REDIRECTIONS = 3
 _MOVED = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
@@ -38,9 +42,14 @@ _THREADS = ThreadPoolExecutor(32, "media")
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Limits of one fetch; `allowed_hosts` may have addresses that are not public."""
+    """Limits of one fetch.
+
+    `allowed_hosts` may have addresses that are not public. Where there are `only_hosts`, no other
+    host is asked.
+    """
 
     allowed_hosts: frozenset[str] = frozenset()
+    only_hosts: frozenset[str] = frozenset()
     size: int = 32 << 20  # bytes
     seconds: float = 10.0
 
@@ -49,6 +58,23 @@ def media_limits(config: ModelConfig) -> MediaLimits:
     """The limits of a model."""
     hosts = (config.parameter(ALLOWED_HOSTS) or "").split(",")
     return MediaLimits(frozenset(host.strip().lower() for host in hosts if host.strip()))
+
+
+class PixelBudget:
+    """The pixels that the images of one request may have together. For several threads."""
+
+    def __init__(self, most: int = MOST_PIXELS_TOGETHER) -> None:
+        self._most = self._left = most
+        self._lock = threading.Lock()
+
+    def take(self, pixels: int, name: str) -> None:
+        """Take those of one more image, of input `name`; raises `InvalidRequestError`."""
+        with self._lock:
+            self._left -= pixels
+            if self._left < 0:
+                raise _refusal(
+                    name, f"holds images of more than {self._most} pixels, with others together"
+                )
 
 
 async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
@@ -71,17 +97,27 @@ async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-def decode_image(content: bytes, name: str) -> Any:
+def fetch_media_here(url: str, name: str, limits: MediaLimits) -> bytes:
+    """As `fetch_media`, on the thread of the caller, which it blocks."""
+    if url[:5].lower() == "data:":
+        return _data(url, name, limits)
+    return _Transfer(name, limits).run(url)
+
+
+def decode_image(content: bytes, name: str, budget: PixelBudget) -> Any:
     """The image as RGB, of any format that Pillow reads; raises `InvalidRequestError`.
 
-    `name` is the input that it was in. A file says how large it is before it is decoded. For
-    threads: it takes a while.
+    `name` is the input that it was in, `budget` that of its request. A file says how large it is
+    before it is decoded. For threads: it takes a while.
     """
     try:
         image = import_module("PIL.Image").open(BytesIO(content))
         width, height = image.size
         if width * height <= MOST_PIXELS:
+            budget.take(width * height, name)
             return image.convert("RGB")
+    except InvalidRequestError:
+        raise
     except ImportError as error:
         raise _refusal(name, f"cannot be decoded where the engine runs: {error}") from error
     except Exception as error:  # of decoders, of any kind
@@ -176,6 +212,11 @@ class _Transfer:
     def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
         """A connection to an address that has been checked: a name may have another next time."""
         host, secure = str(parts.hostname), parts.scheme == "https"
+        only = self.limits.only_hosts
+        if only and host.lower() not in only:
+            raise _refusal(
+                self.name, f"has the host '{host}', and only {', '.join(sorted(only))} may be asked"
+            )
         port = parts.port or (443 if secure else 80)
         address = self._address(host, port)
         try:

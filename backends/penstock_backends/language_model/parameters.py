@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from penstock.backend import InvalidRequestError
+from penstock_backends.language_model.stop_strings import stops_complaint
 
 _RESERVED = ("triton_", "penstock_")
 """Request parameters with these prefixes are not sampling parameters (GP-07)."""
@@ -56,6 +57,12 @@ def check_length(max_tokens: int | None, context: int) -> None:
             "max_tokens",
             f"must be at most {context}, the model's context length, not {max_tokens}",
         )
+
+
+def check_stops(stops: Sequence[str]) -> None:
+    """Refuse stop strings that are too many or too long to be looked for at every token."""
+    if complaint := stops_complaint(stops):
+        refuse("stop", complaint)
 
 
 class ParameterReader:

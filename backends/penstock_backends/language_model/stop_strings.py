@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+MOST_STOPS: Final = 256
+MOST_CHARACTERS: Final = 1 << 14
+"""Of all stop strings of a request together: each is looked for at every token of it, in which
+nobody else is served."""
+
+
+def stops_complaint(stops: Sequence[str]) -> str:
+    """What is wrong with so many or so long stop strings; empty for those that are taken."""
+    if len(stops) > MOST_STOPS:
+        return f"must hold at most {MOST_STOPS} strings, not {len(stops)}"
+    characters = sum(map(len, stops))
+    if characters > MOST_CHARACTERS:
+        return f"must have at most {MOST_CHARACTERS} characters together, not {characters}"
+    return ""
 
 
 class StopStrings:

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.backend import InferenceRequest, InferenceResponse, InternalError, ResponseStream
+from penstock.backend import (
+    InferenceRequest,
+    InferenceResponse,
+    InternalError,
+    InvalidRequestError,
+    ResponseStream,
+)
 from penstock_backends.language_model import (
     Answer,
     Candidate,
@@ -15,7 +21,9 @@ from penstock_backends.language_model import (
     GenerationRequest,
     Logprobs,
     WantedOutputs,
+    check_long_prompt,
 )
+from penstock_backends.openai_kit.errors import ApiError
 from penstock_backends.openai_kit.generator import (
     Generation,
     ModelFacts,
@@ -46,7 +54,14 @@ class EngineGenerator:
         return self._facts
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        try:
+            check_long_prompt(text, self._count, self._facts.context_length)
+        except InvalidRequestError as error:
+            raise ApiError(error.message, code="context_length_exceeded") from error
         return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))

@@ -24,6 +24,7 @@ from penstock_backends.language_model import (
     GenerationRequest,
     GenerationTimes,
     LanguageModelBackend,
+    check_long_prompt,
     checked_ids,
     exemplar_id,
     read_request,
@@ -146,8 +147,12 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         if generation.input_ids is not None:
             return checked_ids(generation.input_ids, self._vocabulary, settings.max_model_len)
         check_prompt_size(len(generation.prompt), self._longest_token, settings)
+        check_long_prompt(generation.prompt, self._count, settings.max_model_len)
         ids: Sequence[int] = self._tokenizer.encode(generation.prompt).ids
         return ids
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def _sequence(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock_backends.language_model import ParameterReader, refuse
+from penstock_backends.language_model import ParameterReader, check_stops, refuse
 from penstock_backends.openvino_genai.structure import Structure, read_structure
 
 BACKEND = "openvino_genai"
@@ -69,7 +69,7 @@ def read_sampling(
         frequency_penalty=reader.number("frequency_penalty", 0.0, -2.0, 2.0),
         repetition_penalty=_repetition_penalty(reader),
         seed=_seed(reader, temperature),
-        stop=reader.strings("stop"),
+        stop=_stop(reader),
         stop_token_ids=reader.integers("stop_token_ids", 0, vocabulary - 1),
         include_stop_str_in_output=reader.boolean("include_stop_str_in_output", False),
         ignore_eos=reader.boolean("ignore_eos", False),
@@ -83,6 +83,12 @@ def read_sampling(
     if sampling.n > 1 and sampling.greedy:
         refuse("n", f"must be 1 where temperature is 0, not {sampling.n}")
     return sampling
+
+
+def _stop(reader: ParameterReader) -> tuple[str, ...]:
+    stops = reader.strings("stop")
+    check_stops(stops)
+    return stops
 
 
 def _temperature(reader: ParameterReader) -> float:

@@ -66,6 +66,7 @@ class Generation(PacedSender):
         self._times: GenerationTimes | None = None
         self._tokens = 0
         self._aborted = False
+        self._cached_told = False
 
     def start(self, submit: Submit) -> asyncio.Task[None]:
         """Submit the request and read its output, in a task that the caller keeps."""
@@ -123,6 +124,8 @@ class Generation(PacedSender):
 
     def _update(self, output: Any) -> None:
         self._output = output
+        if not self._cached_told:
+            self._tell_cached(output)
         tokens = sum(len(one.token_ids or ()) for one in output.outputs)
         new, self._tokens = tokens - self._tokens, tokens
         self._engine.statistics.generation_tokens += new
@@ -133,6 +136,19 @@ class Generation(PacedSender):
             self._fail(RequestCancelledError(CANCELLED))
         elif output.finished or (self._streaming and new):
             self.push()
+
+    def _tell_cached(self, output: Any) -> None:
+        """Tell how much of the prompt the engine had: later releases say so with an output."""
+        self._cached_told = True
+        cached = getattr(output, "cached_tokens", None)
+        if cached is None:
+            return
+        statistics = self._engine.statistics
+        statistics.cached_tokens = (statistics.cached_tokens or 0) + cached
+        if self._record is not None:
+            self._record.prompt(len(output.prompt_token_ids or ()), cached)
+        if self._usage is not None:
+            self._usage.cached = cached
 
     def _observe(self, new: int, *, finished: bool) -> None:
         times = self._times

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.backend import InvalidRequestError, ModelConfig
-from penstock_backends.language_model import decode_image, fetch_media, media_limits
+from penstock_backends.language_model import PixelBudget, decode_image, fetch_media, media_limits
 
 INPUT = "image_url"
 MOST = 16
@@ -33,8 +33,9 @@ class ImageReader:
 
     async def read(self, urls: Sequence[str]) -> list[Any]:
         """The images, as RGB."""
-        return [await self._image(url) for url in urls]
+        budget = PixelBudget()
+        return [await self._image(url, budget) for url in urls]
 
-    async def _image(self, url: str) -> Any:
+    async def _image(self, url: str, budget: PixelBudget) -> Any:
         content = await fetch_media(url, INPUT, self._limits)
-        return await asyncio.to_thread(decode_image, content, INPUT)
+        return await asyncio.to_thread(decode_image, content, INPUT, budget)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.backend import InferenceRequest, InvalidRequestError
+from penstock_backends.language_model import stops_complaint
 from penstock_backends.tensorrt_llm.declared_tensors import PREFIX, PROCESSOR, SAMPLING, STOP
 
 _SOURCES = ("hf", "nemo")
@@ -93,8 +95,15 @@ def read_sampling(request: InferenceRequest, most_sequences: int) -> dict[str, A
     if stops := texts(request, STOP):
         if "" in stops:
             raise InvalidRequestError(f"input '{STOP}' must not hold an empty text")
+        check_words(STOP, stops)
         given["stop"] = list(stops)
     return given
+
+
+def check_words(name: str, words: Sequence[str]) -> None:
+    """Refuse more words, of which the engine makes tokens, than are looked for."""
+    if complaint := stops_complaint(words):
+        raise InvalidRequestError(f"input '{name}' {complaint}")
 
 
 def check_range(name: str, value: float, least: float | None, most: float | None) -> None:

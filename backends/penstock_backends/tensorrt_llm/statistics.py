@@ -64,6 +64,7 @@ class TensorRtLlmStatistics(EngineStatistics):
         self.running = int(batch.get("numScheduledRequests", active))
         self.waiting = max(0, active - self.running) + int(step.get("numQueuedRequests", 0))
         self.paused += int(batch.get("numPausedRequests", 0))
+        self._count_drafts(step.get("specDecodingStats") or {})
         if most := blocks.get("maxNumBlocks"):
             self.cache_usage = blocks.get("usedNumBlocks", 0) / most
             self.reported[_FRACTION] = self.cache_usage
@@ -72,6 +73,13 @@ class TensorRtLlmStatistics(EngineStatistics):
             self.reported |= {
                 name: float(source[key]) for name, key in names.items() if key in source
             }
+
+    def _count_drafts(self, drafts: Mapping[str, Any]) -> None:
+        """Count the tokens of speculative decoding, where the engine tells of it."""
+        if "numDraftTokens" in drafts:
+            accepted = int(drafts.get("numAcceptedTokens", 0))
+            self.spec_draft_tokens = (self.spec_draft_tokens or 0) + int(drafts["numDraftTokens"])
+            self.spec_accepted_tokens = (self.spec_accepted_tokens or 0) + accepted
 
     def metrics(self) -> Mapping[str, float]:
         """The values by metric name: ours, and TensorRT-LLM's own (TL-24, TL-26)."""

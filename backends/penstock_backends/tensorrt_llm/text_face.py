@@ -23,7 +23,13 @@ from penstock_backends.tensorrt_llm.layout_sampling import (
     read_sampling,
 )
 from penstock_backends.tensorrt_llm.parameter_text import as_bool, read_parameter
-from penstock_backends.tensorrt_llm.request import Prompt, flag, text_input, texts
+from penstock_backends.tensorrt_llm.request import (
+    Prompt,
+    check_words,
+    flag,
+    text_input,
+    texts,
+)
 from penstock_backends.tensorrt_llm.settings import EngineSettings
 
 NAMES: Final = ("ensemble", "tensorrt_llm_bls")
@@ -53,6 +59,7 @@ class TextFace:
         for name, field in (("stop_words", "stop"), ("bad_words", "bad")):
             # A client that has none sends an empty text, as upstream's does.
             if words := [word for word in texts(request, name) if word]:
+                check_words(name, words)
                 given[field] = words
         return Prompt(
             text=text_input(request),

@@ -22,7 +22,6 @@ from penstock_backends.language_model import (
     GenerationRequest,
     LanguageModelBackend,
     check_length,
-    media_limits,
     read_request,
     record_of,
     stream_interval,
@@ -40,7 +39,7 @@ from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.generation import VllmGeneration
 from penstock_backends.vllm.health_check import unloads_unhealthy
-from penstock_backends.vllm.inputs.media import Medium, load_media, read_media
+from penstock_backends.vllm.inputs.media import Medium, limits_of, load_media, read_media
 from penstock_backends.vllm.inputs.prompts import prompt_of
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, read_options
 from penstock_backends.vllm.inputs.sampling import BACKEND, read_sampling
@@ -74,7 +73,7 @@ class VllmBackend(LanguageModelBackend):
         prepare_environment(arguments)
         self._model = arguments.model
         self._interval = stream_interval(context.config)
-        self._media_limits = media_limits(context.config)
+        self._media_limits = limits_of(context.config, arguments.values)
         lora = read_paths(context.version_path) if arguments.enable_lora else None
         folders = allowed_folders(context)
         if lora is not None:
@@ -100,7 +99,7 @@ class VllmBackend(LanguageModelBackend):
             return None
         from penstock_backends.vllm.openai.application import vllm_application
 
-        return await vllm_application(self._engine, self._arguments, self._name)
+        return await vllm_application(self._engine, self._arguments, self._name, self._media_limits)
 
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
         return await self._control.carry_out(action, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -29,6 +30,8 @@ EMBEDDING_REQUEST: Final = "embedding_request"
 PAIRS: Final = "text_pair"
 
 _MOST_PAIRS: Final = 1024
+_TOKEN: Final = 128
+"""Characters of the longest token of usual vocabularies."""
 _PARAMETERS: Final = ("dimensions", "use_activation")
 _GENERATING: Final = ("stream", "sampling_parameters")
 """Inputs that only requests for text have."""
@@ -143,7 +146,7 @@ async def _scored(
         prompts = [request.prompt, *map(text_prompt, request.pairs)]
         asked = [(prompt, request.params()) for prompt in prompts]
     else:
-        asked = [_paired(engine, request, text) for text in request.pairs]
+        asked = [await _paired(engine, request, text) for text in request.pairs]
     results = await results_of(_result(engine, prompt, params, options) for prompt, params in asked)
     rows = [_row(result) for result in results]
     if cosine:
@@ -161,8 +164,17 @@ async def _scored(
     return InferenceResponse(outputs, final=True)
 
 
-def _paired(engine: VllmEngine, request: PoolingRequest, text: str) -> tuple[dict[str, Any], Any]:
-    """The tokens of both texts, as a cross-encoder reads them."""
+async def _paired(
+    engine: VllmEngine, request: PoolingRequest, text: str
+) -> tuple[dict[str, Any], Any]:
+    """The tokens of both texts, as a cross-encoder reads them; others have their turns between."""
+    longest = engine.facts.context_length
+    if (size := len(request.text) + len(text)) > longest * _TOKEN:
+        raise InvalidRequestError(
+            f"the prompt and a text of input '{PAIRS}' have {size} characters, more than the "
+            f"model's context length of {longest} tokens can hold"
+        )
+    await asyncio.sleep(0)
     encoded = engine.tokenizer(text=request.text, text_pair=text)
     prompt = ids_prompt(np.array(encoded["input_ids"]), engine.facts)
     kinds = encoded.get("token_type_ids")

@@ -12,6 +12,8 @@ from penstock_backends.language_model.constraints import check_constraint
 
 RULES = "root ::= x{1,100}\nx ::= y\ny ::= z{1,100}\nz ::= [a-z]"
 
+PROPERTIES = {str(number): {"type": "string"} for number in range(1001)}
+
 
 @pytest.mark.parametrize(
     ("structure", "why"),
@@ -28,6 +30,11 @@ RULES = "root ::= x{1,100}\nx ::= y\ny ::= z{1,100}\nz ::= [a-z]"
         ({"json": {"properties": {"a": {"enum": list(range(20_000))}}}}, "20000 choices"),
         ({"json": json.dumps({"enum": list(range(10_001))})}, "10001 choices"),
         ({"json": {"items": [{"pattern": "^(a{1,100}){1,100}$"}]}}, "pattern whose counted"),
+        ({"json": {"properties": PROPERTIES}}, "a json with more than 1000 properties"),
+        (
+            {"json": {"items": {"minProperties": 1, "properties": PROPERTIES}}},
+            "'minProperties' and 1001 properties, more than 100",
+        ),
         ({"json": "[" * 100_000}, "nested too deeply"),
         ({"json": " " * 300_000}, "a json of 300000 characters"),
     ],
@@ -54,6 +61,7 @@ def test_what_would_take_minutes_is_refused(structure: dict[str, Any], why: str)
         {"grammar": "start: WORD"},
         {"choice": ["yes", "no"]},
         {"json": {"type": "array", "maxItems": 100, "items": {"maxLength": 1000}}},
+        {"json": {"properties": {"a": {"minProperties": 1}, "b": {"properties": 1}}}},
         {"json": "{"},
         {"json": 7, "regex": 1, "choice": "a", "grammar": None},
     ],

@@ -12,7 +12,12 @@ import pytest
 
 from penstock.backend import InvalidRequestError, ModelConfig
 from penstock.core.config import Parameter
-from penstock_backends.language_model import MediaLimits, fetch_media, media_limits
+from penstock_backends.language_model import (
+    MediaLimits,
+    fetch_media,
+    fetch_media_here,
+    media_limits,
+)
 
 LOCAL = MediaLimits(frozenset({"127.0.0.1"}), size=1000, seconds=10)
 
@@ -118,6 +123,19 @@ async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
 
 async def test_an_allowed_host_is_asked(server: str) -> None:
     assert await fetch_media(f"{server}/1000", "image_url", LOCAL) == b"x" * 1000
+
+
+async def test_only_some_hosts_may_be_asked(server: str) -> None:
+    limits = MediaLimits(LOCAL.allowed_hosts, only_hosts=frozenset({"a.example"}))
+    text = await refused(f"{server}/1000", limits)
+    assert text == "input 'image_url' has the host '127.0.0.1', and only a.example may be asked"
+    limits = MediaLimits(LOCAL.allowed_hosts, only_hosts=frozenset({"127.0.0.1"}))
+    assert await fetch_media(f"{server}/5", "image_url", limits) == b"x" * 5
+
+
+async def test_a_thread_of_the_callers_may_fetch(server: str) -> None:
+    for url in (f"{server}/3", "data:,xxx"):
+        assert await asyncio.to_thread(fetch_media_here, url, "image_url", LOCAL) == b"xxx"
 
 
 async def test_redirections_are_followed(server: str) -> None:

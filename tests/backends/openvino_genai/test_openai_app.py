@@ -159,6 +159,12 @@ async def test_responses_and_completions(client: openai.AsyncOpenAI) -> None:
     assert "".join(completion.choices[0].logprobs.tokens or ()) == completion.choices[0].text
 
 
+async def test_a_prompt_that_is_far_too_long_is_refused(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"or more tokens, but .* is 1024") as refused:
+        await client.completions.create(model="m", prompt="word " * 2000)
+    assert refused.value.code == "context_length_exceeded"
+
+
 async def test_a_chat_goes_on_to_the_end_of_the_context(own_gguf_version: Path) -> None:
     given = {"properties": F32, "num_kv_blocks": 64, "max_model_len": 64}
     (own_gguf_version / "model.json").write_text(json.dumps(given))

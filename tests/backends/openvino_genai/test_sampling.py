@@ -90,6 +90,8 @@ def test_the_bound_can_be_lifted() -> None:
         ("n", 0),
         ("n", 9),
         ("stop", [""]),
+        ("stop", ["x" * 20_000]),
+        ("stop", [str(number) for number in range(257)]),
         ("stop_token_ids", [100]),
         ("logprobs", -1),
         ("logprobs", 1),

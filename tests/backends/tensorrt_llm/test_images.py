@@ -46,6 +46,7 @@ async def test_images_reach_the_engine(instance: RunningInstance) -> None:
     ("urls", "reason"),
     [
         (["data:,100000x10000"], "holds an image of 100000 x 10000 pixels; at most 100000000"),
+        (["data:,10000x10000"] * 5, "holds images of more than 400000000 pixels, with others"),
         (["data:,what"], "does not hold an image"),
         (["data:,1x1"] * 17, "must hold at most 16 URLs"),
         (["http://127.0.0.1/"], "whose address is not public"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from backends.generation import until
 from backends.tensorrt_llm.asking import ask, llm, on, sampling
+from penstock.core.request import InferenceRequest, metered
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
 from penstock.core.timeline import Trace
 from penstock.testing import RunningInstance
 
@@ -55,6 +58,39 @@ async def test_reports_of_the_engine_become_metrics(instance: RunningInstance) -
     await until(lambda: llm(instance).active == 0)
     await until(lambda: instance.backend.metrics()["penstock_llm_running_requests"] == 0)
     assert instance.backend.metrics()[f'{requests}{{request_type="active"}}'] == 0
+
+
+async def test_drafts_of_steps_are_counted(instance: RunningInstance) -> None:
+    await ask(instance, **sampling(max_tokens=3))
+    steps = 'nv_trt_llm_general_metrics{general_type="iteration_counter"}'
+    await until(lambda: instance.backend.metrics().get(steps, 0) > 2, 0.01)
+    metrics = instance.backend.metrics()
+    drafts = metrics["penstock_llm_spec_draft_tokens_total"]
+    assert drafts == 3 * metrics[steps]
+    assert metrics["penstock_llm_spec_accepted_tokens_total"] * 3 == drafts * 2
+
+
+async def test_tokens_from_the_prefix_cache_are_told_where_the_engine_does(
+    instance: RunningInstance, release: str
+) -> None:
+    """Release 1.2 does not; the stand-in has all but one of a prompt."""
+    cached = None if release == "1.2" else 2
+    timeline = Trace(1).root
+    inputs = {"text_input": "a b c", **sampling(max_tokens=3)}
+    assert [response async for response in instance.infer(inputs, timeline=timeline)]
+    assert timeline.facts.get("gen_ai.usage.cache_read.input_tokens") == cached
+    assert instance.backend.metrics().get("penstock_llm_cached_tokens_total") == cached
+
+
+async def test_tokens_are_reported_to_the_server(instance: RunningInstance, release: str) -> None:
+    told: list[tuple[int, int, int]] = []
+    inputs = {"text_input": Tensor.from_strings(["a b c"])}
+    request = metered(InferenceRequest("m", inputs=inputs), lambda *counts: told.append(counts))
+    (outcome,) = await instance.backend.execute([request])
+    assert [response async for response in cast(ResponseStream, outcome)]
+    cached = 0 if release == "1.2" else 2
+    assert {counts[:2] for counts in told} == {(3, cached)}
+    assert told[0][2] == 1
 
 
 async def test_requests_are_observed(instance: RunningInstance) -> None:

@@ -95,6 +95,10 @@ async def test_the_engines_death_ends_all_requests(instance: RunningInstance) ->
         (sampling(temperature=float("nan")), "must be a finite number"),
         ({"sampling_param_stop": [""]}, "must not hold an empty text"),
         (
+            {"sampling_param_stop": [str(number) for number in range(1000)]},
+            "input 'sampling_param_stop' must hold at most 256 strings, not 1000",
+        ),
+        (
             {"sampling_param_top_k": np.array([1, 2], np.int32)},
             "Expected a scalar tensor for tensor sampling_param_top_k",
         ),

@@ -59,6 +59,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"sampling": {"structured_outputs": {"regex": "[0-"}}},
         "regex|structured_outputs",
     ),
+    "a thousand stop strings": (
+        {"sampling": {"stop": [str(number) for number in range(1000)]}},
+        "sampling parameter 'stop' must hold at most 256 strings, not 1000",
+    ),
+    "a stop string of a megabyte": (
+        {"sampling": {"stop": "x" * 10**6}},
+        "sampling parameter 'stop' must have at most 16384 characters together, not 1000000",
+    ),
+    "transfer parameters that nest": (
+        {"sampling": {"kv_transfer_params": "[" * 100_000}},
+        "sampling parameter 'kv_transfer_params'",
+    ),
     "json that is none": ({"sampling_parameters": "{"}, "'sampling_parameters' is not JSON"),
     "a repeated prompt": (
         {"stream": True, "exclude_input_in_output": False},

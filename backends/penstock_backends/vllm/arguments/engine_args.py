@@ -19,6 +19,9 @@ FILE = "model.json"
 _PATHS = ("model", "tokenizer", "hf_config_path", "generation_config", "lora_modules")
 _CPU_CACHE_GIB = "1"
 
+MEDIA_CONNECTOR = "penstock"
+"""What vLLM is told to fetch media of its own routes by."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineArguments:
@@ -105,6 +108,7 @@ def prepare_environment(
     environment.setdefault("VLLM_NO_USAGE_STATS", "1")
     environment.setdefault("VLLM_CPU_KVCACHE_SPACE", _CPU_CACHE_GIB)
     environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    environment.setdefault("VLLM_MEDIA_CONNECTOR", MEDIA_CONNECTOR)
     if arguments.local:
         environment.setdefault("HF_HUB_OFFLINE", "1")
     if shared := environment.get(SHARED_TMPDIR):  # compiled kernels are kept for later starts

@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from penstock.backend import InferenceRequest, InvalidRequestError
-from penstock_backends.language_model import MediaLimits, decode_image, fetch_media
+from penstock.backend import InferenceRequest, InvalidRequestError, ModelConfig
+from penstock_backends.language_model import (
+    MediaLimits,
+    PixelBudget,
+    decode_image,
+    fetch_media,
+    media_limits,
+)
 from penstock_backends.vllm.tasks import results_of
 
 _MODALITIES: Final = {"image": "image", "image_url": "image", "audio": "audio", "video": "video"}
@@ -18,6 +25,9 @@ _MODALITIES: Final = {"image": "image", "image_url": "image", "audio": "audio", 
 _FRAMES: Final = 32
 """Frames that are taken from a video, as vLLM's own default."""
 
+_MOST: Final = 64
+"""Media of one request, whatever the engine would take; each may have 32 MiB before decoding."""
+
 
 class Medium(NamedTuple):
     """One image, piece of audio or video, in Base64 or as URL; `input` is where it was."""
@@ -25,6 +35,15 @@ class Medium(NamedTuple):
     modality: str
     input: str
     content: bytes
+
+
+def limits_of(config: ModelConfig, arguments: Mapping[str, Any]) -> MediaLimits:
+    """The limits of a model, with the `allowed_media_domains` among its engine's `arguments`."""
+    limits, given = media_limits(config), arguments.get("allowed_media_domains")
+    domains = frozenset(str(one).lower() for one in given) if isinstance(given, list) else None
+    if not domains:
+        return limits
+    return replace(limits, allowed_hosts=limits.allowed_hosts | domains, only_hosts=domains)
 
 
 def read_media(request: InferenceRequest, accepted: Mapping[str, int | None]) -> tuple[Medium, ...]:
@@ -49,21 +68,27 @@ def read_media(request: InferenceRequest, accepted: Mapping[str, int | None]) ->
                 f"the request has {count} of modality {modality}, and model {request.model_name} "
                 f"takes {most} in a prompt"
             )
+    if len(found) > _MOST:
+        raise InvalidRequestError(
+            f"the request has {len(found)} images, pieces of audio and videos; "
+            f"at most {_MOST} are taken"
+        )
     return tuple(found)
 
 
 async def load_media(media: Sequence[Medium], limits: MediaLimits) -> dict[str, list[Any]]:
     """The decoded media by modality, as vLLM takes them; raises `InvalidRequestError`."""
-    loaded = await results_of(_load(medium, limits) for medium in media)
+    budget = PixelBudget()
+    loaded = await results_of(_load(medium, limits, budget) for medium in media)
     by_modality: dict[str, list[Any]] = {}
     for medium, one in zip(media, loaded, strict=True):
         by_modality.setdefault(medium.modality, []).append(one)
     return by_modality
 
 
-async def _load(medium: Medium, limits: MediaLimits) -> Any:
+async def _load(medium: Medium, limits: MediaLimits, budget: PixelBudget) -> Any:
     content = await _content(medium, limits)
-    return await asyncio.to_thread(_decoded, medium, content)
+    return await asyncio.to_thread(_decoded, medium, content, budget)
 
 
 async def _content(medium: Medium, limits: MediaLimits) -> bytes:
@@ -83,9 +108,9 @@ async def _content(medium: Medium, limits: MediaLimits) -> bytes:
         raise _unreadable(medium, error) from error
 
 
-def _decoded(medium: Medium, content: bytes) -> Any:
+def _decoded(medium: Medium, content: bytes, budget: PixelBudget) -> Any:
     if medium.modality == "image":
-        return decode_image(content, medium.input)
+        return decode_image(content, medium.input, budget)
     try:
         return _DECODERS[medium.modality](content)
     except ImportError as error:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from penstock.backend import InvalidRequestError
-from penstock_backends.language_model import refuse
+from penstock_backends.language_model import check_stops, refuse
 from penstock_backends.language_model.constraints import check_constraint
 
 BACKEND = "vllm"
@@ -49,6 +49,7 @@ def read_sampling(
         sampling = msgspec.convert(values, SamplingParams, strict=False)
     except Exception as error:  # msgspec's, and those of vLLM's own checks
         raise InvalidRequestError(f"sampling parameters are not valid: {error}") from error
+    check_stops(sampling.stop)
     sampling.output_kind = RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY
     return sampling, adapter
 
@@ -75,7 +76,7 @@ def _take_transfer(values: dict[str, Any]) -> None:
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             given = 0  # no object, which is refused
     if given is None:
         return

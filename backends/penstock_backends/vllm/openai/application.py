@@ -17,7 +17,7 @@ from penstock.backend import (
     ModelLoadError,
     UnavailableError,
 )
-from penstock_backends.language_model import tenant_label
+from penstock_backends.language_model import MediaLimits, tenant_label
 from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
     Message,
@@ -32,6 +32,7 @@ from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.failures import UNHEALTHY
 from penstock_backends.vllm.lora import DISABLED
 from penstock_backends.vllm.openai.entry_points import EntryPoints
+from penstock_backends.vllm.openai.media_connector import bound_media
 from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
 from penstock_backends.vllm.openai.request_fields import fields_by_path, unknown_field
 from penstock_backends.vllm.openai.routes import SHOWN, shown_route
@@ -44,13 +45,16 @@ UNKNOWN_FIELDS: Final = "unknown_fields"
 """The parameter of a request whose unknown fields are ignored: `ignore`."""
 
 
-async def vllm_application(engine: VllmEngine, arguments: EngineArguments, name: str) -> AsgiApp:
+async def vllm_application(
+    engine: VllmEngine, arguments: EngineArguments, name: str, limits: MediaLimits
+) -> AsgiApp:
     """The application of a running engine, which answers for the model `name`.
 
-    Raises `ModelLoadError` for arguments that vLLM refuses, `UnsupportedError` for a vLLM whose
-    entry points are others.
+    It fetches media within `limits`. Raises `ModelLoadError` for arguments that vLLM refuses,
+    `UnsupportedError` for a vLLM whose entry points are others.
     """
     found = await asyncio.to_thread(EntryPoints.find)
+    bound_media(limits)
     options = _parsed(found, engine, arguments, name)
     llm = MeteredEngine(engine, engine.llm)
     tasks = tuple(sorted(engine.tasks))

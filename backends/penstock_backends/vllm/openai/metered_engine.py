@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from penstock.backend import InvalidRequestError, ReportUsage
-from penstock_backends.language_model import UsageReporter
+from penstock_backends.language_model import UsageReporter, check_stops
 from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.vllm.engine import VllmEngine
 
@@ -50,9 +50,9 @@ class MeteredEngine:
         self, prompt: Any, sampling_params: Any, request_id: str, **more: Any
     ) -> AsyncGenerator[Any, None]:
         """vLLM's outputs; raises `ValueError`, which its application tells, for a constraint that
-        would keep the engine busy for minutes.
+        would keep the engine busy for minutes, and for more stop strings than are looked for.
         """
-        _check_constraint(sampling_params.structured_outputs)
+        _check_bounds(sampling_params)
         exchange = CURRENT.get()
         usage = None if exchange is None else exchange.reporter()
         if usage is not None:
@@ -120,13 +120,16 @@ class _PromptCount:
         self._usage.add(0, finished=output.finished)
 
 
-def _check_constraint(given: Any) -> None:
-    """Hold constraints to the bounds of those of requests with tensors."""
-    if given is None:
-        return
-    names = ("json", "regex", "choice", "grammar", "structural_tag")
+_CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "structural_tag")
+
+
+def _check_bounds(sampling: Any) -> None:
+    """Hold parameters to the bounds of those of requests with tensors."""
+    given = sampling.structured_outputs
     try:
-        check_constraint({name: getattr(given, name, None) for name in names})
+        check_stops(sampling.stop)
+        if given is not None:
+            check_constraint({name: getattr(given, name, None) for name in _CONSTRAINTS})
     except InvalidRequestError as error:
         raise ValueError(error.message) from error
 

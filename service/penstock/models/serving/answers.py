@@ -65,13 +65,15 @@ class InstanceProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineHistogram:
-    """A histogram that a backend reports about itself; the name may have labels."""
+class EngineMetric:
+    """Something that a backend reports about itself.
+
+    The name may have labels: `jobs{kind="short",place="queue"}`.
+    """
 
     name: str
     model: str
     version: str
-    histogram: Histogram
 
     @property
     def family(self) -> str:
@@ -85,26 +87,17 @@ class EngineHistogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """A number that a backend reports about itself; a counter if `name` ends with `_total`.
+class EngineHistogram(EngineMetric):
+    """A histogram of a backend's own."""
 
-    The name may have labels: `jobs{kind="short",place="queue"}`.
-    """
+    histogram: Histogram
 
-    name: str
-    model: str
-    version: str
+
+@dataclass(frozen=True, slots=True)
+class Gauge(EngineMetric):
+    """A number of a backend's own; a counter if `name` ends with `_total`."""
+
     value: float
-
-    @property
-    def family(self) -> str:
-        """The name without labels."""
-        return split_series_name(self.name)[0]
-
-    @property
-    def labels(self) -> Labels:
-        """The labels that the name has."""
-        return split_series_name(self.name)[1]
 
 
 def is_alike(name: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import inspect
 import struct
 import zlib
 from importlib import import_module
@@ -10,17 +12,22 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY
 from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.renderers import chat_utils
 
 from backends.generation import plain, start
+from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock.testing import RunningInstance
 from penstock_backends.language_model import MediaLimits, StreamInterval
 from penstock_backends.vllm import VllmBackend
-from penstock_backends.vllm.inputs.media import load_media, read_media
+from penstock_backends.vllm.arguments.engine_args import MEDIA_CONNECTOR
+from penstock_backends.vllm.inputs.media import limits_of, load_media, read_media
 from penstock_backends.vllm.model_facts import ModelFacts
+from penstock_backends.vllm.openai.media_connector import bound_media
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -97,6 +104,52 @@ async def test_anything_else_is_refused(name: str, element: bytes, why: str) -> 
 async def test_a_model_takes_so_many() -> None:
     with pytest.raises(InvalidRequestError, match="has 2 of modality image, and model m takes 1"):
         await load("image", b"", b"", accepted={"image": 1})
+
+
+async def test_so_many_media_are_taken_whatever_the_model_takes() -> None:
+    with pytest.raises(InvalidRequestError, match=r"has 65 images, .* at most 64 are taken"):
+        await load("image", *[b""] * 65)
+
+
+async def test_hosts_that_the_engine_is_told_hold_for_tensors_too() -> None:
+    config = ModelConfig("m", parameters={"penstock.allowed_media_hosts": Parameter("inside")})
+    limits = limits_of(config, {"allowed_media_domains": ["A.example"]})
+    assert limits.only_hosts == {"a.example"}
+    assert limits.allowed_hosts == {"a.example", "inside"}
+    assert limits_of(config, {}).only_hosts == frozenset()
+
+
+@pytest.fixture
+def connector() -> Any:
+    """What vLLM's own routes fetch media by."""
+    bound_media(MediaLimits())
+    assert "envs.VLLM_MEDIA_CONNECTOR" in inspect.getsource(chat_utils)
+    return MEDIA_CONNECTOR_REGISTRY.load(MEDIA_CONNECTOR)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:1/a.png", "input 'image_url' has the host .* address is not public"),
+        ("HTTP://169.254.169.254/latest", "whose address is not public"),
+        (" http://10.0.0.1/a.png", "must hold http:, https: or data: URLs|must be encoded"),
+        ("ftp://example.com/a.png", "must hold http:, https: or data: URLs"),
+    ],
+)
+async def test_vllms_own_routes_connect_to_public_addresses_only(
+    connector: Any, url: str, why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        await connector.fetch_image_async(url)
+    with pytest.raises(ValueError, match=why):
+        await asyncio.to_thread(connector.fetch_image, url)
+
+
+async def test_vllms_own_routes_read_files_only_where_they_are_told(connector: Any) -> None:
+    with pytest.raises(RuntimeError, match="Cannot load local files"):
+        await connector.fetch_image_async("file:///etc/passwd")
+    image = await connector.fetch_image_async(data_url(png()).decode())
+    assert image.size == (3, 2)
 
 
 class Seeing:

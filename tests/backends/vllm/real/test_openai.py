@@ -169,18 +169,18 @@ async def test_tokens_of_a_text_and_back(application: BackendApplication) -> Non
 @pytest.mark.parametrize(
     "how",
     [
-        {"regex": "(a{1,100}){1,100}"},
-        {"choice": [str(number) for number in range(20_000)]},
-        {"json": {"type": "string", "pattern": "((x{1,99}){1,99})+"}},
+        {"structured_outputs": {"regex": "(a{1,100}){1,100}"}},
+        {"structured_outputs": {"choice": [str(number) for number in range(20_000)]}},
+        {"structured_outputs": {"json": {"type": "string", "pattern": "((x{1,99}){1,99})+"}}},
+        {"stop": ["x" * 20_000]},  # more than four it refuses itself
     ],
 )
-async def test_constraint_that_would_keep_the_engine_busy_is_refused(
+async def test_what_would_keep_the_engine_busy_is_refused(
     application: BackendApplication, how: Any
 ) -> None:
-    body = {**CHAT, "structured_outputs": how}
-    status, answer = await whole(begin(application, "/v1/chat/completions", body))
+    status, answer = await whole(begin(application, "/v1/chat/completions", {**CHAT, **how}))
     assert status == 400
-    assert "more than" in answer["error"]["message"]
+    assert re.search("more than|at most 16384", answer["error"]["message"])
 
 
 async def test_tokens_of_all_prompts_are_reported(application: BackendApplication) -> None:

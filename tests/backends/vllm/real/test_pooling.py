@@ -133,6 +133,7 @@ async def test_text_is_refused_in_tritons_words(model: tuple[str, RunningInstanc
         ({"text_input": "word " * 500}, "maximum context length"),
         ({"input_ids": token_ids(1 << 20)}, "holds 1048576, but the model's token ids are"),
         ({"text_input": ""}, "the prompt is empty"),
+        ({"text_input": "a", "text_pair": ["x" * 10_000_000]}, "1000000[01] characters"),
         ({"text_input": "a", "text_pair": ["b"] * 2000}, "holds 2000 texts, more than 1024"),
     ],
 )

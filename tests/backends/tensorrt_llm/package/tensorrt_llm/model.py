@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .executor import CppExecutorError, RequestError
-from .facts import checked
+from .facts import checked, release
 from .params import SamplingParams
 
 STEP = 0.001
@@ -42,6 +42,8 @@ class RequestOutput:
         self.prompt_token_ids = given.get("prompt_token_ids") or list(
             range(len(str(self.prompt).split()))
         )
+        if release() != "1.2":
+            self.cached_tokens = len(self.prompt_token_ids) - 1
         self.outputs = [completion(index) for index in range(sampling.n)]
         self.context_logits = [[0.5, 0.25]] if sampling.return_context_logits else None
 
@@ -232,6 +234,7 @@ class LLM:
                     "tokensPerBlock": 32,
                     "reusedBlocks": 4,
                 },
+                "specDecodingStats": {"numDraftTokens": 3, "numAcceptedTokens": 2},
                 "inflightBatchingStats": {
                     "numScheduledRequests": self.active,
                     "numContextRequests": 0,
