@@ -9,9 +9,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
-
-from pydantic_core import from_json
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from penstock_backends.openai_kit.parsers.reasoning import partial_end
 
@@ -128,24 +126,22 @@ def json_call(text: str) -> ToolCall | None:
     NaN is no JSON, and half of a surrogate pair no text that a client could be sent.
     """
     try:
-        return _call(from_json(text, allow_inf_nan=False))
-    except ValueError:
+        return _call(_DECODER.decode(text))
+    except (ValueError, RecursionError):
         return None
 
 
 def json_calls(text: str) -> Sequence[ToolCall] | None:
     """Calls as JSON objects, with `;` or white space between them."""
     text = text.removeprefix("<|python_tag|>").strip()
-    decoder = json.JSONDecoder()
     calls: list[ToolCall] = []
     at = 0
     while at < len(text):
-        begin = at
         try:
-            _, at = decoder.raw_decode(text, begin)
+            given, at = _DECODER.raw_decode(text, at)
+            call = _call(given)
         except (ValueError, RecursionError):
             return None
-        call = json_call(text[begin:at])
         if call is None:
             return None
         calls.append(call)
@@ -174,22 +170,34 @@ def _pythonic_call(call: ast.expr) -> ToolCall:
             raise ValueError("a call that unpacks")
         arguments[keyword.arg] = ast.literal_eval(keyword.value)
     text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    text.encode()  # raises for half of a surrogate pair
-    return ToolCall(ast.unparse(call.func), text)
+    return _checked(ast.unparse(call.func), text)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_number)
+
+
+def _checked(name: str, arguments: str) -> ToolCall:
+    """A call; raises `ValueError` for half of a surrogate pair in it."""
+    (name + arguments).encode()
+    return ToolCall(name, arguments)
 
 
 def _call(given: Any) -> ToolCall | None:
-    """A call in one of the shapes that models write it in."""
+    """A call in one of the shapes that models write it in; raises `ValueError` as `_checked`."""
     if isinstance(given, dict) and isinstance(given.get("function"), dict):
         given = given["function"]
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         return None
     arguments = given.get("arguments", given.get("parameters", {}))
     if isinstance(arguments, str):
-        return ToolCall(given["name"], arguments)
+        return _checked(given["name"], arguments)
     if not isinstance(arguments, dict):
         return None
-    return ToolCall(given["name"], json.dumps(arguments, ensure_ascii=False))
+    return _checked(given["name"], json.dumps(arguments, ensure_ascii=False))
 
 
 TOOL_PARSERS: Final[Mapping[str, Callable[[], ToolParser]]] = {
