@@ -164,6 +164,19 @@ async def test_model_that_is_there_is_a_conflict(client: httpx.AsyncClient, fold
 
 
 @pytest.mark.contract("CLD-02")
+async def test_name_that_is_taken_is_a_conflict_for_another_model_too(
+    client: httpx.AsyncClient, folders: Path
+) -> None:
+    """Else nobody could unload the one that has it."""
+    assert (await _load(client, folders, 1, "a")).status_code == 200
+    body = {"model_name": "hash1", "url": str(folders / "hash2" / "model")}
+    headers = {"X-Amzn-SageMaker-Target-Model": "b"}
+    assert (await client.post("/models", json=body, headers=headers)).status_code == 409
+    answer = await client.post("/models/hash1/invoke", json=_INFER)
+    assert answer.json()["model_name"] == "a"
+
+
+@pytest.mark.contract("CLD-02")
 async def test_model_that_is_not_there_is_not_found(client: httpx.AsyncClient) -> None:
     calls = [("GET", "/models/x"), ("DELETE", "/models/x"), ("POST", "/models/x/invoke")]
     assert [(await client.request(*call)).status_code for call in calls] == [404] * 3

@@ -153,6 +153,8 @@ class MultiModelEndpoints:
         name, url = await self._bodies.read(call, _name_and_url)
         target = call.headers.get(_TARGET) or name
         async with self._turn:
+            if name in self._models:
+                raise AlreadyExistsError(f"model '{shortened(name)}' has already been registered")
             repository, subfolder = await asyncio.to_thread(_repository, url)
             await self._server.register_repository(str(repository), {subfolder: target})
             try:
