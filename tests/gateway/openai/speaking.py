@@ -29,11 +29,15 @@ OPENAI = OpenAiSettings()
 
 
 class Speaker(Backend):
-    """`requests` are what its application got; `left` is set when a client has left."""
+    """`requests` are what its application got; `left` is set when a client has left.
+
+    `flooded` counts the bytes of answers of `flood` and `pour` that it could send.
+    """
 
     requests: ClassVar[list[InferenceRequest]]
     left: ClassVar[asyncio.Event]
     go_on: ClassVar[asyncio.Event]
+    flooded: ClassVar[int]
 
     async def initialize(self, context: InstanceContext) -> None:
         self._model = context.config.name
@@ -63,6 +67,27 @@ class Speaker(Backend):
         await _begin(send, 422, b"application/json")
         await send({"type": "http.response.body", "body": b'{"error":{"message":"no"}}'})
 
+    async def busy(self, receive: Receive, send: Send) -> None:
+        """As vLLM tells of its full queue."""
+        await _begin(send, 503, b"application/json")
+        await send({"type": "http.response.body", "body": b'{"error":{"message":"busy"}}'})
+
+    async def split(self, receive: Receive, send: Send) -> None:
+        """A header that would be two."""
+        headers = [(b"content-type", b"text/event-stream"), (b"x-own", b"1\r\nx-other: 2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    async def headless(self, receive: Receive, send: Send) -> None:
+        """A body that nothing comes before."""
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async def empty(self, receive: Receive, send: Send) -> None:
+        """An end that nothing comes before."""
+        await send({"type": "http.response.body"})
+
     async def full(self, receive: Receive, send: Send) -> None:
         raise ExhaustedError("the queue is full", retry_after=7)
 
@@ -73,12 +98,17 @@ class Speaker(Backend):
         await self.go_on.wait()
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
-    async def flood(self, receive: Receive, send: Send) -> None:
+    async def flood(self, receive: Receive, send: Send, events: int = 3000) -> None:
         await _begin(send, 200, b"text/event-stream")
-        for number in range(3000):
+        for number in range(events):
             event = b"data: %06d%b\n\n" % (number, bytes(986))
             await send({"type": "http.response.body", "body": event, "more_body": True})
+            type(self).flooded += len(event)
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    async def pour(self, receive: Receive, send: Send) -> None:
+        """More than the buffers of any socket hold."""
+        await self.flood(receive, send, 30_000)
 
     async def hang(self, receive: Receive, send: Send) -> None:
         await _begin(send, 200, b"text/event-stream")
@@ -108,7 +138,7 @@ async def speaking(
     **options: Any,
 ) -> AsyncIterator[tuple[InferenceServer, httpx.AsyncClient]]:
     """A server with the model `m`, and further ones, and a client of its HTTP port."""
-    Speaker.requests = []
+    Speaker.requests, Speaker.flooded = [], 0
     Speaker.left, Speaker.go_on = asyncio.Event(), asyncio.Event()
     install("fake", Speaker)
     repository = folder / "models"

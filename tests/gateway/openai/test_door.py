@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,12 @@ async def test_full_queue_says_when_to_come_back(client: httpx.AsyncClient) -> N
     answer = await client.post(CHAT, json={"model": "m", "do": "full"})
     assert (answer.status_code, error(answer)["type"]) == (429, "rate_limit_error")
     assert answer.headers["retry-after"] == "7"
+
+
+async def test_busy_engine_says_when_to_come_back(client: httpx.AsyncClient) -> None:
+    answer = await client.post(CHAT, json={"model": "m", "do": "busy"})
+    assert (answer.status_code, error(answer)["message"]) == (503, "busy")
+    assert answer.headers["retry-after"] == "1"
 
 
 @pytest.mark.contract("OA-21")
@@ -206,6 +213,16 @@ async def test_disconnect_is_told_to_the_model(client: httpx.AsyncClient) -> Non
     await asyncio.wait_for(Speaker.left.wait(), 10)
 
 
+@pytest.mark.parametrize("do", ["split", "headless", "empty"])
+async def test_answer_that_cannot_be_sent_is_an_error_of_the_server(
+    client: httpx.AsyncClient, do: str
+) -> None:
+    answer = await client.post(CHAT, json={"model": "m", "do": do})
+    assert (answer.status_code, error(answer)["type"]) == (500, "server_error")
+    assert "x-other" not in answer.headers
+    assert (await client.post(CHAT, json={"model": "m"})).status_code == 200
+
+
 async def test_slow_reader_gets_everything(client: httpx.AsyncClient) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "do": "flood"}) as answer:
         chunks = answer.aiter_raw()
@@ -213,6 +230,36 @@ async def test_slow_reader_gets_everything(client: httpx.AsyncClient) -> None:
         await asyncio.sleep(0.05)  # the socket fills up
         size += sum([len(chunk) async for chunk in chunks])
     assert size == 3000 * 1000 + len(b"data: [DONE]\n\n")
+
+
+async def test_stalled_reader_holds_little_of_its_answer(client: httpx.AsyncClient) -> None:
+    """Beside what the kernel has for it, which is asked."""
+    body = b'{"model":"m","do":"pour"}'
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((client.base_url.host, client.base_url.port))
+        slow.sendall(
+            b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
+            % (CHAT.encode(), len(body), body)
+        )
+        seen = [0, -1]
+        while seen[-1] != seen[-2] or not seen[-1]:
+            await asyncio.sleep(0.1)
+            seen.append(Speaker.flooded)
+        held = Speaker.flooded - _in_the_kernel(slow)
+    assert held < 192 * 1024
+
+
+def _in_the_kernel(client: socket.socket) -> int:
+    """Bytes on their way to a client that the kernel holds, at both ends."""
+    own, server = (f"{address[1]:04X}" for address in (client.getsockname(), client.getpeername()))
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote, _, queues = line.split()[1:5]
+        ports = local.partition(":")[2], remote.partition(":")[2]
+        sent, received = (int(size, 16) for size in queues.split(":"))
+        found += sent if ports == (server, own) else received if ports == (own, server) else 0
+    return found
 
 
 async def test_request_is_stopped_by_its_id(client: httpx.AsyncClient) -> None:

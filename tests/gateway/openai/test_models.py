@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,22 @@ async def test_models_are_loaded_and_unloaded(
     assert loaded.json()["error"]["message"] == "Model 'm' is already loaded"
     assert unloaded.json() == {"status": "success", "model": "m"}
     assert (again.status_code, back.status_code) == (404, 200)
+    assert (back.json()["id"], back.json()["owned_by"]) == ("m", "Triton Inference Server")
+
+
+@pytest.mark.contract("OA-07")
+async def test_of_two_clients_that_change_a_model_at_once_one_does(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    async with speaking(tmp_path, install_backend, OPENAI, LOCAL, explicit_control=True) as (
+        _,
+        client,
+    ):
+        twice = [
+            await asyncio.gather(*(client.post(f"/v1/models/m/{what}") for _ in range(2)))
+            for what in ("unload", "load")
+        ]
+    assert [sorted(one.status_code for one in both) for both in twice] == [[200, 404], [200, 400]]
 
 
 @pytest.mark.contract("OA-07")

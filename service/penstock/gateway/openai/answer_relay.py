@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
-from penstock.core.errors import InferenceError, RequestCancelledError
+from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.http_exchange import HttpHead
+from penstock.core.log.log_throttle import log_fault
 from penstock.core.request import CALL_ID, ExchangePart
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.event_keep_alive import EventKeepAlive
 from penstock.gateway.connections.http_call import HttpCall
-from penstock.gateway.openai.errors import error_event, error_reply
+from penstock.gateway.openai.errors import RETRY_AFTER, error_event, error_reply
 from penstock.gateway.replies import Reply
 from penstock.http1.request_head import Field
+
+logger = logging.getLogger(__name__)
 
 _DROPPED: Final = frozenset(
     ("connection", "content-length", "date", "keep-alive", "server", "transfer-encoding")
 )
+_HEADLESS: Final = "the model's application answered without a status"
+_LATER: Final = (429, 503)
+"""Statuses after which clients ask again; engines' own applications do not say when."""
 
 
 class AnswerRelay:
@@ -52,6 +59,13 @@ class AnswerRelay:
     # -- from the model -----------------------------------------------------------------------
 
     def _pump(self) -> None:
+        """Write what can be written; a fault ends this answer, not the sender of its parts."""
+        try:
+            self._write_ready()
+        except Exception as error:  # such as a header field that cannot be sent
+            self._break_off(error)
+
+    def _write_ready(self) -> None:
         call, stream = self._call, self._stream
         if self._done or not call.is_writable:
             return
@@ -83,10 +97,11 @@ class AnswerRelay:
             self._keep_alive.written(between=data.endswith(b"\n\n"))
 
     def _begin(self) -> None:
-        assert self._head is not None
+        if self._head is None:
+            raise InternalError(_HEADLESS)
+        self._call.begin(self._head.status, self._fields(self._head))
         self._begun = True
         self._note_status(self._head.status)
-        self._call.begin(self._head.status, self._fields(self._head))
         if self._events:
             self._keep_alive.start()
 
@@ -96,6 +111,8 @@ class AnswerRelay:
             for name, value in head.headers
             if name not in _DROPPED and name != CALL_ID
         ]
+        if head.status in _LATER and all(name != RETRY_AFTER for name, _ in head.headers):
+            fields.append((RETRY_AFTER.encode(), b"1"))
         return [*fields, (CALL_ID.encode(), self._request_id.encode("latin-1"))]
 
     # -- the end ------------------------------------------------------------------------------
@@ -117,6 +134,19 @@ class AnswerRelay:
                 self._call.end()
         self._end(error)
 
+    def _break_off(self, fault: Exception) -> None:
+        """End with what can still be told of a fault, which the log tells of."""
+        if self._done:
+            return
+        call = self._call
+        log_fault(logger, fault, "%s %s failed", call.method, call.path)
+        error = InternalError("unexpected error, see the server's log")
+        if self._begun:
+            call.abort()
+        else:
+            self._send_whole(b"", error)
+        self._end(error)
+
     def _told_by_model(self) -> bool:
         """Whether the answer itself tells of the failure that the stream has ended with."""
         return self._head is not None and self._head.status >= 400
@@ -124,7 +154,7 @@ class AnswerRelay:
     def _send_whole(self, data: bytes, error: InferenceError | None) -> None:
         head = self._head
         if head is None or error is not None:
-            answer = error_reply(error or RequestCancelledError())
+            answer = error_reply(error or InternalError(_HEADLESS))
             answer.add_header(CALL_ID, self._request_id)
         else:
             answer = Reply(head.status, self._fields(head), [data])

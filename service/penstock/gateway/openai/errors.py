@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.core.errors import (
     DeadlineExceededError,
     ExhaustedError,
@@ -13,6 +15,8 @@ from penstock.core.errors import (
 )
 from penstock.gateway.json.text import dump
 from penstock.gateway.replies import Reply, reply
+
+RETRY_AFTER: Final = "retry-after"
 
 _KINDS: tuple[tuple[type[InferenceError], int, str], ...] = (
     (NotFoundError, 404, "not_found_error"),
@@ -55,7 +59,7 @@ def error_reply(error: InferenceError) -> Reply:
     status, kind = status_of(error)
     refusal = reply(_body(error.message, kind, *_fault(error)), status)
     if status in (429, 503):
-        refusal.add_header("retry-after", str(getattr(error, "retry_after", 1)))
+        refusal.add_header(RETRY_AFTER, str(getattr(error, "retry_after", 1)))
     return refusal
 
 

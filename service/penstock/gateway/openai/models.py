@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any, Final
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from penstock.core.errors import InferenceError
 from penstock.gateway.connections.http_call import HttpCall
@@ -28,6 +29,7 @@ class OpenAiModels:
         self._server = server
         self._separator = settings.lora_separator
         self._created = int(time.time())
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def listed(self, _: HttpCall, __: Target) -> Reply:
         """Every model that is ready, each with its adapters."""
@@ -68,16 +70,18 @@ class OpenAiModels:
         server = self._server
         if not server.explicit_control:
             return OpenAiError(_NOT_EXPLICIT).reply()
-        ready = await server.model_ready(name, "")
-        if load and ready:
-            return OpenAiError(f"Model '{name}' is already loaded").reply()
-        if not load and not ready:
-            return unknown_model(name).reply()
-        try:
-            await (server.load(name, {}) if load else server.unload(name))
-        except InferenceError as error:
-            return error_reply(error)
-        return json_reply({"status": "success", "model": name})
+        changing = self._changing.setdefault(name, asyncio.Lock())
+        async with changing:  # a second request finds what the first has done
+            ready = await server.model_ready(name, "")
+            if load and ready:
+                return OpenAiError(f"Model '{name}' is already loaded").reply()
+            if not load and not ready:
+                return unknown_model(name).reply()
+            try:
+                await (server.load(name, {}) if load else server.unload(name))
+            except InferenceError as error:
+                return error_reply(error)
+        return json_reply(self._model(name) if load else {"status": "success", "model": name})
 
     async def ready(self, _: HttpCall, __: Target) -> Reply:
         """Readiness, as Triton's front end for OpenAI tells it (OA-09)."""
