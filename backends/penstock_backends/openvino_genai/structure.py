@@ -167,6 +167,10 @@ def _quoted(text: str) -> str:
 # -- JSON schemas ----------------------------------------------------------------------------------
 
 
+_UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f\x7f]')
+"""Characters of names that the engine does not escape in the grammar which it makes: it dies."""
+
+
 def _check_schema(schema: Any, depth: int) -> None:
     """Check that a schema uses only what the engine is known to take."""
     if not isinstance(schema, dict) or depth > _DEEPEST:
@@ -174,6 +178,8 @@ def _check_schema(schema: Any, depth: int) -> None:
     for name, value in schema.items():
         if name not in _NOTES:
             _check_keyword(name, value)
+    if any(_UNWRITABLE.search(name) for name in schema.get("properties", {})):
+        refuse(NAME, "has a property in its json with quotes, backslashes or control characters")
     if schema.get("minItems", 0) > schema.get("maxItems", _MOST):
         refuse(NAME, "has a json whose 'minItems' is above 'maxItems'")
     if schema.get("minItems") and "items" not in schema:
@@ -210,7 +216,8 @@ _KEYWORDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "type": lambda value: value in _TYPES,
     "properties": _is_object,
     "required": lambda value: (
-        isinstance(value, list) and all(isinstance(name, str) for name in value)
+        isinstance(value, list)
+        and all(isinstance(name, str) and not _UNWRITABLE.search(name) for name in value)
     ),
     "items": _is_object,
     "enum": lambda value: _is_filled(value) and all(map(_is_scalar, value)),
