@@ -67,9 +67,10 @@ class ChatEndpoint:
 
 
 def check_stream_options(fields: Mapping[str, Any]) -> None:
-    """Refuse options of a stream where none is asked for."""
+    """Refuse options of a stream where none is asked for, in Triton's words (OA-13)."""
     if "stream_options" in fields and not fields.get("stream", False):
-        refuse_field("stream_options", "'stream_options' needs 'stream' to be true")
+        text = "`stream_options` can only be used when `stream` is True"
+        refuse_field("stream_options", text)
 
 
 async def _whole(

@@ -47,12 +47,13 @@ class ChatTemplate:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        /,
         **variables: Any,
     ) -> str:
         """The prompt of a conversation; `variables` are what else a template may ask for."""
-        known = {**self._special_tokens, **variables, "documents": None}
+        known = {**self._special_tokens, "documents": None, **variables}
         try:
-            return self._template.render(messages=messages, tools=tools, **known)
+            return self._template.render({**known, "messages": messages, "tools": tools})
         except Exception as error:  # a template is a program, which may raise anything
             raise _refusal(error, self._field) from error
 

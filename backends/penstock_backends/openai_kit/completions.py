@@ -105,7 +105,7 @@ class CompletionEndpoint:
         """The prompts of a request: a text, a list of texts, token ids, or lists of those."""
         given = fields.get("prompt")
         if given is None or given in ("", []):
-            refuse_field("prompt", "'prompt' must not be empty")
+            refuse_field("prompt", "prompt must be non-empty")  # Triton's words (OA-13)
         single = isinstance(given, str) or isinstance(given[0], int)
         listed: Sequence[Any] = [given] if single else given
         if len(listed) > _MOST_PROMPTS:
@@ -138,10 +138,14 @@ def check_text(text: str, generator: Generator, field: str) -> None:
         )
 
 
-def check_tokens(tokens: Sequence[int], generator: Generator, field: str) -> None:
-    """Refuse token ids that the model does not have."""
+def check_tokens(tokens: Any, generator: Generator, field: str) -> None:
+    """Refuse what is no list of token ids, or of ids that the model does not have.
+
+    pydantic takes `1.0`, `"1"` and `true` for numbers, too.
+    """
     most = generator.facts.vocabulary
-    if not tokens or not 0 <= min(tokens) <= max(tokens) < most:
+    ids = isinstance(tokens, list) and tokens and all(type(one) is int for one in tokens)
+    if not ids or not 0 <= min(tokens) <= max(tokens) < most:
         refuse_field(field, f"'{field}' must hold token ids from 0 to {most - 1}")
 
 
@@ -155,7 +159,8 @@ def _checked_format(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_best_of(fields: Mapping[str, Any]) -> None:
-    if fields.get("best_of", 1) not in (1, fields.get("n", 1)):
+    count = fields.get("n", 1)
+    if fields.get("best_of", count) != count:
         refuse_field("best_of", "'best_of' must be as many as 'n': nothing is chosen among them")
 
 

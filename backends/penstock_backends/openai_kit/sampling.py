@@ -15,6 +15,7 @@ FURTHER_FIELDS: Final = (
     "include_stop_str_in_output",
     "min_p",
     "min_tokens",
+    "priority",
     "repetition_penalty",
     "return_token_ids",
     "skip_special_tokens",
@@ -32,7 +33,7 @@ _PASSED: Final = (
     "stop",
     "temperature",
     "top_p",
-    *(name for name in FURTHER_FIELDS if name != "return_token_ids"),
+    *(name for name in FURTHER_FIELDS if name not in ("priority", "return_token_ids")),
 )
 _LENGTHS: Final = ("max_completion_tokens", "max_tokens")
 """Fields that limit an answer; the first that is given counts."""
@@ -58,6 +59,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Harmless]] = {
     "moderation": (),
     "prediction": (),
     "previous_response_id": (),
+    "priority": (0,),
     "prompt_cache_options": (),
     "service_tier": ("auto", "default"),
     "store": (False,),
@@ -69,18 +71,20 @@ WITHOUT_EFFECT: Final[Mapping[str, Harmless]] = {
 """Fields of OpenAI's that have no effect here, and the values that ask for none."""
 
 INSTEAD: Final[Mapping[str, str]] = {
-    "function_call": "use 'tool_choice'",
-    "functions": "use 'tools'",
-    "logit_bias": "the engine of this model cannot",
+    "function_call": "'function_call' is not supported: use 'tool_choice'",
+    "functions": "'functions' is not supported: use 'tools'",
+    "logit_bias": "logit bias is not currently supported",
+    "suffix": "suffix is not currently supported",
 }
+"""Refusals that say more; of what Triton refuses too, in its words (OA-13), which editors know."""
 
 
 def refuse_ineffective(fields: Mapping[str, Any]) -> None:
     """Refuse by name a field that would be without effect."""
     for name, harmless in WITHOUT_EFFECT.items():
         if name in fields and fields[name] not in harmless:
-            instead = f": {INSTEAD[name]}" if name in INSTEAD else ""
-            refuse_field(name, f"'{name}' is not supported{instead}", "unsupported_parameter")
+            text = INSTEAD.get(name, f"'{name}' is not supported")
+            refuse_field(name, text, "unsupported_parameter")
 
 
 def sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +132,8 @@ def chat_logprobs(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The log probabilities that a chat asks for, as vLLM's parameter."""
     top = fields.get("top_logprobs", 0)
     if top and not fields.get("logprobs"):
-        refuse_field("top_logprobs", "'top_logprobs' needs 'logprobs' to be true")
+        text = "`top_logprobs` can only be used when `logprobs` is True"  # Triton's (OA-13)
+        refuse_field("top_logprobs", text)
     if not 0 <= top <= _HIGHEST_TOP_LOGPROBS:
         refuse_field(
             "top_logprobs", f"'top_logprobs' must be from 0 to {_HIGHEST_TOP_LOGPROBS}, not {top}"

@@ -55,6 +55,12 @@ def test_a_template_is_found_in_the_tokenizers_configuration(tmp_path: Path) -> 
     assert find_special_tokens([tmp_path]) == {"bos_token": "<s>"}
 
 
+@pytest.mark.parametrize("name", ["documents", "self", "source", "a b", "cls", "__class__"])
+def test_variables_may_have_any_name(name: str) -> None:
+    template = ChatTemplate("{{ documents }}{{ messages }}")
+    assert template.render([], **{name: 7}) == ("7[]" if name == "documents" else "None[]")
+
+
 async def test_parts_calls_and_developers_are_text_to_a_template() -> None:
     source = "{% for m in messages %}[{{ m.role }}:{{ m.content }}{{ m.tool_calls }}]{% endfor %}"
     model = ScriptedModel(facts=ModelFacts("m", 900, 1 << 20, 1, source))

@@ -63,6 +63,7 @@ async def test_streams_of_several_prompts_are_told_apart() -> None:
         ({"prompt": "a" * 201}, "prompt"),
         ({"suffix": "b"}, "suffix"),
         ({"best_of": 3}, "best_of"),
+        ({"best_of": 1, "n": 2, "temperature": 1}, "best_of"),
         ({"echo": True, "logprobs": 1}, "echo"),
     ],
 )
@@ -70,6 +71,37 @@ async def test_what_a_completion_cannot_keep_is_refused(fields: Any, param: str)
     body = {"model": "m", "prompt": "a", **fields}
     answer = await post(ScriptedModel().app(), COMPLETIONS, body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("tokens", [[1.0], [1, "2"], [True], [[1], ["2"]], [[]], [[1.0]], [2**70]])
+async def test_token_ids_are_whole_numbers(tokens: Any) -> None:
+    app = ScriptedModel().app()
+    asked = [("/v1/completions", "prompt", tokens)]
+    if tokens != [[]] and not isinstance(tokens[0], list):
+        asked.append(("/detokenize", "tokens", tokens))
+    for path, field, given in asked:
+        answer = await post(app, path, {"model": "m", field: given})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == field
+
+
+@pytest.mark.contract("OA-13")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"suffix": "b"}, "suffix is not currently supported"),
+        ({"prompt": ""}, "prompt must be non-empty"),
+        ({"logit_bias": {"5": 1}}, "logit bias is not currently supported"),
+        (
+            {"stream_options": {"include_usage": True}},
+            "`stream_options` can only be used when `stream` is True",
+        ),
+    ],
+)
+async def test_what_triton_refuses_is_refused_in_its_words(fields: Any, message: str) -> None:
+    body = {"model": "m", "prompt": "a", **fields}
+    answer = await post(ScriptedModel().app(), "/v1/completions", body)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, message)
 
 
 async def test_completions_are_sixteen_tokens_long_by_default() -> None:

@@ -55,7 +55,7 @@ class ResponsesEndpoint:
                 self._generator, [conversation.generation], exchange, conversation.renamed
             )
         except ApiError as error:  # in the words of a chat, which the client did not send
-            raise error.renamed(_INSTEAD) from error
+            raise error.renamed(_INSTEAD) from None
         answer = _ResponseAnswer(self._generator, conversation, fields, exchange.request_id)
         if conversation.generation.whole:
             return await answer.whole(streams[0])
