@@ -27,7 +27,8 @@ async def application(backend: Backend, model: str = "m") -> AsyncIterator[Backe
 
 def begin(application: BackendApplication, path: str, body: Any, **fields: Any) -> ResponseStream:
     """An exchange that is under way; `fields` are further ones of its request."""
-    exchange = HttpExchange("POST", path, body=json.dumps(body).encode())
+    headers = (("content-type", "application/json"),)
+    exchange = HttpExchange("POST", path, headers=headers, body=json.dumps(body).encode())
     return application.answer(InferenceRequest("m", exchange=exchange, **fields))
 
 

@@ -33,6 +33,17 @@ async def refuse_field(send: Send, name: str, hint: str) -> None:
     await _answer(send, 400, error)
 
 
+async def refuse_size(send: Send, name: str, how: str) -> None:
+    """Answer that a field is too large; `how` says in which way."""
+    error = {
+        "message": f"'{name}' {how}",
+        "type": "invalid_request_error",
+        "param": name,
+        "code": "too_large",
+    }
+    await _answer(send, 400, error)
+
+
 async def refuse_model(send: Send, message: str) -> None:
     """Answer that the model, or the adapter that is named with it, is not to be had."""
     error = {
@@ -42,6 +53,16 @@ async def refuse_model(send: Send, message: str) -> None:
         "code": "model_not_found",
     }
     await _answer(send, 400, error)
+
+
+def replayed(first: Message, receive: Receive) -> Receive:
+    """`receive`, with the message that was read already in front."""
+    read: list[Message] = [first]
+
+    async def next_message() -> Message:
+        return read.pop() if read else await receive()
+
+    return next_message
 
 
 async def _answer(send: Send, status: int, error: dict[str, Any]) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import json
 from importlib import import_module
 from typing import Any, Final
 
 from penstock.backend import (
+    ASGI_DESCRIPTION,
     ASGI_EXTENSION,
     InferenceRequest,
+    InvalidRequestError,
     ModelLoadError,
     UnavailableError,
     UnsupportedError,
 )
-from penstock_backends.language_model.openai_refusal import Message, Receive, Send, refuse_path
+from penstock_backends.language_model.openai_description import send_description, shown_part
+from penstock_backends.language_model.openai_refusal import (
+    Message,
+    Receive,
+    Send,
+    refuse_path,
+    replayed,
+)
 from penstock_backends.tensorrt_llm.engine import UNHEALTHY, TensorRtLlmEngine
 from penstock_backends.tensorrt_llm.settings import TEMPLATE, EngineSettings
 
@@ -26,6 +37,8 @@ SHOWN: Final = frozenset(
     )
 )
 """Paths that clients see; others of `OpenAIServer` administrate, or the server has its own."""
+
+_MEDIA: Final = ("image_url", "video_url", "audio_url")
 
 _MODULE: Final = "tensorrt_llm.serve.openai_server"
 _CLASS: Final = "OpenAIServer"
@@ -74,6 +87,10 @@ class TensorRtLlmApplication:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one exchange."""
+        if scope["path"] == ASGI_DESCRIPTION:
+            whole = await asyncio.to_thread(self._app.openapi)
+            await send_description(send, shown_part(whole, "TensorRT-LLM", SHOWN))
+            return
         if scope["path"] not in SHOWN:
             await refuse_path(send, scope["path"])
             return
@@ -84,4 +101,31 @@ class TensorRtLlmApplication:
             raise UnsupportedError(
                 "adapters of TensorRT-LLM are named by the field 'lora_request', not by the model"
             )
-        await self._app(scope, receive, send)
+        first = await receive()
+        if name := _fetched(first.get("body", b"")):
+            raise InvalidRequestError(f"'{name}' must hold a data: URL: media are not fetched here")
+        await self._app(scope, replayed(first, receive), send)
+
+
+def _fetched(body: bytes) -> str:
+    """The member that names media which its application would fetch or open, from anywhere."""
+    if b"_url" not in body and b"\\u" not in body:
+        return ""
+    try:
+        left: list[Any] = [json.loads(body)]
+    except (ValueError, RecursionError):
+        return ""
+    while left:
+        one = left.pop()
+        if isinstance(one, list):
+            left += one
+        elif isinstance(one, dict):
+            left += one.values()
+            if named := next((name for name in _MEDIA if _is_elsewhere(one.get(name))), ""):
+                return named
+    return ""
+
+
+def _is_elsewhere(medium: Any) -> bool:
+    url = medium.get("url") if isinstance(medium, dict) else medium
+    return isinstance(url, str) and not url.startswith("data:")

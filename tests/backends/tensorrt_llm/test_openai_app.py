@@ -19,9 +19,11 @@ pytestmark = [pytest.mark.usefixtures("stand_in"), pytest.mark.usefixtures("rele
 CHAT = "/v1/chat/completions"
 
 
-async def answer(instance: RunningInstance, path: str = CHAT, **fields: Any) -> tuple[int, Any]:
+async def answer(
+    instance: RunningInstance, path: str = CHAT, body: Any = None, **fields: Any
+) -> tuple[int, Any]:
     async with application(instance.backend) as app:
-        status, text = await whole(begin(app, path, {}, **fields))
+        status, text = await whole(begin(app, path, body or {}, **fields))
     return status, json.loads(text)
 
 
@@ -35,6 +37,14 @@ async def test_application_is_made_with_the_engine_and_the_settings(version: Wri
     assert (status, told) == (200, {"made": made, "path": CHAT})
 
 
+async def test_application_describes_what_is_shown_of_it(instance: RunningInstance) -> None:
+    async with application(instance.backend) as app:
+        told = await app.description()
+    assert told["info"] == {"title": "TensorRT-LLM", "version": "1"}
+    assert [*told["paths"]] == [CHAT]
+    assert [*told["components"]["schemas"]] == ["Chat"]
+
+
 @pytest.mark.parametrize("path", ["/update_weights", "/v1/models", "/metrics", "/release_memory"])
 async def test_routes_of_administrators_are_not_shown(instance: RunningInstance, path: str) -> None:
     assert (await answer(instance, path))[0] == 404
@@ -43,6 +53,26 @@ async def test_routes_of_administrators_are_not_shown(instance: RunningInstance,
 async def test_adapter_behind_the_model_is_refused(instance: RunningInstance) -> None:
     with pytest.raises(UnsupportedError, match="lora_request"):
         await answer(instance, parameters={"adapter": "loud"})
+
+
+@pytest.mark.parametrize(
+    ("medium", "url"),
+    [
+        ("image_url", "http://169.254.169.254/"),
+        ("image_url", "/etc/passwd"),
+        ("video_url", "file:///a"),
+    ],
+)
+async def test_media_elsewhere_are_refused(
+    instance: RunningInstance, medium: str, url: str
+) -> None:
+    """Its application would ask, or open, whatever a client names."""
+    for given in (url, {"url": url}):
+        body = {"messages": [{"content": [{"type": medium, medium: given}]}]}
+        with pytest.raises(InvalidRequestError, match=f"'{medium}' must hold a data: URL"):
+            await answer(instance, body=body)
+    body = {"messages": [{"content": [{"type": medium, medium: {"url": "data:,a"}}]}]}
+    assert (await answer(instance, body=body))[0] == 200
 
 
 async def test_api_may_be_off(version: WriteModel) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.errors import ModelLoadError
 from penstock_backends.vllm.arguments.openai_arguments import take_openai
-from penstock_backends.vllm.openai.request_fields import unknown_field
+from penstock_backends.vllm.openai.request_fields import read_object, too_large, unknown_field
 from penstock_backends.vllm.openai.routes import HIDDEN, SHOWN, shown_route
 
 PATH = Path("/models/m/1/model.json")
@@ -82,4 +82,36 @@ def test_shown_routes_are_found_by_their_paths() -> None:
     ],
 )
 def test_unknown_fields_are_named(body: bytes, unknown: tuple[str, str] | None) -> None:
-    assert unknown_field(body, frozenset({"model", "n"})) == unknown
+    assert unknown_field(read_object(body), frozenset({"model", "n"})) == unknown
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "wrong"),
+    [
+        ("/v1/chat/completions", {"messages": [{"content": [{}] * 100_000}]}, "messages"),
+        ("/v1/chat/completions", {"messages": [{}] * 100_000}, "messages"),
+        ("/v1/chat/completions", {"messages": [{}], "stop": [1] * 100_000}, "stop"),
+        ("/v1/chat/completions", {"messages": [{}] * 10_000, "logit_bias": {"5": 1}}, None),
+        ("/v1/completions", {"prompt": [5] * 100_000}, None),
+        ("/v1/completions", {"prompt": [[5] * 100_000] * 8}, None),
+        ("/v1/completions", {"prompt": [5] * 2_000_000}, "prompt"),
+        ("/v1/completions", {"prompt": [*[5] * 100_000, "a"]}, "prompt"),
+        ("/v1/completions", {"prompt": ["a"] * 100_000}, "prompt"),
+        ("/v1/completions", {"prompt": [True] * 100_000}, "prompt"),
+        ("/v1/embeddings", {"input": ["a"] * 2048}, None),
+        ("/v1/responses", {"input": [5] * 100_000}, "input"),
+    ],
+)
+def test_lists_that_would_take_gigabytes_to_check_are_named(
+    path: str, given: Any, wrong: str | None
+) -> None:
+    found = too_large(path, given, 0, 1024)
+    assert (None if found is None else found[0]) == wrong
+
+
+def test_texts_to_tokenize_are_bounded_by_the_context() -> None:
+    assert too_large("/tokenize", {"prompt": ""}, 1 << 20, 1024) is None
+    found = too_large("/tokenize", {"prompt": ""}, (1 << 20) + 1, 1024)
+    assert found == ("prompt", "comes to 1048577 bytes, more than 1048576")
+    assert too_large("/tokenize", {"prompt": ""}, 2 << 20, 1 << 17) is None
+    assert too_large("/v1/chat/completions", {"messages": []}, 2 << 20, 1024) is None

@@ -26,6 +26,8 @@ NAMES: Final[tuple[str, ...]] = (
 """Parameters that are options: of the request, or, which come first, of the sampling."""
 
 _TEXTS: Final = ("cache_salt", "session_id", "traceparent", "tracestate")
+NEEDS_POLICY: Final = 'needs "scheduling_policy": "priority" in the model\'s model.json'
+
 _PRIORITIES: Final = 1 << 31
 _RANKS: Final = 1 << 16
 _LONGEST: Final = 512
@@ -67,7 +69,7 @@ def read_options(
     if not found and not request.priority:
         return NO_OPTIONS, left
     if found.get("priority") and not by_priority:
-        refuse("priority", 'needs "scheduling_policy": "priority" in the model\'s model.json')
+        refuse("priority", NEEDS_POLICY)
     texts = {name: _text(name, found) for name in _TEXTS if name in found}
     trace: dict[str, str] = {
         name: texts[name] for name in ("traceparent", "tracestate") if name in texts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -34,7 +35,6 @@ def read_sampling(
     """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    msgspec = import_module("msgspec")
     values = dict(given)
     adapter = values.pop("lora_name", None)
     if adapter is not None and not isinstance(adapter, str):
@@ -42,16 +42,25 @@ def read_sampling(
     _take_structure(values)
     _take_transfer(values)
     _refuse_unknown(values, SamplingParams.__struct_fields__)
-    _refuse_unsendable(values, msgspec.msgpack.encode)
-    if not logprobs:
-        _refuse_logprobs(values)
+    check_values(values, logprobs=logprobs)
     try:
-        sampling = msgspec.convert(values, SamplingParams, strict=False)
+        sampling = import_module("msgspec").convert(values, SamplingParams, strict=False)
     except Exception as error:  # msgspec's, and those of vLLM's own checks
         raise InvalidRequestError(f"sampling parameters are not valid: {error}") from error
     check_stops(sampling.stop)
     sampling.output_kind = RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY
     return sampling, adapter
+
+
+def check_values(values: Mapping[str, Any], *, logprobs: bool) -> None:
+    """Refuse values that the engine would crash at, or answer never; as `read_sampling` does.
+
+    None of those that a request does not set may be in `values`.
+    """
+    encode = import_module("msgspec").msgpack.encode
+    _refuse_unsendable(values, partial(encode, enc_hook=str))
+    if not logprobs:
+        _refuse_logprobs(values)
 
 
 def _take_structure(values: dict[str, Any]) -> None:

@@ -26,6 +26,8 @@ from penstock_backends.language_model.openai_refusal import (
     refuse_field,
     refuse_model,
     refuse_path,
+    refuse_size,
+    replayed,
 )
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.engine import VllmEngine
@@ -34,7 +36,12 @@ from penstock_backends.vllm.lora import DISABLED
 from penstock_backends.vllm.openai.entry_points import EntryPoints
 from penstock_backends.vllm.openai.media_connector import bound_media
 from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
-from penstock_backends.vllm.openai.request_fields import fields_by_path, unknown_field
+from penstock_backends.vllm.openai.request_fields import (
+    fields_by_path,
+    read_object,
+    too_large,
+    unknown_field,
+)
 from penstock_backends.vllm.openai.routes import SHOWN, shown_route
 from penstock_backends.vllm.output_owners import TENANT
 from penstock_backends.vllm.own_spans import trace_headers
@@ -132,12 +139,8 @@ class VllmApplication:
             raise UnavailableError(UNHEALTHY)
         self._engine.calls.check_awake()
         first = await receive()
-        ignores = self._ignores_unknown or request.parameters.get(UNKNOWN_FIELDS) == "ignore"
-        if not ignores and (known := self._fields.get(shown[0])) and "body" in first:
-            unknown = unknown_field(first["body"], known)
-            if unknown is not None:
-                await refuse_field(send, *unknown)
-                return
+        if await self._refused(shown[0], first.get("body", b""), request, send):
+            return
         async with AsyncExitStack() as stack:
             adapter = request.parameters.get(ADAPTER)
             if isinstance(adapter, str):
@@ -150,7 +153,21 @@ class VllmApplication:
             report = request.report_usage
             CURRENT.set(None if report is None else ExchangeUsage(report))
             TENANT.set(tenant_label(request))
-            await self._app(self._traced(scope, request), _again(first, receive), send)
+            await self._app(self._traced(scope, request), replayed(first, receive), send)
+
+    async def _refused(self, path: str, body: bytes, request: InferenceRequest, send: Send) -> bool:
+        """Whether a body was refused, which vLLM itself would not have done."""
+        known = self._fields.get(path)
+        given = read_object(body) if known else {}
+        large = too_large(path, given, len(body), self._engine.facts.context_length)
+        if large is not None:
+            await refuse_size(send, *large)
+            return True
+        ignores = self._ignores_unknown or request.parameters.get(UNKNOWN_FIELDS) == "ignore"
+        unknown = unknown_field(given, known) if known and not ignores else None
+        if unknown is not None:
+            await refuse_field(send, *unknown)
+        return unknown is not None
 
     async def _load(self, name: str, stack: AsyncExitStack, model: str) -> None:
         """Have an adapter loaded under the name that the request gives the model."""
@@ -179,13 +196,3 @@ class VllmApplication:
 
 
 _TRACE: Final = (b"traceparent", b"tracestate")
-
-
-def _again(first: Message, receive: Receive) -> Receive:
-    """`receive`, with the message that was read already in front."""
-    read: list[Message] = [first]
-
-    async def next_message() -> Message:
-        return read.pop() if read else await receive()
-
-    return next_message

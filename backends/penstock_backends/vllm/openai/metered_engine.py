@@ -13,6 +13,10 @@ from penstock.backend import InvalidRequestError, ReportUsage
 from penstock_backends.language_model import UsageReporter, check_stops
 from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.vllm.engine import VllmEngine
+from penstock_backends.vllm.inputs.request_options import NEEDS_POLICY
+from penstock_backends.vllm.inputs.sampling import check_values
+
+_CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "structural_tag")
 
 
 class ExchangeUsage:
@@ -49,10 +53,10 @@ class MeteredEngine:
     def generate(
         self, prompt: Any, sampling_params: Any, request_id: str, **more: Any
     ) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs; raises `ValueError`, which its application tells, for a constraint that
-        would keep the engine busy for minutes, and for more stop strings than are looked for.
+        """vLLM's outputs; raises `ValueError`, which its application tells, for what would crash
+        the engine, or keep it busy for minutes.
         """
-        _check_bounds(sampling_params)
+        _check(sampling_params, self._engine, more.get("priority"))
         exchange = CURRENT.get()
         usage = None if exchange is None else exchange.reporter()
         if usage is not None:
@@ -60,11 +64,15 @@ class MeteredEngine:
         outputs = self._llm.generate(prompt, sampling_params, request_id, **more)
         return self._followed(outputs, None if usage is None else _Count(usage, sampling_params))
 
-    def encode(self, *arguments: Any, **more: Any) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs of a pooling model."""
+    def encode(
+        self, prompt: Any, pooling_params: Any, *arguments: Any, **more: Any
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs of a pooling model; raises `ValueError` as `generate` does."""
+        _check(pooling_params, self._engine, more.get("priority"))
         exchange = CURRENT.get()
         count = None if exchange is None else _PromptCount(exchange.reporter())
-        return self._followed(self._llm.encode(*arguments, **more), count)
+        outputs = self._llm.encode(prompt, pooling_params, *arguments, **more)
+        return self._followed(outputs, count)
 
     async def _followed(
         self, outputs: AsyncGenerator[Any, None], count: _Count | _PromptCount | None
@@ -120,16 +128,19 @@ class _PromptCount:
         self._usage.add(0, finished=output.finished)
 
 
-_CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "structural_tag")
-
-
-def _check_bounds(sampling: Any) -> None:
+def _check(params: Any, engine: VllmEngine, priority: int | None) -> None:
     """Hold parameters to the bounds of those of requests with tensors."""
-    given = sampling.structured_outputs
+    if priority and not engine.facts.by_priority:
+        raise ValueError(f"'priority' {NEEDS_POLICY}")
+    given = {name: getattr(params, name) for name in params.__struct_fields__}
+    constraint = given.get("structured_outputs")
     try:
-        check_stops(sampling.stop)
-        if given is not None:
-            check_constraint({name: getattr(given, name, None) for name in _CONSTRAINTS})
+        check_values(
+            {name: value for name, value in given.items() if value is not None},
+            logprobs=engine.logprobs,
+        )
+        check_stops(given.get("stop") or ())
+        check_constraint({name: getattr(constraint, name, None) for name in _CONSTRAINTS})
     except InvalidRequestError as error:
         raise ValueError(error.message) from error
 

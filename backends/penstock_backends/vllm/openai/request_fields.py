@@ -1,15 +1,35 @@
-"""Fields that requests to a route of vLLM may have, to refuse others, which vLLM would ignore."""
+"""What requests to a route of vLLM may hold: others it would ignore, or not survive."""
 
 from __future__ import annotations
 
 import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 from penstock.backend import suggestion
 
 _LONGEST_NAME = 100
+
+_MOST_MEMBERS: Final = 20_000
+"""Members of all lists in a body: vLLM makes an error of each wrong one, for each type that it
+might have been, and a million of them take gigabytes."""
+_MOST_IDS: Final = 1 << 20
+"""Token ids in one list; a prompt that is to be shortened may have more than the context."""
+_IDS: Final = {
+    "/v1/completions": "prompt",
+    "/v1/embeddings": "input",
+    "/classify": "input",
+    "/pooling": "input",
+    "/detokenize": "tokens",
+    "/inference/v1/generate": "token_ids",
+}
+"""The fields of token ids by path."""
+
+_BYTES_OF_TOKEN: Final = 32
+_SHORT: Final = 1 << 20
+_WHOLE: Final = ("/tokenize", "/detokenize")
+"""Routes that answer for texts of any length, in which vLLM itself sees no limit."""
 
 
 def fields_by_path(routes: Iterable[Any]) -> dict[str, frozenset[str]]:
@@ -51,18 +71,51 @@ def _names(model: Any) -> Iterator[str]:
             yield str(field.alias)
 
 
-def unknown_field(body: bytes, known: frozenset[str]) -> tuple[str, str] | None:
-    """The first field that no request of the route has, and a hint at the nearest name.
-
-    `None` also for a body that is not an object: vLLM says what is wrong with it.
-    """
+def read_object(body: bytes) -> Mapping[str, Any]:
+    """The object of a body; an empty one for any other body: vLLM says what is wrong with it."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(given, Mapping):
-        return None
+        return {}
+    return given if isinstance(given, Mapping) else {}
+
+
+def unknown_field(given: Mapping[str, Any], known: frozenset[str]) -> tuple[str, str] | None:
+    """The first field that no request of the route has, and a hint at the nearest name."""
     for name in given:
         if name not in known:
             return name[:_LONGEST_NAME], suggestion(name[:_LONGEST_NAME], sorted(known))
     return None
+
+
+def too_large(
+    path: str, given: Mapping[str, Any], size: int, context: int
+) -> tuple[str, str] | None:
+    """The field by which a body of `size` bytes is too large for a route, and how.
+
+    `context` is the model's length, in tokens.
+    """
+    longest = max(_SHORT, context * _BYTES_OF_TOKEN)
+    if path in _WHOLE and size > longest:
+        name = next((one for one in ("prompt", "tokens") if one in given), "messages")
+        return name, f"comes to {size} bytes, more than {longest}"
+    members = 0
+    for name, value in given.items():
+        left = [value]
+        while left:
+            one = left.pop()
+            if not isinstance(one, dict | list):
+                continue
+            if name == _IDS.get(path) and isinstance(one, list) and _are_ids(one):
+                if len(one) > _MOST_IDS:
+                    return name, f"holds {len(one)} token ids, more than {_MOST_IDS}"
+                continue
+            members += len(one) if isinstance(one, list) else 0
+            if members > _MOST_MEMBERS:
+                return name, f"holds more than {_MOST_MEMBERS} members of lists"
+            left.extend(one.values() if isinstance(one, dict) else one)
+    return None
+
+
+def _are_ids(given: list[Any]) -> bool:
+    return all(type(one) is int for one in given)

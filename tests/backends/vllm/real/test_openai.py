@@ -59,6 +59,7 @@ async def test_chat_is_answered_with_its_usage(application: BackendApplication) 
     status, answer = await whole(begin(application, "/v1/chat/completions", CHAT))
     assert (status, answer["object"], answer["model"]) == (200, "chat.completion", "m")
     assert answer["usage"]["completion_tokens"] == 4
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 async def test_stream_ends_with_done(application: BackendApplication) -> None:
@@ -181,6 +182,42 @@ async def test_what_would_keep_the_engine_busy_is_refused(
     status, answer = await whole(begin(application, "/v1/chat/completions", {**CHAT, **how}))
     assert status == 400
     assert re.search("more than|at most 16384", answer["error"]["message"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"top_k": 10**30},
+        {"stop_token_ids": [10**30]},
+        {"allowed_token_ids": [10**30]},
+        {"vllm_xargs": {"x": 10**30}},
+        {"structured_outputs": {"json": {"const": 10**30}}},
+    ],
+)
+async def test_value_that_the_engine_cannot_be_told_is_refused(
+    application: BackendApplication, fields: Any
+) -> None:
+    """vLLM would keep such a request for ever."""
+    status, answer = await asyncio.wait_for(
+        whole(begin(application, "/v1/chat/completions", {**CHAT, **fields})), 20
+    )
+    assert status == 400
+    assert answer["error"]["message"]
+    assert (await whole(begin(application, "/v1/chat/completions", CHAT)))[0] == 200
+
+
+async def test_logprobs_are_refused_where_they_would_crash_the_engine(
+    application: BackendApplication, instance: RunningInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(instance.backend, VllmBackend)
+    monkeypatch.setattr(instance.backend._engine, "logprobs", False)
+    for path, body in (
+        ("/v1/chat/completions", {**CHAT, "logprobs": True}),
+        ("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 1, "logprobs": 1}),
+    ):
+        status, answer = await whole(begin(application, path, body))
+        assert status == 400
+        assert "needs a C++ compiler" in answer["error"]["message"]
 
 
 async def test_tokens_of_all_prompts_are_reported(application: BackendApplication) -> None:
