@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from harness.openai_bad_requests import BAD, CHAT, JSON, chat, embed, others, structured
 from harness.serving import Served, serving, wait_until
 
 pytestmark = pytest.mark.slow
 
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-HELLO: Any = [{"role": "user", "content": "How do I open a file?"}]
-PART = {"type": "text", "text": "a"}
-TOOL_RESULT = {"role": "tool", "tool_call_id": "9", "content": "x"}
-ITSELF = {"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"}
+MEANWHILE = ((CHAT, chat(temperature=0)), ("/v1/embeddings", embed("red")))
 
 
 @pytest.fixture(scope="module")
@@ -39,107 +31,11 @@ def http(served: Served) -> Iterator[httpx.Client]:
         yield http
 
 
-def chat(**fields: Any) -> bytes:
-    return json.dumps({"model": "tiny_llm", "messages": HELLO, "max_tokens": 4, **fields}).encode()
-
-
-def said(*content: Any, role: str = "user") -> bytes:
-    return chat(messages=[{"role": role, "content": [*content]}])
-
-
-def image(url: str) -> bytes:
-    return said({"type": "image_url", "image_url": {"url": url}})
-
-
-def form(schema: Any) -> bytes:
-    named = {"name": "n", "schema": schema}
-    return chat(response_format={"type": "json_schema", "json_schema": named})
-
-
-def structured(**how: Any) -> bytes:
-    return chat(structured_outputs=how)
-
-
-def embed(given: Any) -> bytes:
-    return json.dumps({"model": "minilm", "input": given}).encode()
-
-
-def inserted(text: bytes) -> bytes:
-    """A chat with a further member, as it stands there."""
-    return chat()[:-1] + b"," + text + b"}"
-
-
-@contextmanager
-def others(http: httpx.Client) -> Iterator[None]:
-    """Clients of both models meanwhile, whose answers are all the same."""
-    stop = threading.Event()
-
-    def ask(path: str, body: bytes) -> set[str]:
-        found = set()
-        while not stop.is_set():
-            answer = http.post(path, content=body)
-            assert answer.status_code == 200, answer.text
-            found.add(json.dumps(answer.json().get("choices") or answer.json()["data"]))
-        return found
-
-    with ThreadPoolExecutor(2) as threads:
-        running: list[Future[set[str]]] = [
-            threads.submit(ask, CHAT, chat(temperature=0)),
-            threads.submit(ask, "/v1/embeddings", embed("red")),
-        ]
-        try:
-            yield
-        finally:
-            stop.set()
-        assert [len(one.result()) for one in running] == [1, 1]
-
-
-BAD = {
-    "body of 64 MiB": (CHAT, said({**PART, "text": "a" * (64 << 20)}), 413),
-    "body that a model does not read": (CHAT, said({**PART, "text": "a" * (20 << 20)}), 413),
-    "data of 100 MB": (CHAT, image("data:image/png;base64," + "A" * 100_000_000), 413),
-    "JSON 10,000 deep": (CHAT, inserted(b'"x":' + b"[" * 10_000 + b"]" * 10_000), 400),
-    "JSON that ends early": (CHAT, chat()[:-1], 400),
-    "no messages": (CHAT, chat(messages=[]), 400),
-    "message without content": (CHAT, chat(messages=[{"role": "user"}]), 400),
-    "100,000 parts": (CHAT, said(*[PART] * 100_000), 413),
-    "20,000 parts": (CHAT, said(*[PART] * 20_000), 400),
-    "10,000 messages": (CHAT, chat(messages=HELLO * 10_000), 400),
-    "unknown role": (CHAT, said(PART, role="king"), 400),
-    "result of no call": (CHAT, chat(messages=[TOOL_RESULT]), 400),
-    "schema that refers to itself": (CHAT, form(ITSELF), 400),
-    "100,000 values": (CHAT, form({"enum": [*range(100_000)]}), 400),
-    "100,000 choices": (CHAT, structured(choice=[str(n) for n in range(100_000)]), 400),
-    "nested repetitions": (CHAT, structured(regex="(a{1,100}){1,100}"), 400),
-    "repetition of 99,999": (CHAT, structured(regex="a{99999}"), 400),
-    "regex in a schema": (CHAT, form({"type": "string", "pattern": "((x{1,99}){1,99})+"}), 400),
-    "template": (CHAT, chat(chat_template="{{ ''.__class__ }}"), 400),
-    "link-local image": (CHAT, image("http://169.254.169.254/latest/meta-data"), 400),
-    "image of a file": (CHAT, image("file:///etc/passwd"), 400),
-    "options of no stream": (CHAT, chat(stream_options={"include_usage": True}), 400),
-    "a million logprobs": (CHAT, chat(logprobs=True, top_logprobs=10**6), 400),
-    "a million answers": (CHAT, chat(n=10**6, temperature=1), 400),
-    "not a number": (CHAT, inserted(b'"temperature":NaN'), 400),
-    "infinity": (CHAT, inserted(b'"temperature":1e999'), 400),
-    "lone surrogate": (CHAT, inserted(b'"user":"\\ud800"'), 400),
-    "no UTF-8": (CHAT, inserted(b'"user":"\xff"'), 400),
-    "number of 100,000 digits": (CHAT, inserted(b'"seed":' + b"9" * 100_000), 400),
-    "two models": (CHAT, inserted(b'"model":"minilm"'), 400),
-    "100,000 texts": ("/v1/embeddings", embed(["a"] * 100_000), 400),
-    "two million characters": ("/v1/embeddings", embed("a " * 1_000_000), 400),
-    "items that nobody knows": (
-        RESPONSES,
-        b'{"model": "tiny_llm", "input": [{"id": "x"}, {"type": "mcp_call"}]}',
-        400,
-    ),
-}
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_request_is_refused_and_others_are_served(name: str, http: httpx.Client) -> None:
     path, body, status = BAD[name]
-    with others(http):
-        answer = http.post(path, content=body)
+    with others(http, *MEANWHILE):
+        answer = http.post(path, content=body, headers=JSON)
     assert answer.status_code == status, answer.text[:500]
     assert answer.json()["error"]["message"]
     assert len(answer.content) < 10_000
@@ -147,7 +43,7 @@ def test_a_bad_request_is_refused_and_others_are_served(name: str, http: httpx.C
 
 def test_a_regex_that_goes_back_and_forth_is_no_trouble(http: httpx.Client) -> None:
     """The engine makes an automaton of it."""
-    with others(http):
+    with others(http, *MEANWHILE):
         answer = http.post(CHAT, content=structured(regex="(a+)+b"))
     assert answer.status_code == 200
 
@@ -161,7 +57,7 @@ def test_a_reader_of_single_bytes_holds_nobody_up(served: Served, http: httpx.Cl
         head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
         slow.sendall(head.encode() + body)
         for _ in range(3):
-            with others(http):
+            with others(http, *MEANWHILE):
                 assert slow.recv(1)
     wait_until(lambda: 'penstock_in_flight_requests{model="tiny_llm",version="1"} 0' in (
         httpx.get(served.metrics).text

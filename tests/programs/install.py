@@ -204,6 +204,23 @@ def _genai_perf(program: Path) -> None:
     program.symlink_to(environment / "bin" / "genai-perf")
 
 
+# -- clients of OpenAI's API ----------------------------------------------------------------------
+
+# LiteLLM imports mcp for requests with tools, and does not ask for it.
+_OPENAI_CLIENTS = ("litellm==1.106.2", "mcp==2.3.0", "langchain-openai==1.7.3")
+
+
+def _openai_clients(program: Path) -> None:
+    """Install them in an environment of their own, whose Python is what the program runs."""
+    environment = program.parent / "openai-clients-environment"
+    _run(sys.executable, "-m", "venv", "--clear", environment)
+    python = environment / "bin" / "python"
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    _run(python, *pip, *_OPENAI_CLIENTS, timeout=BUILD_TIMEOUT)
+    program.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
+    program.chmod(0o755)
+
+
 _GHZ = HERE / "ghz"
 _K6 = HERE / "k6"
 _PROGRAMS = (
@@ -223,6 +240,7 @@ _PROGRAMS = (
         on_request=True,
     ),
     Program("genai-perf", _GENAI_PERF, _genai_perf, on_request=True),
+    Program("openai-clients", " ".join(_OPENAI_CLIENTS), _openai_clients),
     Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
     Program("prometheus", "Debian's", debian("prometheus", "usr/bin/prometheus")),
     Program("promtool", "Debian's", debian("prometheus", "usr/bin/promtool")),

@@ -1,0 +1,45 @@
+"""Runs the clients of OpenAI's API that people use against a server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from programs import openai_clients
+from programs.places import find
+
+_PROGRAM = Path(openai_clients.__file__)
+OTHERS = find("openai-clients")
+"""The Python of clients that are no dependency of the tests, and of an older one of OpenAI's; empty
+without it."""
+MISSING = "" if OTHERS else "there is no openai-clients: `make tools` says why"
+
+EXPECTED = {
+    "openai": {
+        *("models", "chat", "completion", "with_streaming_response", "stream helper"),
+        *("responses", "parse", "tools", "async"),
+    },
+    "litellm": {"chat", "async", "tools"},
+    "langchain": {"chat", "tools", "async"},
+}
+"""What each client is asked for."""
+
+
+def asked_by_the_official_client(address: str, model: str) -> set[str]:
+    """What OpenAI's client of this environment was seen to do with a model."""
+    return set(openai_clients.openai_client(f"http://{address}/v1", model))
+
+
+def asked_by(client: str, address: str, model: str) -> set[str]:
+    """What a client of the other environment was seen to do; `client` is a key of `EXPECTED`."""
+    done = subprocess.run(
+        [OTHERS, _PROGRAM, f"http://{address}/v1", model, client],
+        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},  # it would fetch a newer one
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line.removeprefix(f"ok {client}: ") for line in done.stdout.splitlines()}
