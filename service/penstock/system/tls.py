@@ -11,8 +11,11 @@ def server_context(
     """A context that speaks `protocol` (its name in ALPN), given paths of PEM files.
 
     With `mutual` clients need a certificate that the root certificate vouches for. Raises `OSError`
-    that names a file which cannot be read.
+    that names a file which cannot be read, or what is missing.
     """
+    for option, given in (("cert", certificate), ("key", key)):
+        if not given:
+            raise OSError(f"TLS needs a file that the option ...-server-{option} names")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([protocol])

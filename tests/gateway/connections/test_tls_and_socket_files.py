@@ -16,6 +16,7 @@ import pytest
 from gateway.serving import LOCAL, FakeServer, SilentServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
+from penstock.settings import TlsSettings
 from rpc.certificates import tls, write_certificates
 
 needs_openssl = pytest.mark.needs(
@@ -70,6 +71,16 @@ async def test_clients_without_a_certificate_are_refused(certificates: Path) -> 
 async def test_certificate_that_is_missing_is_named(certificates: Path) -> None:
     settings = replace(LOCAL, tls=replace(tls(certificates), certificate="/no/such.pem"))
     with pytest.raises(OSError, match=r"^failed to start HTTP service: .*/no/such\.pem"):
+        async with open_gateway(FakeServer(), settings, ExitDeadline(0)):
+            pass
+
+
+@pytest.mark.parametrize(("certificate", "missing"), [("", "cert"), ("server.pem", "key")])
+async def test_tls_without_its_files_says_which_option_is_missing(
+    certificate: str, missing: str
+) -> None:
+    settings = replace(LOCAL, tls=TlsSettings(enabled=True, certificate=certificate))
+    with pytest.raises(OSError, match=rf"^failed to start HTTP service: .*-server-{missing} names"):
         async with open_gateway(FakeServer(), settings, ExitDeadline(0)):
             pass
 
