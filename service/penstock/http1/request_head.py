@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from httptools import HttpParserInvalidURLError, parse_url
 
@@ -80,10 +81,11 @@ def _origin_form(target: bytes) -> bytes:
     """The path and query of a target in absolute form (RFC 9112, section 3.2.2)."""
     if target == b"*":
         return target
+    url: Any  # its types do not say that there may be no path, and no query
     try:
         url = parse_url(target)
     except HttpParserInvalidURLError as error:
         raise InvalidHeadError("no valid target") from error
     query: bytes | None = url.query
-    path = url.path or b"/"
+    path: bytes = url.path or b"/"
     return path if query is None else b"%b?%b" % (path, query)
