@@ -27,6 +27,7 @@ from penstock_backends.language_model.media import (
 )
 from penstock_backends.language_model.parameters import (
     ParameterReader,
+    check_count,
     check_length,
     check_stops,
     read_parameters,
@@ -73,6 +74,7 @@ __all__ = [
     "TokenLogprob",
     "UsageReporter",
     "WantedOutputs",
+    "check_count",
     "check_decoupled",
     "check_length",
     "check_long_prompt",

@@ -12,6 +12,8 @@ from penstock_backends.language_model.stop_strings import stops_complaint
 _RESERVED = ("triton_", "penstock_")
 """Request parameters with these prefixes are not sampling parameters (GP-07)."""
 
+_MOST_IDS = 1024
+
 
 def read_parameters(source: str | Mapping[str, Any]) -> Mapping[str, Any]:
     """Parameters from a JSON text or from request parameters; `null` means the default."""
@@ -63,6 +65,12 @@ def check_stops(stops: Sequence[str]) -> None:
     """Refuse stop strings that are too many or too long to be looked for at every token."""
     if complaint := stops_complaint(stops):
         refuse("stop", complaint)
+
+
+def check_count(name: str, ids: Sequence[Any]) -> None:
+    """Refuse a list of more token ids than an engine takes without others waiting for it."""
+    if len(ids) > _MOST_IDS:
+        refuse(name, f"must hold at most {_MOST_IDS} token ids, not {len(ids)}")
 
 
 class ParameterReader:
@@ -121,6 +129,7 @@ class ParameterReader:
         listed = self._left.pop(name)
         if not isinstance(listed, list):
             refuse(name, f"must be a list of integers, not {_kind(listed)}")
+        check_count(name, listed)
         values = tuple(as_integer(name, value) for value in listed)
         for value in values:
             _check_range(name, value, low, high)

@@ -22,6 +22,8 @@ _TYPES: Final = ("object", "array", "string", "integer", "number", "boolean", "n
 _NOTES: Final = ("title", "description", "default", "examples", "$schema")
 _MOST: Final = 10_000
 _DEEPEST: Final = 32
+_LONGEST: Final = 1 << 16
+"""Characters of a constraint, which are compiled in about a tenth of a second."""
 _CATEGORIES: Final = {
     "CATEGORY_DIGIT": "0-9",
     "CATEGORY_WORD": "a-zA-Z0-9_",
@@ -47,6 +49,7 @@ def read_structure(given: Any) -> Structure | None:
     kind = _kind([name for name, value in given.items() if value is not None])
     check_constraint(given)
     value = given[kind]
+    _check_size(kind, value)
     if kind == "choice":
         return Structure(grammar=_choice_grammar(value))
     if kind == "regex":
@@ -54,6 +57,13 @@ def read_structure(given: Any) -> Structure | None:
     schema = _json(value) if isinstance(value, str) else value
     _check_schema(schema, 0)
     return Structure(json_schema=json.dumps(schema))
+
+
+def _check_size(kind: str, value: Any) -> None:
+    """Refuse a constraint that takes long to compile, as that is part of a step of all requests."""
+    size = len(value) if isinstance(value, str) else len(json.dumps(value))
+    if size > _LONGEST:
+        refuse(NAME, f"has a {kind} of {size} characters, more than {_LONGEST} as JSON")
 
 
 def _kind(names: Sequence[str]) -> str:

@@ -93,6 +93,7 @@ def test_the_bound_can_be_lifted() -> None:
         ("stop", ["x" * 20_000]),
         ("stop", [str(number) for number in range(257)]),
         ("stop_token_ids", [100]),
+        ("stop_token_ids", [5] * 1025),
         ("logprobs", -1),
         ("logprobs", 1),
         ("detokenize", False),

@@ -31,6 +31,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "too long": ({"prompt": "word " * 1500}, "context length"),
     "no tokens": ({"sampling": {"max_tokens": 0}}, "max_tokens"),
     "a million texts": ({"sampling": {"n": 10**6}}, "'?n'? must be at most"),
+    "ten thousand texts": ({"sampling": {"n": 10**4}}, "'?n'? must be at most"),
     "a million logprobs": ({"sampling": {"temperature": 0, "logprobs": 10**6}}, "logprobs"),
     "less than no texts": ({"sampling": {"n": -1}}, "'?n'? must be"),
     "an adapter by its path": (

@@ -18,6 +18,8 @@ FILE = "model.json"
 
 _PATHS = ("model", "tokenizer", "hf_config_path", "generation_config", "lora_modules")
 _CPU_CACHE_GIB = "1"
+_MOST_SEQUENCES = "1024"
+"""Of one request: vLLM begins all of them in one turn of the event loop, 16,384 unless it is told."""
 
 MEDIA_CONNECTOR = "penstock"
 """What vLLM is told to fetch media of its own routes by."""
@@ -109,6 +111,7 @@ def prepare_environment(
     environment.setdefault("VLLM_CPU_KVCACHE_SPACE", _CPU_CACHE_GIB)
     environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     environment.setdefault("VLLM_MEDIA_CONNECTOR", MEDIA_CONNECTOR)
+    environment.setdefault("VLLM_MAX_N_SEQUENCES", _MOST_SEQUENCES)
     if arguments.local:
         environment.setdefault("HF_HUB_OFFLINE", "1")
     if shared := environment.get(SHARED_TMPDIR):  # compiled kernels are kept for later starts

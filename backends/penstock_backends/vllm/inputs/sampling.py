@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from penstock.backend import InvalidRequestError
-from penstock_backends.language_model import check_stops, refuse
+from penstock_backends.language_model import check_count, check_stops, refuse
 from penstock_backends.language_model.constraints import check_constraint
 
 BACKEND = "vllm"
@@ -59,6 +59,8 @@ def check_values(values: Mapping[str, Any], *, logprobs: bool) -> None:
     """
     encode = import_module("msgspec").msgpack.encode
     _refuse_unsendable(values, partial(encode, enc_hook=str))
+    if isinstance(stops := values.get("stop_token_ids"), list):
+        check_count("stop_token_ids", stops)
     if not logprobs:
         _refuse_logprobs(values)
 

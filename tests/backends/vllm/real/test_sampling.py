@@ -69,6 +69,7 @@ def test_unknown_sampling_parameters_are_refused_by_name(name: str) -> None:
         ("stop", [str(number) for number in range(1000)]),
         ("kv_transfer_params", "[" * 100_000),
         ("stop_token_ids", ["x"]),
+        ("stop_token_ids", [5] * 1025),
         ("allowed_token_ids", "x"),
         ("logit_bias", [1]),
         ("structured_outputs", {}),
