@@ -19,7 +19,7 @@ FILE = "model.json"
 _PATHS = ("model", "tokenizer", "hf_config_path", "generation_config", "lora_modules")
 _CPU_CACHE_GIB = "1"
 _MOST_SEQUENCES = "1024"
-"""Of one request: vLLM begins all of them in one turn of the event loop, 16,384 unless it is told."""
+"""Of one request: vLLM begins all of them in one turn of the event loop. Its default is 16,384."""
 
 MEDIA_CONNECTOR = "penstock"
 """What vLLM is told to fetch media of its own routes by."""
