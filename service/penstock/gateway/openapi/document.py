@@ -125,9 +125,9 @@ _OPENAI_OPERATIONS = [
     for operation in (
         _Operation("get", "/v1/models", "", "Models that are ready", answer="OpenAiModels"),
         _Operation("get", "/v1/models/{model}", "", "A model", answer="OpenAiModel"),
-        _Operation("post", "/v1/models/{model}/load", "", "Load a model", answer="OpenAiLoaded"),
+        _Operation("post", "/v1/models/{model}/load", "", "Load a model", answer="OpenAiModel"),
         _Operation(
-            "post", "/v1/models/{model}/unload", "", "Unload a model", answer="OpenAiLoaded"
+            "post", "/v1/models/{model}/unload", "", "Unload a model", answer="OpenAiUnloaded"
         ),
         _Operation("delete", "/v1/requests/{id}", "", "Stop a request", answer="OpenAiCancelled"),
         _Operation("get", "/health/ready", "", "Whether the server is ready"),

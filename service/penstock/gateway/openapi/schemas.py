@@ -170,7 +170,7 @@ OPENAI_SCHEMAS: dict[str, Schema] = {
     ),
     "OpenAiModel": _MODEL,
     "OpenAiModels": _object(("object", "data"), object=_TEXT, data=_array(ref("OpenAiModel"))),
-    "OpenAiLoaded": _object(("status", "model"), status=_TEXT, model=_TEXT),
+    "OpenAiUnloaded": _object(("status", "model"), status=_TEXT, model=_TEXT),
     "OpenAiCancelled": _object(
         ("id", "object", "cancelled"), id=_TEXT, object=_TEXT, cancelled=_FLAG
     ),
