@@ -121,6 +121,11 @@ BAD = {
     "two models": (CHAT, inserted(b'"model":"minilm"'), 400),
     "100,000 texts": ("/v1/embeddings", embed(["a"] * 100_000), 400),
     "two million characters": ("/v1/embeddings", embed("a " * 1_000_000), 400),
+    "5,000 items of no kind": (
+        RESPONSES,
+        json.dumps({"model": "tiny_llm", "input": [{}] * 5000}).encode(),
+        400,
+    ),
     "items that nobody knows": (
         RESPONSES,
         b'{"model": "tiny_llm", "input": [{"id": "x"}, {"type": "mcp_call"}]}',

@@ -100,6 +100,8 @@ def test_unknown_fields_are_named(body: bytes, unknown: tuple[str, str] | None) 
         ("/v1/completions", {"prompt": [True] * 100_000}, "prompt"),
         ("/v1/embeddings", {"input": ["a"] * 2048}, None),
         ("/v1/responses", {"input": [5] * 100_000}, "input"),
+        ("/v1/responses", {"input": [{}] * 1001}, "input"),
+        ("/v1/responses", {"input": [{"content": [{}] * 5}] * 1000}, None),
     ],
 )
 def test_lists_that_would_take_gigabytes_to_check_are_named(

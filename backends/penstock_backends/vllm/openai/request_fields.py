@@ -12,8 +12,10 @@ from penstock.backend import suggestion
 _LONGEST_NAME = 100
 
 _MOST_MEMBERS: Final = 20_000
-"""Members of all lists in a body: vLLM makes an error of each wrong one, for each type that it
-might have been, and a million of them take gigabytes."""
+"""Members of all lists in a body: vLLM makes errors of each wrong one, for each type that it might
+have been. Twenty thousand wrong messages hold 364 MiB until they are told."""
+_MOST_ITEMS: Final = 1000
+"""Items of one response's input: each wrong one is 233 errors, which hold 1 MiB."""
 _MOST_IDS: Final = 1 << 20
 """Token ids in one list; a prompt that is to be shortened may have more than the context."""
 _IDS: Final = {
@@ -99,21 +101,29 @@ def too_large(
     if path in _WHOLE and size > longest:
         name = next((one for one in ("prompt", "tokens") if one in given), "messages")
         return name, f"comes to {size} bytes, more than {longest}"
+    items = given.get("input") if path.startswith("/v1/responses") else None
+    if isinstance(items, list) and len(items) > _MOST_ITEMS:
+        return "input", f"holds {len(items)} items, more than {_MOST_ITEMS}"
+    return _with_many_members(given, _IDS.get(path, ""))
+
+
+def _with_many_members(given: Mapping[str, Any], ids: str) -> tuple[str, str] | None:
+    """The field at which lists have too many members; those of token ids are in the field `ids`."""
     members = 0
     for name, value in given.items():
         left = [value]
         while left:
             one = left.pop()
-            if not isinstance(one, dict | list):
-                continue
-            if name == _IDS.get(path) and isinstance(one, list) and _are_ids(one):
+            if isinstance(one, dict):
+                left += one.values()
+            elif isinstance(one, list) and name == ids and _are_ids(one):
                 if len(one) > _MOST_IDS:
                     return name, f"holds {len(one)} token ids, more than {_MOST_IDS}"
-                continue
-            members += len(one) if isinstance(one, list) else 0
-            if members > _MOST_MEMBERS:
-                return name, f"holds more than {_MOST_MEMBERS} members of lists"
-            left.extend(one.values() if isinstance(one, dict) else one)
+            elif isinstance(one, list):
+                members += len(one)
+                if members > _MOST_MEMBERS:
+                    return name, f"holds more than {_MOST_MEMBERS} members of lists"
+                left += one
     return None
 
 

@@ -197,7 +197,7 @@ async def test_what_would_keep_the_engine_busy_is_refused(
 async def test_value_that_the_engine_cannot_be_told_is_refused(
     application: BackendApplication, fields: Any
 ) -> None:
-    """vLLM would keep such a request for ever."""
+    """To vLLM it is an error of its own, with status 500 or none."""
     status, answer = await asyncio.wait_for(
         whole(begin(application, "/v1/chat/completions", {**CHAT, **fields})), 20
     )
