@@ -30,7 +30,7 @@ def bound_media(limits: MediaLimits) -> None:
         def load_from_url(
             self, url: str, media_io: Any, *, fetch_timeout: int | None = None
         ) -> Any:
-            if url[:5].lower() in _OTHERS:
+            if _is_other(url, files=self.allowed_local_media_path is not None):
                 return super().load_from_url(url, media_io, fetch_timeout=fetch_timeout)
             bounds = _bounds(limits, media_io, fetch_timeout)
             try:
@@ -42,7 +42,7 @@ def bound_media(limits: MediaLimits) -> None:
         async def load_from_url_async(
             self, url: str, media_io: Any, *, fetch_timeout: int | None = None
         ) -> Any:
-            if url[:5].lower() in _OTHERS:
+            if _is_other(url, files=self.allowed_local_media_path is not None):
                 read = super().load_from_url_async(url, media_io, fetch_timeout=fetch_timeout)
                 return await read
             bounds = _bounds(limits, media_io, fetch_timeout)
@@ -51,6 +51,14 @@ def bound_media(limits: MediaLimits) -> None:
             except InvalidRequestError as error:  # its application tells of this class
                 raise ValueError(error.message) from error
             return await asyncio.to_thread(media_io.load_bytes, content)
+
+
+def _is_other(url: str, *, files: bool) -> bool:
+    """Whether vLLM reads it itself; raises `ValueError` for a file, which to vLLM is a fault."""
+    scheme = url[:5].lower()
+    if scheme == "file:" and not files:
+        raise ValueError("files are not read: the model has no 'allowed_local_media_path'")
+    return scheme in _OTHERS
 
 
 def _bounds(limits: MediaLimits, media_io: Any, seconds: float | None) -> MediaLimits:

@@ -9,6 +9,7 @@ import struct
 import zlib
 from importlib import import_module
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,6 +135,8 @@ def connector() -> Any:
         ("HTTP://169.254.169.254/latest", "whose address is not public"),
         (" http://10.0.0.1/a.png", "must hold http:, https: or data: URLs|must be encoded"),
         ("ftp://example.com/a.png", "must hold http:, https: or data: URLs"),
+        ("file:///etc/passwd", "files are not read"),
+        ("FILE:///etc/passwd", "files are not read"),
     ],
 )
 async def test_vllms_own_routes_connect_to_public_addresses_only(
@@ -145,9 +148,14 @@ async def test_vllms_own_routes_connect_to_public_addresses_only(
         await asyncio.to_thread(connector.fetch_image, url)
 
 
-async def test_vllms_own_routes_read_files_only_where_they_are_told(connector: Any) -> None:
-    with pytest.raises(RuntimeError, match="Cannot load local files"):
-        await connector.fetch_image_async("file:///etc/passwd")
+async def test_vllms_own_routes_read_files_only_where_they_are_told(
+    connector: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    told = MEDIA_CONNECTOR_REGISTRY.load(MEDIA_CONNECTOR, allowed_local_media_path=str(tmp_path))
+    assert (await told.fetch_image_async(f"file://{tmp_path}/a.png")).size == (3, 2)
+    with pytest.raises(ValueError, match="must be a subpath"):
+        await told.fetch_image_async("file:///etc/passwd")
     image = await connector.fetch_image_async(data_url(png()).decode())
     assert image.size == (3, 2)
 
