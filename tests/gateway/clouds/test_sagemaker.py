@@ -90,6 +90,23 @@ async def test_length_of_the_json_stands_in_the_content_type() -> None:
     assert answer.content[int(kind.removeprefix(_BINARY)) :] == values
 
 
+@pytest.mark.contract("CLD-03")
+async def test_large_tensors_are_received_into_memory_that_model_processes_map() -> None:
+    values = np.arange(1 << 16, dtype=np.float32)
+    text = (
+        f'{{"inputs":[{{"name":"IN","datatype":"FP32","shape":[{values.size}],'
+        f'"parameters":{{"binary_data_size":{values.nbytes}}}}}]}}'
+    ).encode()
+    headers = {"content-type": f"{_BINARY}{len(text)}"}
+    server = FakeServer()
+    async with _opened(server) as client:
+        sent = text + values.tobytes()
+        assert (await client.post("/invocations", content=sent, headers=headers)).status_code == 200
+    received = server.requests[0].inputs["IN"]
+    assert received.shared is not None
+    assert received.numpy().tolist() == values.tolist()
+
+
 @pytest.mark.contract("CLD-01")
 @pytest.mark.parametrize("name", ["INFERENCE_TYPE", "PING_MODE"])
 async def test_unknown_values_of_the_environment_are_refused(name: str) -> None:

@@ -10,19 +10,28 @@ from collections.abc import Callable
 
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory
 from penstock.gateway.replies import PLAIN, Refusal, Reply
 from penstock.gateway.router import Router
+from penstock.http1.request_head import RequestHead
 
-_LENGTH = "inference-header-content-length"
-_LENGTH_FIELD = _LENGTH.encode()
+_LENGTH_FIELD = JSON_LENGTH.encode()
 
 
 class Redirect:
     """Sends calls to routes of the gateway; `kind` is the service's part of its media type."""
 
-    def __init__(self, router: Router, kind: str) -> None:
+    def __init__(self, router: Router, kind: str, memory: BodyMemory) -> None:
         self._router = router
+        self._memory = memory
         self._media_type = f"application/vnd.{kind}.binary+json;json-header-size="
+
+    def reserve(self, head: RequestHead) -> memoryview | None:
+        """Memory for the body of a request, as `BodyMemory.reserve`."""
+        content_type = head.headers.get("content-type", "")
+        if not content_type.startswith(self._media_type):
+            return None
+        return self._memory.behind_json(head, content_type.removeprefix(self._media_type))
 
     def start(
         self,
@@ -35,7 +44,7 @@ class Redirect:
 
         Whole replies pass through `translate` too, if there is one.
         """
-        headers = {name: value for name, value in call.headers.items() if name != _LENGTH}
+        headers = {name: value for name, value in call.headers.items() if name != JSON_LENGTH}
         content_type = headers.get("content-type", "")
         at = content_type.find(self._media_type)
         if at > 0:
@@ -43,7 +52,7 @@ class Redirect:
             call.send(Refusal(InvalidRequestError(text + content_type), PLAIN))
             return
         if at == 0:
-            headers[_LENGTH] = content_type.removeprefix(self._media_type)
+            headers[JSON_LENGTH] = content_type.removeprefix(self._media_type)
         head = call.head
         head.headers, head.method, head.path = headers, method, path
         call.translate_reply = self._translate

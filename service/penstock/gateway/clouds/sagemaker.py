@@ -15,6 +15,7 @@ from penstock.gateway.clouds.sagemaker_models import MultiModelEndpoints
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
+from penstock.gateway.inference.body_memory import BodyMemory
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import PLAIN, method_not_allowed, reply
@@ -70,14 +71,17 @@ async def open_sagemaker(
     address is not available.
     """
     known = _Environment.read(environment)
-    thread = JsonThread()
-    redirect = Redirect(gateway_router(server, http, thread), "sagemaker-triton")
+    thread, memory = JsonThread(), BodyMemory()
+    router = gateway_router(server, http, thread, memory=memory)
+    redirect = Redirect(router, "sagemaker-triton", memory)
     models = MultiModelEndpoints(
         server, redirect, JsonBodies(http.max_input_size, thread), http.restrictions
     )
     endpoint = _SagemakerEndpoint(redirect, models, known)
     try:
-        async with listening(endpoint.start, _SERVICE, http.host, port, grace, rules) as port:
+        async with listening(
+            endpoint.start, _SERVICE, http.host, port, grace, rules, reserve=redirect.reserve
+        ) as port:
             yield port
     finally:
         thread.close()

@@ -14,6 +14,7 @@ from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
+from penstock.gateway.inference.body_memory import BodyMemory
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.metrics import Scrape, send_metrics
 from penstock.gateway.replies import PLAIN, error_reply, method_not_allowed, reply
@@ -46,11 +47,14 @@ async def open_vertex(
     predict = _route("AIP_PREDICT_ROUTE", environment.get("AIP_PREDICT_ROUTE"))
     health = _route("AIP_HEALTH_ROUTE", environment.get("AIP_HEALTH_ROUTE"))
     model = await _default_model(server, default_model)
-    thread = JsonThread()
-    redirect = Redirect(gateway_router(server, http, thread), "vertex-ai-triton")
+    thread, memory = JsonThread(), BodyMemory()
+    router = gateway_router(server, http, thread, memory=memory)
+    redirect = Redirect(router, "vertex-ai-triton", memory)
     endpoint = _VertexEndpoint(redirect, model, predict, health, scrape)
     try:
-        async with listening(endpoint.start, _SERVICE, http.host, port, grace, rules) as port:
+        async with listening(
+            endpoint.start, _SERVICE, http.host, port, grace, rules, reserve=redirect.reserve
+        ) as port:
             yield port
     finally:
         thread.close()

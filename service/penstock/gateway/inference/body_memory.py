@@ -31,10 +31,15 @@ class BodyMemory:
 
     def reserve(self, head: RequestHead) -> memoryview | None:
         """Memory for the body of a request, of which nothing has arrived; mostly `None`."""
-        size = head.content_length
-        if size is None or size < WORTH or not head.path.endswith("/infer"):
+        if not head.path.endswith("/infer"):
             return None
-        text = head.headers.get(JSON_LENGTH, "")
+        return self.behind_json(head, head.headers.get(JSON_LENGTH, ""))
+
+    def behind_json(self, head: RequestHead, text: str) -> memoryview | None:
+        """The same for a body with binary tensors behind JSON, whose length is what `text` says."""
+        size = head.content_length
+        if size is None or size < WORTH:
+            return None
         if not text.isdecimal() or len(text) > 9 or "content-encoding" in head.headers:
             return None
         memory = self._memory
