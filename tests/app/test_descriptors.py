@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from google.protobuf.message import Message
 
 from harness.serving import Served, serving, wait_until
 from penstock.protocol import grpc_service_pb2 as pb
+from rpc.certificates import needs_openssl, write_certificates
 
 pytestmark = pytest.mark.slow
 
@@ -159,6 +161,49 @@ def test_idle_grpc_connections_lock_nobody_out(server: Served) -> None:
             assert idle.live()
     assert watch.is_active()
     watch.cancel()
+
+
+@needs_openssl
+def test_unfinished_tls_handshakes_lock_nobody_out(tmp_path: Path) -> None:
+    """Of clients that begin one and say no more, the first ones make room for those who go on."""
+    certificates = write_certificates(tmp_path)
+    (tmp_path / "models").mkdir()
+    options = [*_tls_options("http", certificates), *_tls_options("grpc", certificates)]
+    options += ["--http-header-timeout-secs=600"]
+    with serving(tmp_path / "models", tmp_path / "log", *options) as server:
+        pid = server.process.pid
+        hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, hard))
+        with flood(server.ports["http"], _HELLO) as first, flood(server.ports["grpc"], _HELLO):
+            assert refused(first[0])
+            for _ in range(3):
+                assert _live_over_tls(server, "http", certificates)
+                assert _live_over_tls(server, "grpc", certificates)
+                assert httpx.get(server.metrics, timeout=60).status_code == 200
+        assert "Idle connections are closed" in server.log.read_text()
+
+
+_HELLO = b"\x16\3\1\2\0\1\0\1\xfc\3\3"
+"""The beginning of a `ClientHello`."""
+
+
+def _tls_options(port: str, certificates: Path) -> list[str]:
+    files = {"cert": certificates / "server.pem", "key": certificates / "server.key"}
+    named = [f"--{port}-server-{kind}={file}" for kind, file in files.items()]
+    return [f"--{port}-use-ssl=1", *named]
+
+
+def _live_over_tls(server: Served, port: str, certificates: Path) -> bool:
+    """Whether a new client learns over TLS that the server is live."""
+    address = f"localhost:{server.ports[port]}"
+    if port == "http":
+        context = ssl.create_default_context(cafile=str(certificates / "root.pem"))
+        answer = httpx.get(f"https://{address}/v2/health/live", verify=context, timeout=60)
+        return answer.status_code == 200
+    credentials = grpc.ssl_channel_credentials((certificates / "root.pem").read_bytes())
+    with grpc.secure_channel(address, credentials) as channel:
+        method = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
+        return bool(method(b"", timeout=60) == _SERVING)
 
 
 @pytest.mark.parametrize("port", ["grpc", "http"])

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from penstock.settings import TlsSettings
+
+needs_openssl = pytest.mark.needs(
+    "openssl", "" if shutil.which("openssl") else "openssl is not installed"
+)
 
 
 def write_certificates(folder: Path) -> Path:

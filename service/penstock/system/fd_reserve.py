@@ -61,8 +61,12 @@ class DescriptorReserve:
 
         The system hands out the lowest free number. A connection with a number of the reserve stays
         where another one leaves. While there is such a connection, a low number is no proof of
-        room: then no more connections are kept than were open when room ran out.
+        room: then no more connections are kept than were open when room ran out. One that was
+        handed over to the transport is admitted already.
         """
+        if transport in self._open:
+            self._ask(transport, connection)
+            return True
         found = transport.get_extra_info("socket")
         beyond = found is not None and found.fileno() >= spare_from()
         if beyond:
@@ -74,9 +78,16 @@ class DescriptorReserve:
         if beyond:
             self._borrowing.add(transport)
         self._open.add(transport)
-        if connection is not None:
-            self._asked[transport] = connection
+        self._ask(transport, connection)
         return True
+
+    def handed_over(self, before: asyncio.BaseTransport, after: asyncio.BaseTransport) -> None:
+        """A connection that was admitted goes on over another transport, as after a handshake."""
+        for among in (self._open, self._borrowing):
+            if before in among:
+                among.remove(before)
+                among.add(after)
+        self._asked.pop(before, None)
 
     def released(self, transport: asyncio.BaseTransport) -> None:
         """A connection is closed; one that was not admitted does not count."""
@@ -92,6 +103,10 @@ class DescriptorReserve:
     def became_busy(self, connection: IdleConnection) -> None:
         """A connection has a request, or is closed."""
         self._idle.pop(connection, None)
+
+    def _ask(self, transport: asyncio.BaseTransport, connection: AskedConnection | None) -> None:
+        if connection is not None:
+            self._asked[transport] = connection
 
     def _close_oldest(self) -> bool:
         """Close the connection that has been idle for longest; false if there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import ssl
 from dataclasses import replace
@@ -17,11 +16,8 @@ from gateway.serving import LOCAL, FakeServer, SilentServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.settings import TlsSettings
-from rpc.certificates import tls, write_certificates
+from rpc.certificates import needs_openssl, tls, write_certificates
 
-needs_openssl = pytest.mark.needs(
-    "openssl", "" if shutil.which("openssl") else "openssl is not installed"
-)
 _INFER = "/v2/models/numbers/infer"
 _GENERATE = "/v2/models/numbers/generate"
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.connections.test_tls_and_socket_files import needs_openssl
 from gateway.serving import LOCAL, FakeServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -25,7 +24,7 @@ from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.replies import reply
 from penstock.http1.limits import HttpLimits, SendClock
 from penstock.system.fd_reserve import DescriptorReserve
-from rpc.certificates import tls, write_certificates
+from rpc.certificates import needs_openssl, tls, write_certificates
 
 _PATIENCE = 20.0
 _LARGE = 32 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +12,9 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
-from rpc.certificates import tls, write_certificates
+from rpc.certificates import needs_openssl, tls, write_certificates
 from rpc.manual import ManualServer
 from rpc.serving import SERVICE, Client, channel_to
-
-needs_openssl = pytest.mark.needs(
-    "openssl", "" if shutil.which("openssl") else "openssl is not installed"
-)
 
 
 class Alive(ManualServer):

@@ -19,8 +19,8 @@ from penstock.gateway.replies import Refusal, Reply, error_reply
 from penstock.http1.connection import Connection
 from penstock.http1.exchange import Exchange
 from penstock.http1.request_head import Field, RequestHead
-from penstock.inflight.eager_start import start_eagerly
 from penstock.settings import Feature
+from penstock.system.eager_start import start_eagerly
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +121,14 @@ class HttpCall(Exchange):
             self._reader = self._host.loop.create_future()
             await self._reader
         return body.data
+
+    async def until(self, event: asyncio.Future[None]) -> None:
+        """Wait for an event. Raises `ClientDisconnectError` if the client goes before."""
+        self._reader = event
+        if not self.closed:
+            await event
+        if self.closed:
+            raise ClientDisconnectError
 
     def on_disconnect(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` when the client goes before the end of the reply, if it has not yet."""

@@ -8,6 +8,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from penstock.core.exit_deadline import ExitDeadline
@@ -17,6 +18,7 @@ from penstock.gateway.connections.open_connections import ConnectionRules, OpenC
 from penstock.settings import TlsSettings
 from penstock.system.local_socket import LocalSocket
 from penstock.system.tls import server_context
+from penstock.system.tls_handshakes import TlsHandshakes
 
 _BACKLOG = 2048
 _UNIX = "unix:"
@@ -47,20 +49,23 @@ async def listening(
     connections = OpenConnections(rules)
     where = address if address.startswith(_UNIX) else f"{address}:{port}"
     remove = _nothing
+    handshakes: TlsHandshakes | None = None
     try:
         options: dict[str, Any] = {"backlog": _BACKLOG}
+        protocol: Callable[[], asyncio.BaseProtocol] = partial(
+            ConnectionProtocol, connections, start, reserve
+        )
         if tls is not None and tls.enabled:
-            options["ssl"] = _context(tls)
-            options["ssl_handshake_timeout"] = rules.limits.opening
-            options["ssl_shutdown_timeout"] = _UNLIMITED
+            handshakes = TlsHandshakes(
+                _context(tls), rules.descriptors, rules.limits.opening, _UNLIMITED
+            )
+            protocol = partial(handshakes.before, protocol)
         if address.startswith(_UNIX):
             local = LocalSocket(address.removeprefix(_UNIX), _BACKLOG)
             remove, options["sock"] = local.remove, local.socket
         else:
             options |= {"host": _host(address), "port": port, "reuse_port": reuse_port}
-        listener = await asyncio.get_running_loop().create_server(
-            lambda: ConnectionProtocol(connections, start, reserve), **options
-        )
+        listener = await asyncio.get_running_loop().create_server(protocol, **options)
     except OSError as error:
         raise OSError(_problem(error, name, where)) from error
     try:
@@ -68,6 +73,8 @@ async def listening(
     finally:
         remove()  # first: the next server takes over a socket file whose listener is closed
         listener.close()
+        if handshakes is not None:
+            await handshakes.close()
         await connections.close(grace)
 
 

@@ -21,8 +21,8 @@ from penstock.core.placement import Placement
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.hosting.parent.process_state import ProcessState
-from penstock.inflight.eager_start import start_eagerly
 from penstock.inflight.inference import Inference, start_batch, wait_until_answered
+from penstock.system.eager_start import start_eagerly
 
 logger = logging.getLogger(__name__)
 

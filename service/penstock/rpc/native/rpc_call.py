@@ -19,13 +19,13 @@ from penstock.http2.grpc_headers import CallHead, write_metadata
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
-from penstock.inflight.eager_start import start_eagerly
 from penstock.rpc.context import Metadata, Method, Reply, Starter, StatusError, serialized
 from penstock.rpc.native.channelz_counters import CallCounters
 from penstock.rpc.native.response_compression import LARGEST, ResponseCompression, choose_encoding
 from penstock.rpc.native.server_state import ServerState
 from penstock.rpc.status import StatusCode, retry_metadata, status_code, truncate_message
 from penstock.settings import CompressionLevel
+from penstock.system.eager_start import start_eagerly
 
 logger = logging.getLogger(__name__)
 

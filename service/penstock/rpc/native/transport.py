@@ -23,6 +23,7 @@ from penstock.settings import GrpcSettings, TlsSettings
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.system.local_socket import LocalSocket
 from penstock.system.tls import server_context
+from penstock.system.tls_handshakes import TlsHandshakes
 
 _BACKLOG = 1024
 _UNIX = "unix:"
@@ -44,6 +45,7 @@ async def open_native(
     shared with other ports. On closing, running calls get what is left of `grace`. Raises `OSError`
     if the address is in use or invalid.
     """
+    descriptors = descriptors or DescriptorReserve()
     state = ServerState(
         limits or Limits(),
         settings.keepalive,
@@ -51,26 +53,28 @@ async def open_native(
         encrypted=settings.tls.enabled,
         descriptors=descriptors,
     )
-    tls = _tls(settings.tls) if settings.tls.enabled else None
+    handshakes: TlsHandshakes | None = None
+    if settings.tls.enabled:
+        handshakes = TlsHandshakes(_tls(settings.tls), descriptors, state.ages.opening)
     listener, remove = _listen(settings)
     read = Routes(services).read
-    protocol: Callable[[], ConnectionProtocol] = partial(ConnectionProtocol, state, read)
+    protocol: Callable[[], asyncio.BaseProtocol] = partial(ConnectionProtocol, state, read)
     if registry is not None:
         counted = CountedServer()
         registry.source = NativeChannelzSource(counted, listener, _certificate(settings.tls))
         protocol = partial(CountingConnection, state, read, counted)
+    if handshakes is not None:
+        protocol = partial(handshakes.before, protocol)
     server = await asyncio.get_running_loop().create_server(
-        protocol,
-        sock=listener,
-        ssl=tls,
-        ssl_handshake_timeout=state.ages.opening if tls else None,
-        backlog=_BACKLOG,
+        protocol, sock=listener, backlog=_BACKLOG
     )
     try:
         yield _port(listener)
     finally:
         remove()  # first: the next server takes over a socket file whose listener is closed
         server.close()
+        if handshakes is not None:
+            await handshakes.close()
         grace.waits_for("gRPC calls", state.calls)
         grace.cut(await state.close(grace.left()))
 
