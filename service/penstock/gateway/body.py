@@ -10,32 +10,28 @@ from collections.abc import Sequence
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.decompression import Decompression
+from penstock.gateway.memory_quota import Share
 
 LARGEST = (1 << 31) - 1
 """The most bytes of a whole body, binary tensors included (H-36)."""
 
 _LARGE = 1 << 16
-"""Bodies of at least so many bytes are compressed and decompressed in a thread."""
+"""Bodies of at least so many bytes are compressed in a thread."""
 
-_GROWN = 1 << 20
-"""The same for the decompressed size of a small body."""
-
-_MAX_MEMBERS = 65_536
-"""Members of a compressed body, each of which costs some microseconds even if it is empty."""
-
-_FIRST_STEP = 4 << 10
-"""Bytes of a member that are decompressed first."""
-
-_ANY_HEADER = 15 + 32  # zlib's code for either a zlib or a gzip header
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 
 class RequestBody:
-    """The body of one request, read on demand; `declared` is its size, `None` if in chunks."""
+    """The body of one request, read on demand; `declared` is its size, `None` if in chunks.
 
-    def __init__(self, call: HttpCall) -> None:
+    `share` is its part of a quota of memory, if it has one.
+    """
+
+    def __init__(self, call: HttpCall, share: Share | None = None) -> None:
         self.declared = call.body.declared
         self._call = call
+        self._share = share
 
     def ends_at(self, size: int) -> bool:
         """Whether it is known that the body has so many bytes."""
@@ -55,12 +51,22 @@ class RequestBody:
         """The bytes so far, once there are `size` or more; all of them if the body ends before."""
         return await self._call.body_until(size)
 
+    def take_share(self) -> Share | None:
+        """The share, for who releases it from now on."""
+        share, self._share = self._share, None
+        return share
+
+    def release(self) -> None:
+        """The body is not needed any more."""
+        if self._share is not None:
+            self._share.release()
+
 
 class DecompressedBody(RequestBody):
     """A body that was read and decompressed."""
 
-    def __init__(self, call: HttpCall, data: bytes) -> None:
-        super().__init__(call)
+    def __init__(self, call: HttpCall, data: bytes, share: Share) -> None:
+        super().__init__(call, share)
         self.declared = len(data)
         self._data = data
 
@@ -76,14 +82,15 @@ async def read_body(call: HttpCall, limit: int) -> Buffer:
     return await RequestBody(call).read(limit)
 
 
-async def open_body(call: HttpCall, limit: int) -> RequestBody:
+async def open_body(call: HttpCall, decompression: Decompression) -> RequestBody:
     """The body of an inference request, which may be `LARGEST` bytes long.
 
-    One that is compressed is read and decompressed here; `limit` bounds both forms of it.
+    One that is compressed is read and decompressed here; the limit bounds both forms of it.
     """
     body = RequestBody(call)
     if is_compressed(call):
-        return DecompressedBody(call, await _decompressed(await body.read(limit), limit))
+        packed = await body.read(decompression.limit)
+        return DecompressedBody(call, *await decompression.plain(call, packed))
     if body.declared is not None and body.declared > LARGEST:
         raise larger_than_any(body.declared)
     return body
@@ -157,71 +164,6 @@ def negotiate_encoding(accepted: str) -> str:
 
 def _encoding(call: HttpCall) -> str:
     return call.headers.get("content-encoding", "")
-
-
-async def _decompressed(body: Buffer, limit: int) -> bytes:
-    """The decompressed body. Raises `InvalidRequestError` if it is larger than `limit` bytes.
-
-    Corrupt data counts as empty and a truncated stream as the part that is there: the JSON parser
-    then reports the error. What follows a stream and is none is refused.
-    """
-    if len(body) < _LARGE:
-        plain = _decompress(body, _GROWN)
-        if len(plain) <= min(limit, _GROWN):
-            return plain
-    plain = await asyncio.to_thread(_decompress, body, limit)
-    if len(plain) > limit:
-        raise InvalidRequestError(
-            "decompressed request size exceeds the maximum allowed value of"
-            f" {limit} bytes. Use --http-max-input-size to increase the limit."
-        )
-    return plain
-
-
-def _decompress(body: Buffer, limit: int) -> bytes:
-    """The decompressed body; cut off at `limit` + 1 bytes if it is larger.
-
-    It may have several members, one behind the other (RFC 1952, section 2.2). Raises
-    `InvalidRequestError` for anything else behind the first.
-    """
-    packed = memoryview(body)
-    first, at, ended = _decompress_member(packed, 0, limit)
-    plain, size = [first], len(first)
-    while ended and at < len(packed) and size <= limit:
-        if len(plain) == _MAX_MEMBERS:
-            raise InvalidRequestError(
-                f"compressed request body has more than {_MAX_MEMBERS} members"
-            )
-        part, at, ended = _decompress_member(packed, at, limit - size)
-        plain.append(part)
-        size += len(part)
-        if not ended and size <= limit:
-            raise InvalidRequestError(
-                "compressed request body goes on behind its end with what is no whole gzip or"
-                " deflate stream"
-            )
-    return first if len(plain) == 1 else b"".join(plain)
-
-
-def _decompress_member(packed: memoryview, at: int, limit: int) -> tuple[bytes, int, bool]:
-    """What a member holds, up to `limit` + 1 bytes, where it ends, and whether it does.
-
-    It begins at `at`; if it is corrupt it is empty, and does not end.
-    """
-    machine = zlib.decompressobj(_ANY_HEADER)
-    plain: list[bytes] = []
-    size, step = 0, _FIRST_STEP
-    # In steps that grow, since the machine copies what it is fed behind the member's end.
-    while not machine.eof and at < len(packed) and size <= limit:
-        end = min(at + step, len(packed))
-        try:
-            plain.append(machine.decompress(packed[at:end], limit + 1 - size))
-        except zlib.error:
-            return b"", at, False
-        size += len(plain[-1])
-        at = end - len(machine.unused_data)
-        step *= 2
-    return plain[0] if len(plain) == 1 else b"".join(plain), at, machine.eof
 
 
 def _compress(parts: Sequence[Buffer], encoding: str) -> bytes:

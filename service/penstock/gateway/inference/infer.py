@@ -15,13 +15,15 @@ from penstock.gateway.body import (
     open_body,
 )
 from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.decompression import Decompression
 from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory, Place
 from penstock.gateway.inference.codec import OutputEncoding, decode_request, read_request
-from penstock.gateway.inference.infer_answer import InferAnswer
+from penstock.gateway.inference.infer_answer import InferAnswer, release
 from penstock.gateway.inference.raw_request import decode_raw_request
 from penstock.gateway.inference.request_templates import RequestTemplates
 from penstock.gateway.json.text import parse_tensors
 from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.memory_quota import Share
 from penstock.gateway.observability.traced_request import begin_timeline, send_recorded
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
 from penstock.gateway.request_scope import (
@@ -53,6 +55,7 @@ class InferEndpoint:
         self._limit = bodies.limit
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
         self._memory = memory
+        self._decompression = Decompression(bodies.limit)
         self._templates = RequestTemplates()
 
     def start(self, call: HttpCall, target: Target) -> bool:
@@ -92,7 +95,14 @@ class InferEndpoint:
             answer = Refusal(UnsupportedError("Unsupported compression type"), PLAIN)
             answer.add_header("accept-encoding", "gzip, deflate")
             return answer
-        body = await open_body(call, self._limit)
+        body = await open_body(call, self._decompression)
+        try:
+            return await self._begin(call, target, body)
+        finally:
+            body.release()
+
+    async def _begin(self, call: HttpCall, target: Target, body: RequestBody) -> Refusal | None:
+        """Read the request and run it; the reply if it cannot be decoded."""
         length = await json_length(call, body, self._limit)
         raw = b"" if length else await body.read(self._limit)
         try:
@@ -103,7 +113,7 @@ class InferEndpoint:
                 inference, form = _raw(call, target, raw, config)
         except InferenceError as error:
             return Refusal(error, JSON)
-        self._run(call, inference, form)
+        self._run(call, inference, form, body.take_share())
         return None
 
     def _check_model(self, target: Target) -> None:
@@ -123,7 +133,14 @@ class InferEndpoint:
             length = int(text) if text.isdecimal() and len(text) < 6 else 0
         return length if length <= min(size, _SMALL, self._limit) else 0
 
-    def _run(self, call: HttpCall, inference: InferenceRequest, form: OutputEncoding) -> None:
+    def _run(
+        self,
+        call: HttpCall,
+        inference: InferenceRequest,
+        form: OutputEncoding,
+        share: Share | None = None,
+    ) -> None:
+        """Run a request; its answer, or the refusal, releases its memory."""
         timeline: Timeline | None = None
         regions = self._server.regions
         try:
@@ -133,7 +150,7 @@ class InferEndpoint:
             timeline = begin_timeline(self._server.tracer, call, inference, call.opened)
             stream = self._server.infer(inference)
         except InferenceError as error:
-            regions.release(inference)
+            release(regions, inference, share)
             answer = Refusal(error, JSON)
             if timeline is None:
                 call.send(answer)
@@ -141,9 +158,9 @@ class InferEndpoint:
                 send_recorded(call, answer, timeline, error)
             return
         except BaseException:
-            regions.release(inference)
+            release(regions, inference, share)
             raise
-        InferAnswer(call, inference, form, regions, timeline).follow(stream)
+        InferAnswer(call, inference, form, regions, timeline, share).follow(stream)
 
     async def _read(
         self, target: Target, body: RequestBody, length: int

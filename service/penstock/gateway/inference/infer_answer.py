@@ -19,6 +19,7 @@ from penstock.gateway.inference.codec import (
     encode_large,
     encode_response,
 )
+from penstock.gateway.memory_quota import Share
 from penstock.gateway.observability.traced_request import response_complete, send_recorded
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
 from penstock.http1.request_head import Field
@@ -31,9 +32,21 @@ _BINARY_FIELD = (b"content-type", b"application/octet-stream")
 
 
 class InferAnswer:
-    """Sends the only response of a stream as the reply to a call: unary is a stream of one."""
+    """Sends the only response of a stream as the reply to a call: unary is a stream of one.
 
-    __slots__ = ("_call", "_form", "_regions", "_request", "_responses", "_stream", "_timeline")
+    `share` is the memory of a body that was decompressed.
+    """
+
+    __slots__ = (
+        "_call",
+        "_form",
+        "_regions",
+        "_request",
+        "_responses",
+        "_share",
+        "_stream",
+        "_timeline",
+    )
 
     def __init__(
         self,
@@ -42,12 +55,14 @@ class InferAnswer:
         form: OutputEncoding,
         regions: Regions,
         timeline: Timeline | None,
+        share: Share | None = None,
     ) -> None:
         self._call = call
         self._request = request
         self._form = form
         self._regions = regions
         self._timeline = timeline
+        self._share = share
         self._responses: list[InferenceResponse] = []
         self._stream: ResponseStream | None = None
 
@@ -130,7 +145,14 @@ class InferAnswer:
 
     def _release(self) -> None:
         self._stream = None  # breaks the reference cycle
-        self._regions.release(self._request)
+        release(self._regions, self._request, self._share)
+
+
+def release(regions: Regions, request: InferenceRequest, share: Share | None) -> None:
+    """Release the memory of a request, which is not needed any more."""
+    regions.release(request)
+    if share is not None:
+        share.release()
 
 
 def _reply(encoded: EncodedResponse) -> Reply:

@@ -1,0 +1,152 @@
+"""Decompression of request bodies, within a size for each and a memory for all together (HI-17)."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+from penstock.core.buffer import Buffer
+from penstock.core.errors import InvalidRequestError
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.memory_quota import MemoryQuota, Share
+
+_AT_ONCE = 8
+"""Bodies of the largest size that there is memory for."""
+
+_SMALL = 1 << 20
+"""Bytes of a small body when decompressed: small ones do not wait for large ones."""
+
+_SMALL_AT_ONCE = 64
+
+_LARGE_PACKED = 1 << 16
+"""Compressed bytes from which a body is decompressed in a thread without a try."""
+
+_MOST_FOLDED = 1032
+"""Bytes that one byte of deflate can become."""
+
+_MAX_MEMBERS = 65_536
+"""Members of a compressed body, each of which costs some microseconds even if it is empty."""
+
+_FIRST_STEP = 4 << 10
+"""Bytes of a member that are decompressed first."""
+
+_ANY_HEADER = 15 + 32  # zlib's code for either a zlib or a gzip header
+
+
+class Decompression:
+    """Decompresses bodies to `limit` bytes each. What they hold together is bounded.
+
+    A kilobyte may become a megabyte: without a bound, those who send a little could fill the memory
+    with what waits to be parsed, or for its model.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._large = MemoryQuota(_AT_ONCE * limit)
+        self._small = MemoryQuota(_SMALL_AT_ONCE * _SMALL)
+
+    async def plain(self, call: HttpCall, packed: Buffer) -> tuple[bytes, Share]:
+        """The decompressed body of `call`, and its share of the memory, which the caller releases.
+
+        Corrupt data counts as empty and a truncated stream as the part that is there: the JSON
+        parser then reports the error. What follows a stream and is none is refused. Raises
+        `InvalidRequestError`, also for more than the limit, and `ClientDisconnectError` if the
+        client goes while it waits for memory.
+        """
+        if len(packed) < _LARGE_PACKED:
+            small = min(self.limit, _SMALL)
+            plain = decompress(packed, small)
+            if len(plain) <= small:
+                return await self._small_one(call, packed, plain)
+        most = min(self.limit, _MOST_FOLDED * len(packed))
+        share = await _held(self._large, most, call)
+        try:
+            plain = await asyncio.to_thread(decompress, packed, self.limit)
+            if len(plain) > self.limit:
+                raise InvalidRequestError(
+                    "decompressed request size exceeds the maximum allowed value of"
+                    f" {self.limit} bytes. Use --http-max-input-size to increase the limit."
+                )
+        except BaseException:
+            share.release()
+            raise
+        share.shrink(len(plain))
+        return plain, share
+
+    async def _small_one(self, call: HttpCall, packed: Buffer, plain: bytes) -> tuple[bytes, Share]:
+        """The same of a body that turned out to be small; without memory it is not kept."""
+        size = len(plain)
+        share = self._small.ask(size, _nothing)
+        if share.held:
+            return plain, share
+        share.release()
+        del plain
+        share = await _held(self._small, size, call)
+        return decompress(packed, size), share
+
+
+async def _held(quota: MemoryQuota, size: int, call: HttpCall) -> Share:
+    """A share of a quota, once it is held. Raises `ClientDisconnectError`."""
+    granted = asyncio.get_running_loop().create_future()
+    share = quota.ask(size, lambda: _wake(granted))
+    try:
+        await call.until(granted)
+    except BaseException:
+        share.release()
+        raise
+    return share
+
+
+def _wake(granted: asyncio.Future[None]) -> None:
+    if not granted.done():
+        granted.set_result(None)
+
+
+def _nothing() -> None:
+    """Who asks looks at once."""
+
+
+def decompress(body: Buffer, limit: int) -> bytes:
+    """The decompressed body; cut off at `limit` + 1 bytes if it is larger.
+
+    It may have several members, one behind the other (RFC 1952, section 2.2). Raises
+    `InvalidRequestError` for anything else behind the first.
+    """
+    packed = memoryview(body)
+    first, at, ended = _decompress_member(packed, 0, limit)
+    plain, size = [first], len(first)
+    while ended and at < len(packed) and size <= limit:
+        if len(plain) == _MAX_MEMBERS:
+            raise InvalidRequestError(
+                f"compressed request body has more than {_MAX_MEMBERS} members"
+            )
+        part, at, ended = _decompress_member(packed, at, limit - size)
+        plain.append(part)
+        size += len(part)
+        if not ended and size <= limit:
+            raise InvalidRequestError(
+                "compressed request body goes on behind its end with what is no whole gzip or"
+                " deflate stream"
+            )
+    return first if len(plain) == 1 else b"".join(plain)
+
+
+def _decompress_member(packed: memoryview, at: int, limit: int) -> tuple[bytes, int, bool]:
+    """What a member holds, up to `limit` + 1 bytes, where it ends, and whether it does.
+
+    It begins at `at`; if it is corrupt it is empty, and does not end.
+    """
+    machine = zlib.decompressobj(_ANY_HEADER)
+    plain: list[bytes] = []
+    size, step = 0, _FIRST_STEP
+    # In steps that grow, since the machine copies what it is fed behind the member's end.
+    while not machine.eof and at < len(packed) and size <= limit:
+        end = min(at + step, len(packed))
+        try:
+            plain.append(machine.decompress(packed[at:end], limit + 1 - size))
+        except zlib.error:
+            return b"", at, False
+        size += len(plain[-1])
+        at = end - len(machine.unused_data)
+        step *= 2
+    return plain[0] if len(plain) == 1 else b"".join(plain), at, machine.eof
