@@ -257,6 +257,7 @@ class ModelProcess:
             pass
         except asyncio.CancelledError:
             self._child.abandon()
+            self._lost.add_done_callback(self._release_memory)
             raise
         await self.kill()
 
@@ -269,8 +270,12 @@ class ModelProcess:
             if self._child is not None:
                 await self._child.kill()
         finally:
-            if self._memory is not None:  # to the last the process may write to what was lent
-                self._memory.close()
+            self._release_memory()
+
+    def _release_memory(self, _: object = None) -> None:
+        """Close its shared memory; to its last the process may write to what it was lent."""
+        if self._memory is not None:
+            self._memory.close()
 
     def _send(self, kind: Kind, header: Any, payload: Sequence[Any] = ()) -> None:
         if self._link is not None:

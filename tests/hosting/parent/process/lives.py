@@ -21,10 +21,10 @@ def kill(instance: ProcessInstance) -> None:
 
 
 def children() -> list[int]:
-    """Model processes of this process."""
+    """Model processes of this process, also those that have exited and were not waited for."""
     found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found}
-    return [pid for pid, command in commands.items() if b"bootstrap.py" in command]
+    return [pid for pid, command in commands.items() if not command or b"bootstrap.py" in command]
 
 
 async def settled(puppets: Puppets, instance: ProcessInstance) -> None:

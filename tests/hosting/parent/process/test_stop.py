@@ -93,9 +93,11 @@ async def test_many_lives_leave_nothing_behind(puppets: Puppets) -> None:
 @pytest.mark.slow
 async def test_stop_that_is_cancelled_leaves_no_process(puppets: Puppets, tmp_path: Path) -> None:
     mark = tmp_path / "finalizing"
+    await (await puppets.start()).stop()
+    files = descriptors()
     instance = await puppets.start(finalize="hang", mark=str(mark))
     stopping = asyncio.ensure_future(instance.stop())
     await eventually(mark.exists)
     stopping.cancel()
     await asyncio.wait([stopping])
-    await eventually(lambda: children() == [])
+    await eventually(lambda: children() == [] and descriptors() <= files)
