@@ -26,7 +26,7 @@ def test_histograms_stand_behind_the_numbers() -> None:
         "# TYPE penstock_llm_waiting_requests gauge",
         'penstock_llm_waiting_requests{model="m",version="1"} 2',
         "# HELP penstock_llm_queue_seconds"
-        " Time that requests waited for their first place in the engine",
+        " Time that requests waited, for their tenant's turn and their place in the engine",
         "# TYPE penstock_llm_queue_seconds histogram",
         'penstock_llm_queue_seconds_bucket{model="m",version="1",le="0.1"} 1',
         'penstock_llm_queue_seconds_bucket{model="m",version="1",le="+Inf"} 2',

@@ -30,11 +30,11 @@ PREEMPTIONS: Final = "penstock.llm.preemptions"
 TIME_TO_FIRST_TOKEN: Final = "penstock.llm.time_to_first_token_ms"
 """Milliseconds, as in the histogram `penstock_llm_time_to_first_token_seconds`."""
 QUEUE_TIME: Final = "penstock.llm.queue_time_ms"
-"""From `ENGINE_QUEUED` to `PREFILL_START`."""
+"""From `ENGINE_QUEUED` to `PREFILL_START`, and the wait in the server for the tenant's turn."""
 TIME_PER_TOKEN: Final = "penstock.llm.time_per_output_token_ms"
 """Of a token after the first, on average: from `FIRST_TOKEN` to `DECODE_END`."""
 TOTAL_TIME: Final = "penstock.llm.total_time_ms"
-"""From `ENGINE_QUEUED` to `DECODE_END`."""
+"""From `ENGINE_QUEUED` to `DECODE_END`, and the wait in the server for the tenant's turn."""
 WASTED_TOKENS: Final = "penstock.llm.wasted_tokens"
 TOKENS_PER_SECOND: Final = "penstock.llm.decode_tokens_per_second"
 """Tokens after the first of each candidate, by the seconds from `FIRST_TOKEN` to `DECODE_END`."""
@@ -67,6 +67,7 @@ class GenerationRecord:
         "_queued",
         "_scheduled",
         "_timeline",
+        "_waited",
         "tokens",
     )
 
@@ -77,6 +78,7 @@ class GenerationRecord:
         self._candidates = 1
         self._queued = self._scheduled = self._first = 0
         self._first_seconds = 0.0
+        self._waited = request.waited
         self._ended = False
         self.tokens = 0
         timeline.facts |= {
@@ -147,19 +149,23 @@ class GenerationRecord:
         facts[OUTPUT_TOKENS] = self.tokens
         facts.setdefault(WASTED_TOKENS, 0)
         if self._scheduled:
-            facts[QUEUE_TIME] = (self._scheduled - self._queued) / 1e6
+            facts[QUEUE_TIME] = self._since_arrival(self._scheduled)
         reasons = [one.finish_reason for one in candidates if one.finish_reason is not None]
         if reasons:
             facts[FINISH_REASONS] = reasons
         if self._first:
             seconds = self._first_seconds or (self._first - self._queued) / 1e9
-            facts[TIME_TO_FIRST_TOKEN] = seconds * 1e3
+            facts[TIME_TO_FIRST_TOKEN] = seconds * 1e3 + self._waited / 1e6
             if (more := self.tokens - self._candidates) > 0 and end > self._first:
                 facts[TOKENS_PER_SECOND] = more * 1e9 / (end - self._first)
                 facts[TIME_PER_TOKEN] = (end - self._first) * self._candidates / more / 1e6
         if self._queued:
-            facts[TOTAL_TIME] = (end - self._queued) / 1e6
+            facts[TOTAL_TIME] = self._since_arrival(end)
             self._timeline.mark(DECODE_END, end)
+
+    def _since_arrival(self, at: int) -> float:
+        """Milliseconds from the arrival of the request to `at`."""
+        return (at - self._queued + self._waited) / 1e6
 
 
 def record_of(request: InferenceRequest, provider: str, model: str = "") -> GenerationRecord | None:

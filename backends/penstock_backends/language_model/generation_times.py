@@ -20,8 +20,8 @@ class GenerationTimes:
 
     `candidates` texts are made of it. `clock` is in nanoseconds. `trace_id`, of a request whose
     trace is exported, becomes an exemplar. `record` is that of a traced request, `usage` that of
-    one whose tokens are reported, `tenant` the label of its tenant. `latest` is when its last
-    output came.
+    one whose tokens are reported, `tenant` the label of its tenant. `waited` are the nanoseconds
+    before the engine had it that count as well. `latest` is when its last output came.
     """
 
     __slots__ = (
@@ -37,6 +37,7 @@ class GenerationTimes:
         "_tenant",
         "_trace_id",
         "_usage",
+        "_waited",
         "_waits",
         "latest",
         "tokens",
@@ -52,8 +53,10 @@ class GenerationTimes:
         usage: UsageReporter | None = None,
         candidates: int = 1,
         tenant: str = "",
+        waited: int = 0,
     ) -> None:
         self._candidates = candidates
+        self._waited = waited
         self._tenant = tenant
         self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT)
         self._statistics = statistics
@@ -68,9 +71,10 @@ class GenerationTimes:
 
     def queued(self) -> None:
         """The engine has it."""
-        self._begun = self._clock()
+        now = self._clock()
+        self._begun = now - self._waited
         if self._record is not None:
-            self._record.queued(self._begun)
+            self._record.queued(now)
 
     def scheduled(self) -> None:
         """It has its first place in the engine; later calls, for further candidates, do nothing."""

@@ -78,6 +78,7 @@ class EngineGenerator:
             timeline=None if origin is None else origin.timeline,
             report_usage=generation.report_usage,
             sender=None if origin is None else origin.sender,
+            waited=0 if origin is None else origin.waited,
         )
         return _EngineSteps(self._start(request, _asked(generation), _as_step))
 

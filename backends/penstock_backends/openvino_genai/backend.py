@@ -125,6 +125,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             usage=usage_of(request, len(prompt)),
             candidates=sampling.n,
             tenant=tenant_label(request),
+            waited=request.waited,
         )
         delivery = Delivery(
             answer,

@@ -50,6 +50,7 @@ class Generation(PacedSender):
         usage: UsageReporter | None = None,
         trace_id: str = "",
         tenant: str = "",
+        waited: int = 0,
         interval: StreamInterval | None = None,
     ) -> None:
         super().__init__(merge=merge, interval=interval)
@@ -61,6 +62,7 @@ class Generation(PacedSender):
         self._usage = usage
         self._trace_id = trace_id
         self._tenant = tenant
+        self._waited = waited
         self._output: Any = None
         self._task: asyncio.Task[None] | None = None
         self._times: GenerationTimes | None = None
@@ -119,6 +121,7 @@ class Generation(PacedSender):
             usage=self._usage,
             candidates=max(len(self._output.outputs), 1),
             tenant=self._tenant,
+            waited=self._waited,
         )
         self._times.queued()
 

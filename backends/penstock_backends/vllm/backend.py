@@ -25,7 +25,6 @@ from penstock_backends.language_model import (
     read_request,
     record_of,
     stream_interval,
-    tenant_label,
     usage_of,
 )
 from penstock_backends.language_model.declared_tensors import Tensors
@@ -45,7 +44,7 @@ from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, read_optio
 from penstock_backends.vllm.inputs.sampling import BACKEND, read_sampling
 from penstock_backends.vllm.inputs.tensors import VLLM_TENSORS
 from penstock_backends.vllm.lora import DISABLED, allowed_folders, keep_adapters, read_paths
-from penstock_backends.vllm.output_owners import TENANT
+from penstock_backends.vllm.output_owners import OWNER, owner_of
 from penstock_backends.vllm.outputs import OutputReader
 from penstock_backends.vllm.pooling import (
     EMBEDDING_REQUEST,
@@ -121,7 +120,7 @@ class VllmBackend(LanguageModelBackend):
             await self._engine.close()
 
     def generate(self, request: InferenceRequest) -> Outcome:
-        TENANT.set(tenant_label(request))  # for the task that gives vLLM the request
+        OWNER.set(owner_of(request))  # for the task that gives vLLM the request
         if EMBEDDING_REQUEST in request.inputs or not self._engine.generates:
             return self._pool(request)
         generation = read_request(request)

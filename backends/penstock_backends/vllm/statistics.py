@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.backend import Histogram, series_name
 from penstock_backends.language_model import ENGINE_REQUESTS, ENGINE_TOKENS, EngineStatistics
-from penstock_backends.vllm.output_owners import OutputOwners
+from penstock_backends.vllm.output_owners import OutputOwners, Owner
 from penstock_backends.vllm.triton_metrics import TritonMetrics
 
 _WHOLE = ("STOP", "LENGTH")
@@ -93,29 +93,28 @@ class VllmStatistics(EngineStatistics):
 
     def _observe_times(self, iteration: Any) -> None:
         owners, self.owners = self.owners, OutputOwners()
-        for seconds, tenant in zip(iteration.time_to_first_tokens_iter, owners.first, strict=False):
-            self.observe("time_to_first_token_seconds", seconds, tenant=tenant)
-        for seconds, tenant in zip(
-            iteration.inter_token_latencies_iter, owners.later, strict=False
-        ):
-            self.observe("inter_token_seconds", seconds, tenant=tenant)
+        for seconds, owner in zip(iteration.time_to_first_tokens_iter, owners.first, strict=False):
+            self.observe("time_to_first_token_seconds", seconds + owner.waited, tenant=owner.tenant)
+        for seconds, owner in zip(iteration.inter_token_latencies_iter, owners.later, strict=False):
+            self.observe("inter_token_seconds", seconds, tenant=owner.tenant)
         for request in iteration.finished_requests:
             if request.finish_reason.name in _WHOLE:
                 self._observe_whole(request, owners.of(request.request_id))
 
-    def _observe_whole(self, request: Any, tenant: str) -> None:
+    def _observe_whole(self, request: Any, owner: Owner) -> None:
         """Observe one of vLLM's finished requests."""
+        queued = request.queued_time + owner.waited
         values = {
-            "queue_seconds": request.queued_time,
-            # All by the clock of the engine's process, as in the request's own timeline.
-            "request_seconds": request.queued_time + request.inference_time,
+            "queue_seconds": queued,
+            # By the clock of the engine's process, as in the request's own timeline.
+            "request_seconds": queued + request.inference_time,
             "prompt_tokens": request.num_prompt_tokens,
             "generated_tokens": request.num_generation_tokens,
         }
         if request.num_generation_tokens > 1:
             values["time_per_output_token_seconds"] = request.mean_time_per_output_token
         for name, value in values.items():
-            self.observe(name, value, tenant=tenant)
+            self.observe(name, value, tenant=owner.tenant)
 
 
 def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:

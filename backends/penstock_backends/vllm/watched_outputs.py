@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock_backends.vllm.output_owners import TENANT
+from penstock_backends.vllm.output_owners import NOBODY, OWNER
 from penstock_backends.vllm.statistics import VllmStatistics
 
 
 def watch_outputs(llm: Any, statistics: VllmStatistics) -> None:
-    """From now on count the tokens of late outputs as wasted, and note the tenants of others.
+    """From now on count the tokens of late outputs as wasted, and note the owners of others.
 
     The engine's process is a step ahead of an abort, or more.
     """
@@ -23,8 +23,8 @@ def watch_outputs(llm: Any, statistics: VllmStatistics) -> None:
 
     def adding(request: Any, *more: Any, **named: Any) -> Any:
         added = add(request, *more, **named)
-        if tenant := TENANT.get():
-            processor.request_states[request.request_id].tenant = tenant
+        if (owner := OWNER.get()) != NOBODY:
+            processor.request_states[request.request_id].owner = owner
         return added
 
     def watching(outputs: Any, *more: Any, **named: Any) -> Any:

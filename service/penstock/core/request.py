@@ -80,7 +80,8 @@ class InferenceRequest:
     equal `template` differ only in deadline and in the contents, not the sizes, of their tensors.
     `timeline` is that of what the request is part of, where that is traced. `report_usage` is set
     in model processes whose server wants to know the tokens of each request. `sender` is known
-    where the server has tenants; model processes know no more of it than its label.
+    where the server has tenants; model processes know no more of it than its label. `waited` are
+    the nanoseconds that it waited there for its tenant's turn.
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
     that share the device consume them. `exchange` is set where a client talks HTTP with the model's
     own application; then there are no tensors, and every response is an `ExchangePart`.
@@ -108,6 +109,7 @@ class InferenceRequest:
     timeline: Timeline | None = None
     report_usage: ReportUsage | None = None
     sender: Sender | None = None
+    waited: int = 0
     exchange: HttpExchange | None = None
     call_id: str = ""
 
@@ -225,6 +227,12 @@ def with_infer(
 def sent_by(request: InferenceRequest, sender: Sender) -> InferenceRequest:
     """The same request, with its sender; for one that nobody else looks at yet."""
     object.__setattr__(request, "sender", sender)
+    return request
+
+
+def having_waited(request: InferenceRequest, nanoseconds: int) -> InferenceRequest:
+    """The same request, after a wait for its turn; for one that nobody else looks at yet."""
+    object.__setattr__(request, "waited", nanoseconds)
     return request
 
 

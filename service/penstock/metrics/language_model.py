@@ -79,11 +79,13 @@ LANGUAGE_MODEL_METRICS: Final = {
         _counter("engine_steps", "Steps of the engine"),
         _counter("preemptions", "Times that a running request lost its KV cache to others"),
         _histogram(
-            "queue_seconds", "Time that requests waited for their first place in the engine", _WAITS
+            "queue_seconds",
+            "Time that requests waited, for their tenant's turn and their place in the engine",
+            _WAITS,
         ),
         _histogram(
             "time_to_first_token_seconds",
-            "Time from the engine's getting a request to its first token",
+            "Time to a request's first token, from its wait for its tenant's turn on",
             _WAITS,
         ),
         _histogram(
@@ -98,7 +100,7 @@ LANGUAGE_MODEL_METRICS: Final = {
         ),
         _histogram(
             "request_seconds",
-            "Time from the engine's getting a request to its last token",
+            "Time to a request's last token, from its wait for its tenant's turn on",
             _WHOLE,
         ),
         _histogram("prompt_tokens", "Tokens of a request's prompt", _LENGTHS),

@@ -21,6 +21,8 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.vllm.statistics import VllmStatistics
 
+_WAITS = "queue", "time_to_first_token", "request"
+
 
 class _Clock:
     now = 10.0
@@ -60,6 +62,22 @@ def test_a_whole_request_is_observed_at_each_step() -> None:
         "generated_tokens": (1, 3),
         "time_per_output_token_seconds": (1, 0.25),
     }
+
+
+def test_a_wait_before_the_engine_is_in_the_times_but_no_mark() -> None:
+    statistics, clock, timeline = EngineStatistics(), _Clock(), Trace(1).root
+    request = InferenceRequest("m", waited=int(2e9))
+    record = GenerationRecord(timeline, request, "", "test")
+    times = GenerationTimes(statistics, 7, clock=clock, record=record, waited=request.waited)
+    times.queued()
+    times.scheduled()
+    clock.now = 10.5
+    times.output(1, finished=True)
+    record.ended([], times.latest)
+    assert [sums(statistics)[f"{name}_seconds"][1] for name in _WAITS] == [2.0, 2.5, 2.5]
+    facts = "queue_time", "time_to_first_token", "total_time"
+    assert [timeline.facts[f"penstock.llm.{name}_ms"] for name in facts] == [2000, 2500, 2500]
+    assert timeline.marks[0] == ("ENGINE_QUEUED", int(10e9))
 
 
 def test_observations_of_tenants_are_in_series_of_their_own() -> None:

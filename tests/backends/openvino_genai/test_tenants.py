@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow
 _FAIRNESS_ID = "x-gateway-inference-fairness-id"
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 _PROMPT = "What is a list?"
+_TIMES = "x-queue-time", "x-time-to-first-token", "x-total-time"
 _ENOUGH = 20  # requests that wait, after which first tokens are predicted
 
 
@@ -73,6 +74,14 @@ class Clients:
         body = {"model": "m", "prompt": _PROMPT, "max_tokens": tokens, "ignore_eos": True}
         url = f"http://{self._served.http}/v1/completions"
         return await self._http.post(url, json=body, headers=dict(headers))
+
+    async def explained(self, tokens: int, tenant: str) -> dict[str, float]:
+        """The times of a request, in milliseconds, by their headers."""
+        body = {"text_input": _PROMPT, "max_tokens": tokens, "ignore_eos": True}
+        url = f"http://{self._served.http}/v2/models/m/generate"
+        headers = {_FAIRNESS_ID: tenant, "penstock-explain": "1"}
+        told = (await self._http.post(url, json=body, headers=headers)).headers
+        return {name: float(told[name]) for name in _TIMES}
 
     async def by(self, door: str, tokens: int, headers: Mapping[str, str]) -> None:
         """A request that is answered."""
@@ -205,6 +214,28 @@ async def test_histograms_tell_tenants_apart(served: Served, door: str) -> None:
         assert await clients.metric("generated_tokens_sum", label) == 6
         nobodys = [await clients.metric(f"{name}_count", '{model="m"') for name in counts]
         assert nobodys == [0] * len(counts)
+
+
+async def test_times_of_a_request_have_the_wait_for_its_tenants_turn(served: Served) -> None:
+    """The last of three waits in the server for the whole time that the engine has the second."""
+    async with _clients(served) as clients:
+        busy = asyncio.ensure_future(clients.http(600, {_FAIRNESS_ID: "first"}))
+        await clients.until("tenant_generated_tokens_total", 1, 'tenant="first"')
+        waiting = []
+        for number, tokens in enumerate((200, 2), 1):
+            waiting.append(asyncio.ensure_future(clients.explained(tokens, "patient")))
+            await clients.until("tenant_requests_total", number, 'tenant="patient"')
+        between, last = await asyncio.gather(*waiting)
+        await busy
+        queued, first, total = (last[name] for name in _TIMES)
+        assert between["x-total-time"] - between["x-queue-time"] < queued < first < total
+        await clients.until("request_seconds_count", 2, 'tenant="patient"')
+        observed = [
+            1e3 * await clients.metric(f"{name}_seconds_sum", 'tenant="patient"')
+            for name in ("queue", "time_to_first_token", "request")
+        ]
+        told = [between[name] + last[name] for name in _TIMES]
+        assert observed == pytest.approx(told, abs=0.01)
 
 
 async def test_a_deadline_before_the_predicted_first_token_is_refused(served: Served) -> None:

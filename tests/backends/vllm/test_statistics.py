@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from penstock_backends.vllm.output_owners import TENANT
+from penstock_backends.vllm.output_owners import OWNER, Owner
 from penstock_backends.vllm.statistics import VllmStatistics
 from penstock_backends.vllm.watched_outputs import watch_outputs
 
@@ -108,13 +108,13 @@ def step(first: list[float], later: list[float], *ended: Any) -> Any:
 
 
 def test_times_of_a_step_are_those_of_the_tenants_whose_requests_are_in_it() -> None:
-    """Two requests of one tenant, one of another; an output of none that is known is between."""
+    """Two requests of one tenant, one of another that waited for its turn; one is not known."""
     statistics, processor = VllmStatistics(), Processor()
     watch_outputs(SimpleNamespace(output_processor=processor), statistics)
     for number, tenant in (("1-a", "red"), ("2-a", "blue"), ("3-a", "red")):
-        token = TENANT.set(tenant)
+        token = OWNER.set(Owner(tenant, waited=10.0 if tenant == "blue" else 0.0))
         processor.add_request(SimpleNamespace(request_id=number))
-        TENANT.reset(token)
+        OWNER.reset(token)
     for numbers in (("1-a", "2-a"), ("2-a", "gone", "3-a", "1-a")):
         processor.process_outputs(
             [SimpleNamespace(request_id=number, new_token_ids=[7]) for number in numbers]
@@ -122,7 +122,7 @@ def test_times_of_a_step_are_those_of_the_tenants_whose_requests_are_in_it() -> 
         if len(numbers) == 2:
             statistics.record(None, step([0.1, 0.2], []))
     ended = SimpleNamespace(
-        request_id="1",
+        request_id="2",
         finish_reason=SimpleNamespace(name="STOP"),
         queued_time=0.5,
         inference_time=1.0,
@@ -137,11 +137,11 @@ def test_times_of_a_step_are_those_of_the_tenants_whose_requests_are_in_it() -> 
     }
     assert sums == {
         'time_to_first_token_seconds{tenant="red"}': 0.5,
-        'time_to_first_token_seconds{tenant="blue"}': 0.2,
+        'time_to_first_token_seconds{tenant="blue"}': 10.2,
         'inter_token_seconds{tenant="blue"}': 0.01,
         'inter_token_seconds{tenant="red"}': 0.02,
-        'queue_seconds{tenant="red"}': 0.5,
-        'request_seconds{tenant="red"}': 1.5,
-        'prompt_tokens{tenant="red"}': 5,
-        'generated_tokens{tenant="red"}': 1,
+        'queue_seconds{tenant="blue"}': 10.5,
+        'request_seconds{tenant="blue"}': 11.5,
+        'prompt_tokens{tenant="blue"}': 5,
+        'generated_tokens{tenant="blue"}': 1,
     }

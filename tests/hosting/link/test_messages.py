@@ -88,6 +88,12 @@ def test_label_of_a_tenant_is_all_that_comes_out_of_its_sender(
     assert unpack_request(travelled(header), memoryview(b""), 0)[1].sender == arrives
 
 
+def test_wait_for_a_tenants_turn_travels_with_its_label() -> None:
+    request = InferenceRequest("m", sender=Sender("a", label="a"), waited=7)
+    header, _ = pack_request(1, request)
+    assert unpack_request(travelled(header), memoryview(b""), 0)[1].waited == 7
+
+
 @given(responses)
 def test_response_comes_out_as_it_went_in(response: InferenceResponse) -> None:
     header, parts = pack_response(response)

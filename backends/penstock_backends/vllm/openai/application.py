@@ -17,7 +17,7 @@ from penstock.backend import (
     ModelLoadError,
     UnavailableError,
 )
-from penstock_backends.language_model import MediaLimits, tenant_label
+from penstock_backends.language_model import MediaLimits
 from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
     Message,
@@ -43,7 +43,7 @@ from penstock_backends.vllm.openai.request_fields import (
     unknown_field,
 )
 from penstock_backends.vllm.openai.routes import SHOWN, shown_route
-from penstock_backends.vllm.output_owners import TENANT
+from penstock_backends.vllm.output_owners import OWNER, owner_of
 from penstock_backends.vllm.own_spans import trace_headers
 
 ADAPTER: Final = "adapter"
@@ -152,7 +152,7 @@ class VllmApplication:
                     return
             report = request.report_usage
             CURRENT.set(None if report is None else ExchangeUsage(report))
-            TENANT.set(tenant_label(request))
+            OWNER.set(owner_of(request))
             await self._app(self._traced(scope, request), replayed(first, receive), send)
 
     async def _refused(self, path: str, body: bytes, request: InferenceRequest, send: Send) -> bool:

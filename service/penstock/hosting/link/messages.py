@@ -23,6 +23,7 @@ from penstock.core.request import (
     ParameterValue,
     Sender,
     TextResponse,
+    having_waited,
     sent_by,
     traced,
 )
@@ -48,6 +49,7 @@ PackedRequest = tuple[
     float | None,  # deadline
     Any,  # places of outputs in shared memory
     str,  # label of the tenant, empty without tenants
+    int,  # nanoseconds that it waited for its tenant's turn
     Any,  # `Timeline.reference` if it is traced
 ]
 PackedError = tuple[str, str]
@@ -168,6 +170,7 @@ def pack_request(
         request.deadline,
         codec.pack_places(request.output_places) if request.output_places else [],
         "" if request.sender is None else request.sender.label,
+        request.waited,
         None if request.timeline is None else request.timeline.reference(),
     )
     return header, payload
@@ -193,6 +196,7 @@ def unpack_request(
         deadline,
         places,
         label,
+        waited,
         reference,
     ) = header
     inputs, at = codec.unpack(specs, payload, at)
@@ -213,7 +217,7 @@ def unpack_request(
     if reference is not None and not isinstance(reference, int):
         request = traced(request, received_timeline(reference, number))
     if label:
-        request = sent_by(request, Sender(label, label=label))
+        request = having_waited(sent_by(request, Sender(label, label=label)), waited)
     if places:
         request = replace(request, output_places=codec.unpack_places(places))
     return number, request, at

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from penstock.core.errors import InferenceError, RequestCancelledError
-from penstock.core.request import Sender, sent_by
+from penstock.core.request import Sender, having_waited, sent_by
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
 from penstock.scheduling.tokens.estimate import prompt_bytes, prompt_ids
@@ -117,6 +118,7 @@ class TokenScheduler:
             inference = self._held.pop(fair)
             inference.on_end = None
             self._watch(inference, fair)
+            having_waited(inference.request, time.monotonic_ns() - inference.start)
             try:
                 self._scheduler.schedule(inference)
             except InferenceError as error:
