@@ -34,6 +34,7 @@ from penstock_backends.language_model.parameters import (
     refuse,
 )
 from penstock_backends.language_model.prompt_size import check_long_prompt
+from penstock_backends.language_model.prompt_tokens import PromptTokens
 from penstock_backends.language_model.request import (
     RUNNING_ERROR,
     GenerationRequest,
@@ -69,6 +70,7 @@ __all__ = [
     "PacedSender",
     "ParameterReader",
     "PixelBudget",
+    "PromptTokens",
     "StopStrings",
     "StreamInterval",
     "TokenLogprob",

@@ -22,10 +22,14 @@ class Detokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt: Sequence[int], *, skip_special_tokens: bool = True
+        self, tokenizer: Tokenizer, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
     ) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
+        self.begin(prompt)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Start behind a prompt."""
         self._restart()
         for token in self._context(prompt):
             self.step(token)

@@ -69,6 +69,12 @@ class GenerationTimes:
         self._waits = True
         self.tokens = 0
 
+    def has_prompt(self, tokens: int) -> None:
+        """The length of the prompt is known, if it was not at the beginning."""
+        self._prompt = tokens
+        if self._usage is not None:
+            self._usage.prompt = tokens
+
     def queued(self) -> None:
         """The engine has it."""
         now = self._clock()

@@ -51,7 +51,7 @@ class ChatEndpoint:
         check_counts(given.get("messages"), self._generator.facts.context_length)
         fields = self.reader.check(given, exchange.parameters)
         check_stream_options(fields)
-        conversation = self._conversations.prepare(fields, exchange.request_id)
+        conversation = await self._conversations.prepare(fields, exchange.request_id)
         head = {
             "id": f"chatcmpl-{exchange.request_id}",
             "created": int(time.time()),

@@ -67,7 +67,7 @@ class CompletionEndpoint:
         check_stream_options(fields)
         refuse_ineffective(fields)
         _check_best_of(fields)
-        prompts = self._prompts(fields)
+        prompts = await self._prompts(fields)
         generations = [self._generation(prompt, fields, exchange.request_id) for prompt in prompts]
         head = {
             "id": f"cmpl-{exchange.request_id}",
@@ -101,7 +101,7 @@ class CompletionEndpoint:
             request_id=request_id,
         )
 
-    def _prompts(self, fields: Mapping[str, Any]) -> list[_Prompt]:
+    async def _prompts(self, fields: Mapping[str, Any]) -> list[_Prompt]:
         """The prompts of a request: a text, a list of texts, token ids, or lists of those."""
         given = fields.get("prompt")
         if given is None or given in ("", []):
@@ -112,14 +112,14 @@ class CompletionEndpoint:
             refuse_field("prompt", f"'prompt' holds {len(listed)} prompts, more than 128")
         if fields.get("echo") and "logprobs" in fields:
             refuse_field("echo", "'echo' with 'logprobs' is not supported by this model's engine")
-        return [self._prompt(one, fields) for one in listed]
+        return [await self._prompt(one, fields) for one in listed]
 
-    def _prompt(self, given: str | list[int], fields: Mapping[str, Any]) -> _Prompt:
+    async def _prompt(self, given: str | list[int], fields: Mapping[str, Any]) -> _Prompt:
         echo = bool(fields.get("echo"))
         if isinstance(given, str):
             check_text(given, self._generator, "prompt")
             special = fields.get("add_special_tokens", True)
-            tokens = self._generator.encode(given, add_special_tokens=bool(special))
+            tokens = await self._generator.encode_prompt(given, add_special_tokens=bool(special))
             return _Prompt(tokens, given if echo else "")
         check_tokens(given, self._generator, "prompt")
         text = self._generator.decode(given, skip_special_tokens=True) if echo else ""

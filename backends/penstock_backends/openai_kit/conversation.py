@@ -60,12 +60,12 @@ class Conversations:
         tokens = generator.facts.special_tokens
         self._template = ChatTemplate(source, tokens) if source is not None else None
 
-    def prepare(self, fields: Mapping[str, Any], request_id: str) -> Conversation:
+    async def prepare(self, fields: Mapping[str, Any], request_id: str) -> Conversation:
         """Check a chat and make its prompt; raises `ApiError`."""
         refuse_ineffective(fields)
         plan = read_tools(fields, self._facts.name, self._settings.tool_call_parser)
         form, renamed = self._form(fields, plan)
-        prompt = self.tokens(fields, plan)
+        prompt = await self.tokens(fields, plan)
         parameters = sampling_parameters(fields) | chat_logprobs(fields) | form
         parameters["max_tokens"] = answer_length(
             fields, len(prompt), self._facts, self._settings.default_max_tokens, "messages"
@@ -87,7 +87,7 @@ class Conversations:
             renamed,
         )
 
-    def tokens(self, fields: Mapping[str, Any], plan: ToolPlan) -> list[int]:
+    async def tokens(self, fields: Mapping[str, Any], plan: ToolPlan) -> list[int]:
         """The prompt of a chat, in tokens."""
         template = self._template_of(fields)
         messages = template_messages(fields["messages"], knows_developers=template.knows_developers)
@@ -98,7 +98,7 @@ class Conversations:
         text = template.render(messages, plan.tools, **_variables(fields))
         if len(text) > most:
             self._refuse_length(most)
-        return self._generator.encode(text, add_special_tokens=False)
+        return await self._generator.encode_prompt(text, add_special_tokens=False)
 
     def _refuse_length(self, most: int) -> None:
         refuse_field(

@@ -20,8 +20,8 @@ from penstock_backends.language_model import (
     EncodeAnswer,
     GenerationRequest,
     Logprobs,
+    PromptTokens,
     WantedOutputs,
-    check_long_prompt,
 )
 from penstock_backends.openai_kit.errors import ApiError
 from penstock_backends.openai_kit.generator import (
@@ -41,12 +41,15 @@ Start = Callable[[InferenceRequest, GenerationRequest, EncodeAnswer], ResponseSt
 class EngineGenerator:
     """Submits prompts by `start`; what comes of them is never made tensors of.
 
-    `tokenizer` is one of the package `tokenizers`, the model's own.
+    `tokenizer` is one of the package `tokenizers`, the model's own, as is that of `prompts`.
     """
 
-    def __init__(self, start: Start, tokenizer: Any, facts: ModelFacts) -> None:
+    def __init__(
+        self, start: Start, tokenizer: Any, prompts: PromptTokens, facts: ModelFacts
+    ) -> None:
         self._start = start
         self._tokenizer = tokenizer
+        self._prompts = prompts
         self._facts = facts
 
     @property
@@ -54,14 +57,13 @@ class EngineGenerator:
         return self._facts
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        try:
-            check_long_prompt(text, self._count, self._facts.context_length)
-        except InvalidRequestError as error:
-            raise ApiError(error.message, code="context_length_exceeded") from error
         return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
-    def _count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+    async def encode_prompt(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        try:
+            return await self._prompts.of(text, special=add_special_tokens)
+        except InvalidRequestError as error:
+            raise ApiError(error.message, code="context_length_exceeded") from error
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))

@@ -95,6 +95,9 @@ class Generator(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """The tokens of a text."""
 
+    async def encode_prompt(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The tokens of a prompt, which may be long."""
+
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
         """The text of tokens."""
 

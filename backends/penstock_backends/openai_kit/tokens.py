@@ -47,7 +47,8 @@ class TokenizeEndpoint:
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
         given = read_object(exchange.body)
-        tokens = (self._chat if "messages" in given else self._text)(given, exchange.parameters)
+        made = (self._chat if "messages" in given else self._text)(given, exchange.parameters)
+        tokens = await made
         answer: dict[str, Any] = {
             "count": len(tokens),
             "max_model_len": self._generator.facts.context_length,
@@ -58,17 +59,19 @@ class TokenizeEndpoint:
             answer["token_strs"] = [self._generator.token_text(token) for token in tokens]
         return json.dumps(answer, ensure_ascii=False).encode()
 
-    def _text(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> list[int]:
+    async def _text(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> list[int]:
         fields = self._texts.check(given, parameters)
         check_text(fields["prompt"], self._generator, "prompt")
         special = fields.get("add_special_tokens", True)
-        return self._generator.encode(fields["prompt"], add_special_tokens=special)
+        return await self._generator.encode_prompt(fields["prompt"], add_special_tokens=special)
 
-    def _chat(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> list[int]:
+    async def _chat(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> list[int]:
         check_counts(given["messages"], self._generator.facts.context_length)
         fields = self._chats.check({"model": self._generator.facts.name, **given}, parameters)
         tools = fields.get("tools")
-        return self._conversations.tokens(fields, ToolPlan("auto" if tools else "none", tools))
+        return await self._conversations.tokens(
+            fields, ToolPlan("auto" if tools else "none", tools)
+        )
 
 
 class DetokenizeEndpoint:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.backend import (
     BackendNotInstalledError,
     Histogram,
+    InferenceError,
     InferenceRequest,
     InstanceContext,
     ModelLoadError,
@@ -24,7 +25,7 @@ from penstock_backends.language_model import (
     GenerationRequest,
     GenerationTimes,
     LanguageModelBackend,
-    check_long_prompt,
+    PromptTokens,
     checked_ids,
     exemplar_id,
     read_request,
@@ -63,6 +64,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         self._name = context.config.name
         self._interval = stream_interval(context.config)
         self._tokenizer = tokenizer
+        self._prompts = PromptTokens(tokenizer, context.run, settings.max_model_len)
         self._vocabulary = settings.vocabulary or tokenizer.get_vocab_size()
         self._longest_token = max(map(len, tokenizer.get_vocab()), default=1)
         self._engine = GenAiEngine(
@@ -75,7 +77,9 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             self._engine.statistics.cached_tokens = 0
 
     async def openai_app(self) -> OpenAiApplication:
-        return open_openai_app(self._name, self._settings, self._tokenizer, self._start)
+        return open_openai_app(
+            self._name, self._settings, self._tokenizer, self._prompts, self._start
+        )
 
     async def healthy(self) -> bool:
         return self._engine.failure is None
@@ -89,6 +93,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
     async def finalize(self) -> None:
         if hasattr(self, "_engine"):  # loading may have failed
             self._engine.close()
+            await self._prompts.close()
 
     def generate(self, request: InferenceRequest) -> Outcome:
         return self._start(request, read_request(request))
@@ -106,62 +111,89 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             top_k_cap=self._settings.top_k_cap,
         )
         prompt = self._prompt(generation)
+        delivery, sequences = self._queueable(request, generation, sampling, encode)
+        if prompt is not None:
+            self._prepare(sequences, prompt)
+            self._engine.submit(sequences)
+            return delivery.stream
+        self._engine.submit(sequences)
+        wanted, put = partial(_is_open, delivery), partial(self._tokenized, sequences)
+        self._prompts.later(generation.prompt, wanted, put)
+        return delivery.stream
+
+    def _queueable(
+        self,
+        request: InferenceRequest,
+        generation: GenerationRequest,
+        sampling: Sampling,
+        encode: EncodeAnswer | None,
+    ) -> tuple[Delivery, list[TokenSequence]]:
+        """The sequences of a request, and their delivery, before the prompt is known."""
         if (record := record_of(request, BACKEND)) is not None:
             record.asked(generation, sampling)
-            record.prompt(len(prompt), self._engine.statistics.cached_tokens)
-        length = fitting_length(len(prompt), sampling.max_tokens, self._settings)
-        if length < sampling.max_tokens:
-            least = min(sampling.min_tokens, length)
-            sampling = replace(sampling, max_tokens=length, min_tokens=least)
         sequences: list[TokenSequence] = []
-        answer = Answer(generation, len(prompt), sampling.n, encode)
-        on_close = partial(self._engine.cancel, sequences)
-        statistics, trace_id = self._engine.statistics, exemplar_id(request)
         times = GenerationTimes(
-            statistics,
-            len(prompt),
-            trace_id,
+            self._engine.statistics,
+            0,
+            exemplar_id(request),
             record=record,
-            usage=usage_of(request, len(prompt)),
+            usage=usage_of(request),
             candidates=sampling.n,
             tenant=tenant_label(request),
             waited=request.waited,
         )
         delivery = Delivery(
-            answer,
-            on_close,
+            Answer(generation, 0, sampling.n, encode),
+            partial(self._engine.cancel, sequences),
             merge=generation.merge,
             record=record,
             times=times,
             interval=self._interval,
         )
-        sequences.extend(
-            self._sequence(delivery, generation, prompt, sampling, index)
-            for index in range(sampling.n)
-        )
-        self._engine.submit(sequences)
-        return delivery.stream
+        sequences += [
+            self._sequence(delivery, generation, sampling, index) for index in range(sampling.n)
+        ]
+        return delivery, sequences
 
-    def _prompt(self, generation: GenerationRequest) -> Sequence[int]:
-        """The prompt's tokens; raises `InvalidRequestError` for more than fit."""
-        settings = self._settings
+    def _prompt(self, generation: GenerationRequest) -> Sequence[int] | None:
+        """The prompt's tokens, where they are not better made on a thread.
+
+        Raises `InvalidRequestError` for more than fit.
+        """
+        settings, text = self._settings, generation.prompt
         if generation.input_ids is not None:
             return checked_ids(generation.input_ids, self._vocabulary, settings.max_model_len)
-        check_prompt_size(len(generation.prompt), self._longest_token, settings)
-        check_long_prompt(generation.prompt, self._count, settings.max_model_len)
-        ids: Sequence[int] = self._tokenizer.encode(generation.prompt).ids
-        return ids
+        check_prompt_size(len(text), self._longest_token, settings)
+        return None if self._prompts.long(text) else self._prompts.here(text)
 
-    def _count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+    def _tokenized(
+        self, sequences: Sequence[TokenSequence], made: Sequence[int] | InferenceError
+    ) -> None:
+        """Go on with a request that waits in the engine's queue for its prompt."""
+        try:
+            if isinstance(made, InferenceError):
+                raise made
+            self._prepare(sequences, made)
+        except InferenceError as error:
+            self._engine.withdraw(sequences)
+            sequences[0].delivery.stream.fail(error)
+            return
+        self._engine.prepared()
+
+    def _prepare(self, sequences: Sequence[TokenSequence], prompt: Sequence[int]) -> None:
+        """Give a request its prompt; raises `InvalidRequestError` for more tokens than fit."""
+        delivery, sampling = sequences[0].delivery, sequences[0].sampling
+        length = fitting_length(len(prompt), sampling.max_tokens, self._settings)
+        for sequence in sequences:
+            sequence.prepare(prompt, length)
+        delivery.answer.prompt_tokens = len(prompt)
+        if delivery.times is not None:
+            delivery.times.has_prompt(len(prompt))
+        if delivery.record is not None:
+            delivery.record.prompt(len(prompt), self._engine.statistics.cached_tokens)
 
     def _sequence(
-        self,
-        delivery: Delivery,
-        request: GenerationRequest,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        index: int,
+        self, delivery: Delivery, request: GenerationRequest, sampling: Sampling, index: int
     ) -> TokenSequence:
         """The sequence of candidate `index`; its seed is the request's plus `index`."""
         wanted = request.wanted
@@ -171,9 +203,9 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         return TokenSequence(
             delivery,
             delivery.answer.candidates[index],
-            prompt,
+            (),
             sampling,
-            Detokenizer(self._tokenizer, prompt, skip_special_tokens=sampling.skip_special_tokens),
+            Detokenizer(self._tokenizer, skip_special_tokens=sampling.skip_special_tokens),
             logprobs=report or wanted.cumulative_logprob,
             report=self._decode_token if report else None,
             keep_ids=wanted.token_ids,
@@ -181,6 +213,11 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
 
     def _decode_token(self, token: int) -> str:
         return str(self._tokenizer.decode([token], skip_special_tokens=False))
+
+
+def _is_open(delivery: Delivery) -> bool:
+    """Whether somebody reads, and the request has not failed."""
+    return not delivery.stream.ended
 
 
 def _open_pipeline(settings: EngineSettings, context: InstanceContext) -> GenAiPipeline:

@@ -38,7 +38,7 @@ class GenAiEngine:
         self._steps = 0
 
     def submit(self, sequences: Sequence[TokenSequence]) -> None:
-        """Queue the sequences of one request.
+        """Queue the sequences of one request, which keep their place until they are `prepared`.
 
         Raises `RejectedError` if the queue is full, `UnavailableError` if the engine has failed.
         """
@@ -49,14 +49,23 @@ class GenAiEngine:
             self.statistics.reject(ENGINE_REQUESTS)
             raise RejectedError(f"the engine's queue is full: {len(self._waiting)} are waiting")
         self._waiting.update(dict.fromkeys(sequences))
-        self.statistics.requests += 1
         if (times := sequences[0].delivery.times) is not None:
             times.queued()
+        if sequences[0].ready:
+            self.prepared()
+
+    def prepared(self) -> None:
+        """One more of the requests that are queued has its prompt."""
+        self.statistics.requests += 1
         self._schedule()
 
-    def cancel(self, sequences: Iterable[TokenSequence]) -> None:
+    def withdraw(self, sequences: Iterable[TokenSequence]) -> None:
+        """Take a request back that was never prepared."""
+        self._remove(sequences)
+
+    def cancel(self, sequences: Sequence[TokenSequence]) -> None:
         """Cancel the sequences of a request whose client has left."""
-        self.statistics.cancelled += 1
+        self.statistics.cancelled += sequences[0].ready
         self._remove(sequences)
         self._schedule()
 
@@ -106,12 +115,18 @@ class GenAiEngine:
                 self._collect()
         except Exception as error:  # the engine's own, of any kind; it does not recover
             self._break(error)
-        if self._running or self._waiting or self._pipeline.busy:
+        if self._running or self._next() is not None or self._pipeline.busy:
             self._schedule()
 
+    def _next(self) -> TokenSequence | None:
+        """The first that waits and is ready."""
+        for sequence in self._waiting:
+            if sequence.ready:
+                return sequence
+        return None
+
     def _admit(self) -> None:
-        while self._waiting and len(self._running) < self._max_running:
-            sequence = next(iter(self._waiting))
+        while len(self._running) < self._max_running and (sequence := self._next()) is not None:
             del self._waiting[sequence]
             try:
                 sequence.handle = self._pipeline.add(
@@ -183,8 +198,8 @@ class GenAiEngine:
         self.failure = why
         live = self._live()
         self._remove(live)
-        for delivery in dict.fromkeys(sequence.delivery for sequence in live):
-            self.statistics.failed += 1
+        for delivery, begun in {one.delivery: one.ready for one in live}.items():
+            self.statistics.failed += begun
             delivery.fail(UnavailableError(why))
 
     def _break(self, error: Exception) -> None:

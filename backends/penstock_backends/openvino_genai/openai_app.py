@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.backend import BackendNotInstalledError
+from penstock_backends.language_model import PromptTokens
 from penstock_backends.openai_kit.generator import ModelFacts
 from penstock_backends.openvino_genai import gguf
 from penstock_backends.openvino_genai.settings import EngineSettings
@@ -22,6 +23,7 @@ def open_openai_app(
     name: str,
     settings: EngineSettings,
     tokenizer: Any,
+    prompts: PromptTokens,
     start: Start,
 ) -> OpenAiApplication:
     """The application of a model that is loaded."""
@@ -48,7 +50,7 @@ def open_openai_app(
         settings.openai.chat_template or template,
         {**_gguf_tokens(metadata, tokenizer), **find_special_tokens(folders)},
     )
-    return language_model_app(EngineGenerator(start, tokenizer, facts), settings.openai)
+    return language_model_app(EngineGenerator(start, tokenizer, prompts, facts), settings.openai)
 
 
 def _gguf_tokens(metadata: Mapping[str, gguf.Scalar], tokenizer: Any) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from penstock_backends.language_model import (
     Candidate,
@@ -21,7 +22,8 @@ DecodeToken = Callable[[int], str]
 class TokenSequence:
     """The generated sequence of one candidate of a request.
 
-    `handle` is set while the sequence is in the pipeline. `report` decodes the tokens of reported
+    `handle` is set while the sequence is in the pipeline. It is `ready` for that once it has a
+    `prompt`. `report` decodes the tokens of reported
     log probabilities; without it only their sum is kept. `keep_ids` keeps the tokens' ids.
     """
 
@@ -63,6 +65,20 @@ class TokenSequence:
         self._keep_ids = keep_ids
         keep = sampling.include_stop_str_in_output
         self._stops = StopStrings(sampling.stop, keep=keep) if sampling.stop else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the prompt's tokens are there."""
+        return bool(self.prompt)
+
+    def prepare(self, prompt: Sequence[int], length: int) -> None:
+        """Take the prompt, behind which there is room for `length` tokens."""
+        self.prompt = prompt
+        self._detokenizer.begin(prompt)
+        sampling = self.sampling
+        if length < sampling.max_tokens:
+            least = min(sampling.min_tokens, length)
+            self.sampling = replace(sampling, max_tokens=length, min_tokens=least)
 
     @property
     def finished(self) -> bool:

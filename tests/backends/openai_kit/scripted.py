@@ -90,6 +90,9 @@ class ScriptedModel:
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return [ord(character) for character in text]
 
+    async def encode_prompt(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self.encode(text, add_special_tokens=add_special_tokens)
+
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
         return "".join(map(chr, tokens))
 

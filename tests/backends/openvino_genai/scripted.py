@@ -24,6 +24,9 @@ class Words(Detokenizer):
     def __init__(self) -> None:
         pass
 
+    def begin(self, prompt: Sequence[int]) -> None:
+        pass
+
     def step(self, token: int) -> str:
         return f"{token} "
 
@@ -41,6 +44,14 @@ def sequences(
     delivery = Delivery(candidates, lambda: None, record=record, times=times)
     chosen = sampling(**given)
     return [TokenSequence(delivery, c, [1], chosen, Words()) for c in candidates.candidates]
+
+
+def unready(**given: object) -> list[TokenSequence]:
+    """The same, without a prompt yet."""
+    made = sequences(**given)  # type: ignore[arg-type]
+    for sequence in made:
+        sequence.prompt = ()
+    return made
 
 
 class ScriptedHandle:

@@ -50,7 +50,7 @@ class ResponsesEndpoint:
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
         try:
-            fields, conversation = self._prepared(exchange)
+            fields, conversation = await self._prepared(exchange)
             streams = await submit(
                 self._generator, [conversation.generation], exchange, conversation.renamed
             )
@@ -61,12 +61,12 @@ class ResponsesEndpoint:
             return await answer.whole(streams[0])
         return EventStream(answer.events(streams[0]), partial(close, streams))
 
-    def _prepared(self, exchange: Exchange) -> tuple[Mapping[str, Any], Conversation]:
+    async def _prepared(self, exchange: Exchange) -> tuple[Mapping[str, Any], Conversation]:
         given = read_object(exchange.body)
         check_counts(given.get("input"), self._generator.facts.context_length)
         fields = self.reader.check(given, exchange.parameters)
         refuse_ineffective(fields)
-        return fields, self._conversations.prepare(as_chat(fields), exchange.request_id)
+        return fields, await self._conversations.prepare(as_chat(fields), exchange.request_id)
 
 
 class _ResponseAnswer:
