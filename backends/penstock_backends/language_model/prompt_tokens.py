@@ -11,7 +11,7 @@ from penstock.backend import InferenceError, as_inference_error
 from penstock_backends.language_model.prompt_size import check_long_prompt
 
 LONG: Final = 4096
-"""Characters of a prompt that are worth the way to a thread and back."""
+"""Characters up to which a prompt is tokenized at once: 0.8 ms; a thread and back is 0.04."""
 
 Put = Callable[["list[int] | InferenceError"], None]
 """Takes the tokens of a prompt, or why there are none."""
@@ -69,7 +69,11 @@ class PromptTokens:
             put(made)
 
     def _encode(self, text: str, special: bool) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        if not self.long(text):
+            return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        # Unlike `encode`, this lets go of the GIL.
+        (encoded,) = self._tokenizer.encode_batch([text], add_special_tokens=special)
+        return list(encoded.ids)
 
     def _count(self, text: str) -> int:
         return len(self._encode(text, False))

@@ -96,13 +96,12 @@ async def test_too_many_tokens_are_refused_as_those_of_a_short_prompt(
 
 
 async def test_an_unload_ends_those_that_have_no_tokens_yet(own_gguf_version: Path) -> None:
-    async with opened(own_gguf_version) as instance:
-        async with busy_thread(instance):
-            waiting = asyncio.ensure_future(ask(instance, LONG))
-            await until(lambda: usage(instance)[1] == 1)
-            await instance.backend.finalize()
-            with pytest.raises(UnavailableError, match="the model is being unloaded"):
-                await waiting
+    async with opened(own_gguf_version) as instance, busy_thread(instance):
+        waiting = asyncio.ensure_future(ask(instance, LONG))
+        await until(lambda: usage(instance)[1] == 1)
+        await instance.backend.finalize()
+        with pytest.raises(UnavailableError, match="the model is being unloaded"):
+            await waiting
 
 
 async def test_prompts_of_openais_api_wait_for_the_same_thread(instance: RunningInstance) -> None:
@@ -142,7 +141,7 @@ async def test_a_request_keeps_its_place_until_its_prompt_is_there() -> None:
         asyncio.ensure_future(read(name, request))
         for name, request in (("late", late), ("first", first), ("second", second))
     ]
-    await anext(first[0].delivery.stream)
+    await until(lambda: engine.metrics()["penstock_llm_running_requests"] == 1)
     late[0].prepare([1], 2)
     engine.prepared()
     await asyncio.gather(*reading)
