@@ -23,6 +23,8 @@ needs_helm = pytest.mark.needs("helm", "" if _HELM else "there is no Helm: `make
 
 Manifest = dict[str, Any]
 
+_CHANGING = "model-repository,shared-memory,logging,trace"
+
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     "GPU and volume claim": {
@@ -41,6 +43,12 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
             "tlsSecret": "public",
             "http": {"enabled": True, "host": "http.example.org"},
             "grpc": {"enabled": True, "host": "grpc.example.org"},
+        },
+        "server": {
+            "extraArgs": [
+                f"--http-restricted-api={_CHANGING},engine-control:admin=$(ADMIN)",
+                f"--grpc-restricted-protocol={_CHANGING}:admin=$(ADMIN)",
+            ]
         },
         "service": {"sessionAffinity": "ClientIP", "annotations": {"a": "b"}},
     },

@@ -32,7 +32,7 @@ _OPERATOR = "monitoring.coreos.com/v1"
 """The group of Prometheus' operator, of which Kubernetes has no schemas."""
 
 
-@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS.keys())
+@pytest.fixture(params=[*VARIANTS.values()], ids=[*VARIANTS])
 def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
     """The manifests of each variant."""
     return render(request.param)

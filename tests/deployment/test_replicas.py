@@ -80,7 +80,12 @@ _NameOf = Callable[..., str]
 def test_requests_reach_both_servers(proxy: Balanced, name_of: _NameOf) -> None:
     """Envoy chooses at random among two that are idle."""
     seen: set[str] = set()
-    wait_until(lambda: seen.add(name_of(proxy)) or seen == {*_SERVERS})  # type: ignore[func-returns-value]
+
+    def is_known() -> bool:
+        seen.add(name_of(proxy))
+        return len(seen) == 2
+
+    wait_until(is_known)
     assert seen == {*_SERVERS}
 
 
