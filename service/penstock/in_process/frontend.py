@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from penstock.in_process.errors import InvalidArgumentError
+from penstock.in_process.errors import AlreadyExistsError, InvalidArgumentError
 from penstock.in_process.loop_thread import HeldContext
 from penstock.in_process.server import Server as InProcessServer
 from penstock.settings import (
@@ -56,9 +56,11 @@ class _Endpoint:
         """Where it listens: of interest where the options have port 0, which takes any."""
 
     def start(self) -> None:
-        """Listen; raises `UnavailableError` where that is not possible."""
+        """Listen; raises `UnavailableError` where that is not possible, and `AlreadyExistsError`
+        where it does so already.
+        """
         if self._held is not None:
-            raise InvalidArgumentError("the endpoint has started already")
+            raise AlreadyExistsError("server is already running.")
         try:
             settings = self._options.settings(_silent(self._running.settings))
         except SettingsError as error:
@@ -94,11 +96,16 @@ def _silent(settings: Settings) -> Settings:
     )
 
 
-def _check_numbers(options: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        if not isinstance(value, int) or value < 0 or (name == "port" and value > 65535):
-            raise ValueError(f"{name} must be a number from 0{' to 65535' * (name == 'port')}")
+def _check_fields(options: Any) -> None:
+    """Refuse values of other types than the defaults have, and numbers that are negative."""
+    for one in fields(options):
+        value, kind = getattr(options, one.name), type(one.default)
+        if kind is int:
+            last = " to 65535" if one.name == "port" else ""
+            if not isinstance(value, int) or value < 0 or (last and value > 65535):
+                raise ValueError(f"{one.name} must be a number from 0{last}")
+        elif not isinstance(value, kind):
+            raise ValueError(f"{one.name} must be a {kind.__name__}, not {value!r}")
 
 
 class KServeHttp(_Endpoint):
@@ -115,7 +122,7 @@ class KServeHttp(_Endpoint):
         header_forward_pattern: str = ""
 
         def __post_init__(self) -> None:
-            _check_numbers(self, "port", "thread_count")
+            _check_fields(self)
 
         def settings(self, base: Settings) -> Settings:
             """The settings of a server with this endpoint."""
@@ -165,9 +172,7 @@ class KServeGrpc(_Endpoint):
         forward_header_pattern: str = ""
 
         def __post_init__(self) -> None:
-            _check_numbers(
-                self, "port", "keepalive_time_ms", "keepalive_timeout_ms", "max_connection_age_ms"
-            )
+            _check_fields(self)
             if self.infer_compression_level not in range(4):
                 raise ValueError("infer_compression_level must be a number from 0 to 3")
 
@@ -221,7 +226,7 @@ class Metrics(_Endpoint):
         thread_count: int = 8
 
         def __post_init__(self) -> None:
-            _check_numbers(self, "port", "thread_count")
+            _check_fields(self)
 
         def settings(self, base: Settings) -> Settings:
             """The settings of a server with this endpoint."""
