@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from harness.client_models import LENGTH
 from harness.serving import Served, wait_until
 from penstock.client import (
+    CallPolicy,
     Client,
     ClientError,
     DataType,
@@ -19,6 +22,7 @@ from penstock.client import (
     InvalidArgumentError,
     NotFoundError,
     Tensor,
+    UnavailableError,
 )
 
 
@@ -155,6 +159,49 @@ async def test_a_text_that_fails_fails_all_with_its_own_error(client: Client, ur
                 await client.embed("length", ["a"] * 300)
         finally:
             await other.load("length")
+
+
+async def test_a_text_that_fails_leaves_the_others(client: Client) -> None:
+    options: dict[str, Any] = {"id": "r", "priority": 2, "parameters": {"scale": 2}}
+    outcomes = client.embed_each("length", ["a", "bad", "abc"], **options)
+    first, failed, last = [cast("Any", outcome) async for outcome in outcomes]
+    assert np.array_equal([first, last], [[2, 1], [6, 1]])
+    assert "a bad text: r-1, 2" in failed.message
+    with pytest.raises(ClientError, match="a bad text"):
+        await client.embed("length", ["a", "bad", "bad"])
+
+
+async def test_a_policy_tries_texts_again(client: Client, url: str) -> None:
+    again = CallPolicy(attempts=2, backoff=0.0)
+    with pytest.raises(UnavailableError, match="try again"):
+        await client.embed("length", ["busy"], id=f"{url}-once")
+    vectors = await client.embed("length", ["busy", "a"], id=f"{url}-twice", policy=again)
+    assert vectors.tolist() == [[4, 1], [1, 1]]
+
+
+async def test_requests_have_what_the_protocol_knows(client: Client, url: str) -> None:
+    """Parameters are those of the request, though the model takes its options by a tensor."""
+    again = CallPolicy(attempts=2)
+    options: dict[str, Any] = {"id": "r", "parameters": {"tenant": "a"}, "policy": again}
+    pieces = [piece async for piece in client.generate("story", "a", tell=True, **options)]
+    *told, parameters = json.loads(pieces[0])
+    assert (told, parameters["tenant"]) == (["r", 0, 0, False], "a")
+    inputs: dict[str, Any] = {"text_input": "a", "sampling_parameters": '{"tell": true}'}
+    stream = client.stream("story", inputs, sequence=7, start=True, priority=3)
+    if url.startswith("http"):
+        with pytest.raises(InvalidArgumentError, match="know no priority, sequence_end, sequence"):
+            await anext(stream)
+        return
+    (answer,) = [each async for each in stream]
+    assert json.loads(answer.text("text_output")) == ["", 3, 7, True, {}]
+
+
+async def test_a_stream_is_not_hedged(client: Client, url: str) -> None:
+    hedged = CallPolicy(hedge_after=0.0)
+    with pytest.raises(InvalidArgumentError, match="a stream is not hedged"):
+        await anext(client.generate("story", "a", max_tokens=1, policy=hedged))
+    async with Client(url, policy=hedged, timeout=20.0) as other:
+        assert [piece async for piece in other.generate("story", "a", max_tokens=1)] == ["a0 "]
 
 
 async def test_models_are_unloaded_and_loaded_with_files(client: Client) -> None:

@@ -39,6 +39,11 @@ class Story(Model):
 
     async def infer(self, request):
         options = json.loads(request.text("sampling_parameters"))
+        if options.get("tell"):
+            core = request.core
+            told = [request.id, core.priority, core.correlation_id, core.sequence_start]
+            yield Response({"text_output": [json.dumps([*told, dict(request.parameters)])]})
+            return
         try:
             for number in range(options["max_tokens"]):
                 yield Response({"text_output": [f"{request.text('text_input')}{number} "]})
@@ -54,7 +59,7 @@ class Story(Model):
 LENGTH = """
 import numpy as np
 
-from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
+from penstock.model import DataType, Input, Model, ModelConfig, Output, Response, UnavailableError
 
 
 class Length(Model):
@@ -63,8 +68,18 @@ class Length(Model):
         output=(Output("VECTOR", DataType.FP32, dims=(2,)),),
     )
 
+    def __init__(self):
+        self._asked = set()
+
     async def infer(self, request):
-        return Response({"VECTOR": np.array([len(request.text("TEXT")), 1.0], np.float32)})
+        text = request.text("TEXT")
+        if text == "bad":
+            raise ValueError(f"a bad text: {request.id}, {request.core.priority}")
+        if text == "busy" and request.id not in self._asked:
+            self._asked.add(request.id)
+            raise UnavailableError("try again")
+        scale = float(request.parameters.get("scale", 1.0))
+        return Response({"VECTOR": np.array([len(text) * scale, 1.0], np.float32)})
 """
 
 _WAITS = """

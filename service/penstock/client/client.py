@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -11,12 +10,13 @@ import numpy as np
 
 from penstock.client import embedding, generation
 from penstock.client.conversion import Value, converted, is_typed, typed
-from penstock.client.errors import UnavailableError
+from penstock.client.errors import ClientError, InvalidArgumentError, UnavailableError
 from penstock.client.policy import CallPolicy
 from penstock.client.request import InferRequest, Parameter, Result
 from penstock.client.server_calls import ONCE, ServerCalls
 from penstock.client.shared_memory import SharedMemory, SharedTensor
 from penstock.client.transport import Transport
+from penstock.client.window import in_order
 from penstock.core.tensor import Array
 
 _TEXTS_AT_A_TIME = 256
@@ -61,12 +61,11 @@ class Client(ServerCalls):
         request = await self._request(
             model, version, inputs, outputs, id, {**(parameters or {}), **extra}, timeout
         )
-        policy = ONCE if sequence else policy
         return await self._call(
             lambda transport, left: transport.infer(request, left),
             timeout,
-            policy,
-            f"{model}:{sequence}" if sequence else "",
+            ONCE if sequence else policy,
+            _key(model, sequence),
         )
 
     async def stream(
@@ -78,21 +77,31 @@ class Client(ServerCalls):
         version: str = "",
         id: str = "",
         parameters: Mapping[str, Parameter] | None = None,
+        sequence: int | str = 0,
+        start: bool = False,
+        end: bool = False,
+        priority: int = 0,
         timeout: float | None = None,
         policy: CallPolicy | None = None,
     ) -> AsyncGenerator[Result, None]:
         """The responses of a model, of a decoupled one any number.
 
         Leaving the loop early cancels the request once the generator is closed: at once with
-        `contextlib.aclosing`, else when Python collects it. Tried again only before a response.
+        `contextlib.aclosing`, else when Python collects it. Tried again only before a response,
+        and never hedged: a `policy` with `hedge_after` is refused, that of the client is without
+        it here. Requests of a `sequence` are as those of `infer`.
         """
+        if policy is not None and policy.hedge_after is not None:
+            raise InvalidArgumentError("a stream is not hedged: its policy cannot have hedge_after")
+        extra = _extras(sequence, start, end, priority)
         request = await self._request(
-            model, version, inputs, outputs, id, parameters or {}, timeout
+            model, version, inputs, outputs, id, {**(parameters or {}), **extra}, timeout
         )
         answers = self._caller.stream(
             lambda transport, left: transport.stream(request, left),
             self._timeout if timeout is None else timeout,
-            policy or self._caller.policy,
+            ONCE if sequence else policy or self._caller.policy,
+            _key(model, sequence),
         )
         async with aclosing(answers):
             async for answer in answers:
@@ -104,61 +113,92 @@ class Client(ServerCalls):
         prompt: str | bytes,
         *,
         version: str = "",
+        id: str = "",
+        parameters: Mapping[str, Parameter] | None = None,
+        priority: int = 0,
         timeout: float | None = None,
+        policy: CallPolicy | None = None,
         **options: Any,
     ) -> AsyncGenerator[str, None]:
         """The text of a language model, piece by piece as it is generated.
 
-        `options` are the model's own, such as `max_tokens`, `temperature`, `stop` and `seed`.
-        Ends as `stream` does.
+        `options` are the model's own, such as `max_tokens`, `temperature`, `stop` and `seed`;
+        `parameters` are those of the request, whatever the model takes its options by. Ends as
+        `stream` does.
         """
         metadata = await self.model_metadata(model, version, timeout=timeout)
-        inputs, parameters = generation.prompt_inputs(metadata, prompt, options)
+        inputs, others = generation.prompt_inputs(metadata, prompt, options)
         name = generation.answer_name(metadata)
         answers = self.stream(
             model,
             inputs,
             outputs=[name],
             version=version,
-            parameters=parameters,
+            id=id,
+            parameters={**others, **(parameters or {})},
+            priority=priority,
             timeout=timeout,
+            policy=policy,
         )
         async with aclosing(answers):
             async for answer in answers:
                 if name in answer and (text := answer.text(name)):
                     yield text
 
-    async def embed(
+    async def embed(self, model: str, texts: Iterable[str], **options: Any) -> Array:
+        """The vectors of texts, one row for each. The first that fails ends all.
+
+        `options` are the keyword arguments of `embed_each`, which leaves the others alone.
+        """
+        rows: list[Array] = []
+        async with aclosing(self.embed_each(model, texts, **options)) as outcomes:
+            async for outcome in outcomes:
+                if isinstance(outcome, ClientError):
+                    raise outcome
+                rows.append(outcome)
+        return np.stack(rows) if rows else np.empty((0, 0), np.float32)
+
+    async def embed_each(
         self,
         model: str,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         version: str = "",
+        id: str = "",
+        parameters: Mapping[str, Parameter] | None = None,
+        priority: int = 0,
         timeout: float | None = None,
-    ) -> Array:
-        """The vectors of texts, one row for each.
+        policy: CallPolicy | None = None,
+    ) -> AsyncGenerator[Array | ClientError, None]:
+        """The vector of each text, in their order, or the error of those that fail.
 
         Texts are sent one a request, up to 256 at a time, so that the server batches them with
-        others'. The first that fails ends all.
+        others'; they are taken from `texts` as there is room. With an `id` those of the requests
+        are `id-0`, `id-1` and so on; `timeout` is for each.
         """
         metadata = await self.model_metadata(model, version, timeout=timeout)
         source, target = embedding.tensor_names(metadata)
-        turns = asyncio.Semaphore(_TEXTS_AT_A_TIME)
 
-        async def vector(text: str) -> Array:
-            async with turns:
+        async def vector(number: int, text: str) -> Array | ClientError:
+            try:
                 result = await self.infer(
-                    model, {source: text}, outputs=[target], version=version, timeout=timeout
+                    model,
+                    {source: text},
+                    outputs=[target],
+                    version=version,
+                    id=f"{id}-{number}" if id else "",
+                    parameters=parameters,
+                    priority=priority,
+                    timeout=timeout,
+                    policy=policy,
                 )
+            except ClientError as error:
+                return error
             return result[target].reshape(-1)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(vector(text)) for text in texts]
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        rows = [task.result() for task in tasks]
-        return np.stack(rows) if rows else np.empty((0, 0), np.float32)
+        async with aclosing(in_order(vector, texts, _TEXTS_AT_A_TIME)) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
 
     # -- shared memory ------------------------------------------------------------------------
 
@@ -206,6 +246,11 @@ def _extras(sequence: int | str, start: bool, end: bool, priority: int) -> dict[
     if sequence:
         extra |= {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
     return extra
+
+
+def _key(model: str, sequence: int | str) -> str:
+    """What requests that must stay at one address have in common; empty for all others."""
+    return f"{model}:{sequence}" if sequence else ""
 
 
 async def _forget(transport: Transport, name: str, timeout: float | None) -> None:

@@ -86,8 +86,16 @@ def from_json(datatype: str, data: Any, shape: Any = None) -> Tensor:
     return Tensor.from_numpy(array if shape is None else array.reshape(shape))
 
 
+_NOT_GENERATED = {"priority", "sequence_id", "sequence_start", "sequence_end"}
+"""What the generate endpoints would hand to the model as parameters of its own."""
+
+
 def encode_generate(request: InferRequest) -> bytes:
     """The body of a generate request, whose tensors have one dimension at most."""
+    if unknown := sorted(_NOT_GENERATED & request.parameters.keys()):
+        raise InvalidArgumentError(
+            f"streams over HTTP know no {', '.join(unknown)}; use the gRPC address"
+        )
     members: dict[str, Any] = {"id": request.id} if request.id else {}
     for name, tensor in request.inputs.items():
         if isinstance(tensor, SharedTensor):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +16,6 @@ import pytest
 
 from harness.serving import Served, wait_until
 from penstock import cli
-from penstock.cli import completion, usage
 from penstock.cli.verbs import VERBS
 
 Run = Callable[..., tuple[int, str, str]]
@@ -139,6 +136,11 @@ def test_a_file_that_holds_no_array_is_told(run: Run, tmp_path: Path) -> None:
         ["models", "--header=x"],
         ["load", "copy", "--config={"],
         ["load", "copy", "--config=@/no/such/file"],
+        ["infer", "copy", "--stream", "--hedge=1"],
+        ["infer", "copy", "--sequence=a", "--retries=1"],
+        ["infer", "copy", "--start"],
+        ["embed", "length", "--retries=-1"],
+        ["generate", "story", "--hedge=1"],
         ["completion", "fish"],
     ],
 )
@@ -172,6 +174,70 @@ def test_embed_prints_vectors(run: Run, stdin: Callable[[bytes], None]) -> None:
     stdin(b"a\nbc\n")
     told = [json.loads(line) for line in run("embed", "length", "--json")[1].splitlines()]
     assert told == [{"text": "a", "vector": [1, 1]}, {"text": "bc", "vector": [2, 1]}]
+
+
+def test_embed_tells_of_texts_that_fail_and_keeps_the_others(
+    run: Run, stdin: Callable[[bytes], None]
+) -> None:
+    stdin(b"a\nbad\nbc\n")
+    options = ["--id=r", "--priority=1", "--parameter=scale=2"]
+    status, text, errors = run("embed", "length", "--json", *options)
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [told[0], told[2]] == [
+        {"text": "a", "vector": [2, 1]},
+        {"text": "bc", "vector": [4, 1]},
+    ]
+    assert "a bad text: r-1, 1" in told[1]["error"]
+    assert (status, "1 of 3 texts failed; the first: " in errors) == (1, True)
+    status, text, _ = run("embed", "length", "bad", "abc")
+    assert (status, "failed: " in text, "+3.000 +1.000" in text) == (1, True, True)
+
+
+def test_embed_sends_nothing_more_to_a_server_that_is_gone(run: Run) -> None:
+    status, text, errors = run("embed", "length", "a", "b", "--url=localhost:1")
+    assert (status, text) == (3, "")
+    assert "no server answers" in errors
+
+
+@pytest.mark.parametrize("options", [["--retries=1"], ["--retries=1", "--hedge=20"]])
+def test_what_the_server_refuses_for_now_is_tried_again(run: Run, options: list[str]) -> None:
+    name = f"--id={'-'.join(options)}"
+    assert run("embed", "length", "busy", f"{name}-never")[0] == 1
+    assert run("embed", "length", "busy", name, *options)[0] == 0
+
+
+def test_a_prompt_that_fails_leaves_the_others(run: Run, stdin: Callable[[bytes], None]) -> None:
+    words = ["generate", "story", "--lines", "--max-tokens=1", "--option=fails=true"]
+    stdin(b"a\nb\n")
+    status, text, errors = run(*words, "--json")
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [(each["text"], "no end" in each["error"]) for each in told] == [
+        ("a0 ", True),
+        ("b0 ", True),
+    ]
+    assert (status, "2 of 2 prompts failed" in errors) == (1, True)
+    stdin(b"a\nb\n")
+    status, text, errors = run(*words)
+    assert (status, text) == (1, "a0 \nb0 \n")
+    assert "penstock generate: 'b' failed: " in errors
+
+
+def test_a_model_that_takes_no_prompts_is_asked_once(
+    run: Run, stdin: Callable[[bytes], None]
+) -> None:
+    stdin(b"a\nb\n")
+    status, _, errors = run("generate", "repeat", "--lines")
+    assert (status, errors.count("takes no prompt")) == (2, 2), "for the prompt, and at the end"
+
+
+def test_requests_have_what_the_protocol_knows(run: Run) -> None:
+    options = ["--id=r", "--priority=2", "--parameter=tenant=a"]
+    status, text, _ = run("generate", "story", "a", "--option=tell=true", *options)
+    assert (status, json.loads(text)) == (0, ["r", 2, 0, False, {"tenant": "a"}])
+    inputs = ["text_input=a", 'sampling_parameters={"tell": true}', "--stream", "--json"]
+    _, text, _ = run("infer", "story", *inputs, "--sequence=7", "--start", *options)
+    (told,) = json.loads(text)["outputs"]["text_output"]["data"]
+    assert json.loads(told) == ["r", 2, 7, True, {"tenant": "a"}]
 
 
 def test_models_are_listed(run: Run) -> None:
@@ -241,56 +307,3 @@ def test_every_command_has_a_line_of_help(capsys: pytest.CaptureFixture[str]) ->
     cli.main(["--help"])
     text = capsys.readouterr().out
     assert all(f"  {name}" in text and what in text for name, what in VERBS.items())
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (["inf"], "infer"),
-        (["generate", "--max"], "--max-tokens"),
-        (["serve", "--model-rep"], "--model-repository="),
-        (["top", "--int"], "--interval"),
-        (["demo", "--l"], "--llm"),
-        (["perf", "--rou"], "--rounds"),
-        (["generate", "sto"], "story"),
-        (["infer", "copy", "pyproj"], "pyproject.toml"),
-    ],
-)
-def test_bash_completes(
-    server: Served,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    completed: str,
-) -> None:
-    assert cli.main(["completion", "bash"]) == 0
-    # A busy machine takes longer than people wait for.
-    script = capsys.readouterr().out.replace("timeout 2", "timeout 20").replace("=1", "=10")
-    (tmp_path / "completion.sh").write_text(script)
-    (tmp_path / "pyproject.toml").touch()
-    asked = f"""
-        source ./completion.sh; COMP_WORDS=(penstock {" ".join(words)}); COMP_CWORD={len(words)}
-        _penstock; echo "${{COMPREPLY[@]}}"
-    """
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    shell = subprocess.run(
-        ["bash", "-c", asked],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (shell.stdout.strip(), shell.stderr) == (completed, "")
-
-
-def test_every_command_of_the_help_is_completed() -> None:
-    named = re.findall(r"^  ([a-z]+) ", usage.COMMANDS, re.MULTILINE)
-    assert sorted(completion.options_of_commands()) == sorted(named)
-
-
-def test_the_script_for_zsh_names_every_command_and_option() -> None:
-    script = completion.zsh_script()
-    for command, options in completion.options_of_commands().items():
-        assert f"'{command}:" in script
-        assert all(option in script for option in options)

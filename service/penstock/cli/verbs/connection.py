@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any
 
-from penstock.client import Client, Tls
+from penstock.cli.verbs.values import assignment, option_value
+from penstock.client import CallPolicy, Client, Tls
 from penstock.client.address import parse_address
 
 URL_VARIABLE = "PENSTOCK_URL"
@@ -43,13 +45,56 @@ def client_parser(name: str, description: str, epilog: str = "") -> ArgumentPars
     return parser
 
 
+def add_request_options(parser: ArgumentParser) -> None:
+    """Add what every inference request may have."""
+    group = parser.add_argument_group("request")
+    group.add_argument("--id", default="", help="an id for the request")
+    group.add_argument(
+        "--priority", metavar="N", type=_whole, default=0, help="1 is the most urgent (default: 0)"
+    )
+    group.add_argument(
+        "--parameter",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=assignment,
+        help="a parameter of the request; may be given several times",
+    )
+    group.add_argument(
+        "--retries",
+        metavar="N",
+        type=_whole,
+        default=0,
+        help="try so often again what the server refuses for now, or cannot be reached for",
+    )
+
+
+def add_hedge_option(parser: ArgumentParser) -> None:
+    """Add the option for a second request, which models that answer once may have."""
+    parser.add_argument(
+        "--hedge",
+        metavar="SECONDS",
+        type=seconds,
+        help="send a second request after so long without an answer; the first answer counts",
+    )
+
+
+def request_parameters(options: Namespace) -> dict[str, Any]:
+    """The parameters of the request."""
+    return {name: option_value(text) for name, text in options.parameter}
+
+
 def open_client(options: Namespace) -> Client:
     """The client that the options describe."""
     urls = options.url or [_address(each) for each in _from_environment()]
     tls = None
     if options.tls or options.ca or options.cert:
         tls = Tls(ca_file=options.ca, cert_file=options.cert, key_file=options.key)
-    return Client(*urls, headers=dict(options.header), tls=tls, timeout=options.timeout)
+    policy = CallPolicy(
+        attempts=1 + getattr(options, "retries", 0), hedge_after=getattr(options, "hedge", None)
+    )
+    headers = dict(options.header)
+    return Client(*urls, headers=headers, tls=tls, timeout=options.timeout, policy=policy)
 
 
 def seconds(text: str) -> float:
@@ -61,6 +106,12 @@ def seconds(text: str) -> float:
     if not 0 < value < 1e9:
         raise ArgumentTypeError(f"'{text}' is not a positive number of seconds")
     return value
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ArgumentTypeError(f"'{text}' is not a whole number, 0 or more")
+    return int(text)
 
 
 def _from_environment() -> list[str]:

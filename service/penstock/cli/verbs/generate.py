@@ -10,13 +10,21 @@ from contextlib import aclosing
 from typing import Any
 
 from penstock.cli.verbs import VERBS
-from penstock.cli.verbs.connection import client_parser
+from penstock.cli.verbs.connection import (
+    add_request_options,
+    client_parser,
+    request_parameters,
+)
+from penstock.cli.verbs.failures import Failures
 from penstock.cli.verbs.output import print_json
-from penstock.cli.verbs.running import run_command
+from penstock.cli.verbs.running import print_error, run_command
 from penstock.cli.verbs.values import assignment, option_value
-from penstock.client import Client
+from penstock.client import Client, ClientError
 
-_EPILOG = "Without a PROMPT, or for -, it is read from standard input. Ctrl-C stops the generation."
+_EPILOG = (
+    "Without a PROMPT, or for -, it is read from standard input. Ctrl-C stops the generation. Of"
+    " several --lines one that fails leaves the others."
+)
 
 
 def parser() -> ArgumentParser:
@@ -41,6 +49,7 @@ def parser() -> ArgumentParser:
     made.add_argument(
         "--times", action="store_true", help="print times on standard error at the end"
     )
+    add_request_options(made)
     return made
 
 
@@ -50,21 +59,46 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _generate(client: Client, options: Namespace) -> None:
+    failures = Failures("prompts")
+    for prompt in failures.sent(_prompts(options.prompt, options.lines)):
+        answer = _Answer(prompt)
+        try:
+            await _read(client, options, answer)
+        except ClientError as error:
+            failures.add(error)
+            answer.show(options, error)
+        else:
+            answer.show(options)
+    failures.raise_first()
+
+
+async def _read(client: Client, options: Namespace, answer: _Answer) -> None:
+    """Read the pieces of an answer, and print them as they come."""
+    pieces = client.generate(
+        options.model,
+        answer.prompt,
+        version=options.model_version,
+        id=options.id,
+        parameters=request_parameters(options),
+        priority=options.priority,
+        **_chosen(options),
+    )
+    async with aclosing(pieces):
+        async for piece in pieces:
+            answer.add(piece)
+            if not options.json:
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+
+
+def _chosen(options: Namespace) -> dict[str, Any]:
+    """The model's own options."""
     chosen: dict[str, Any] = {name: option_value(text) for name, text in options.option}
     if options.max_tokens is not None:
         chosen["max_tokens"] = options.max_tokens
     if options.temperature is not None:
         chosen["temperature"] = options.temperature
-    for prompt in _prompts(options.prompt, options.lines):
-        answer = _Answer(prompt)
-        pieces = client.generate(options.model, prompt, version=options.model_version, **chosen)
-        async with aclosing(pieces):
-            async for piece in pieces:
-                answer.add(piece)
-                if not options.json:
-                    sys.stdout.write(piece)
-                    sys.stdout.flush()
-        answer.show(options)
+    return chosen
 
 
 def _prompts(prompt: str, lines: bool) -> Iterable[str]:
@@ -83,7 +117,7 @@ class _Answer:
     """The answer to a prompt so far, with the times at which its pieces came."""
 
     def __init__(self, prompt: str) -> None:
-        self._prompt = prompt
+        self.prompt = prompt
         self._began = time.perf_counter()
         self._times: list[float] = []
         self._pieces: list[str] = []
@@ -92,29 +126,39 @@ class _Answer:
         self._times.append(time.perf_counter() - self._began)
         self._pieces.append(piece)
 
-    def show(self, options: Namespace) -> None:
-        """Print what is left to print at the end."""
+    def show(self, options: Namespace, error: ClientError | None = None) -> None:
+        """Print what is left to print at the end, be it a failure."""
         text = "".join(self._pieces)
-        first, last = (self._times[0], self._times[-1]) if self._times else (0.0, 0.0)
-        between = (last - first) / max(1, len(self._times) - 1)
         if options.json:
-            print_json(
-                {
-                    "model": options.model,
-                    "prompt": self._prompt,
-                    "text": text,
-                    "pieces": len(self._pieces),
-                    "first_seconds": round(first, 6),
-                    "between_seconds": round(between, 6),
-                    "seconds": round(last, 6),
-                }
-            )
-        elif not text.endswith("\n"):
-            print(flush=True)
-        if options.times:
-            print(
-                f"{len(self._pieces)} pieces in {last:.3f} s: the first after {first * 1e3:.1f} ms,"
-                f" then one in {between * 1e3:.2f} ms",
-                file=sys.stderr,
-                flush=True,
-            )
+            failed = {} if error is None else {"error": error.message}
+            told = {"model": options.model, "prompt": self.prompt, "text": text}
+            print_json({**told, **self._numbers(), **failed})
+        elif text or error is None:
+            print("" if text.endswith("\n") else "\n", end="", flush=True)
+        if error is not None and options.lines and not options.json:
+            print_error("generate", f"'{self.prompt}' failed: {error.message}")
+        if options.times and error is None:
+            self._print_times()
+
+    def _numbers(self) -> dict[str, float]:
+        first, between, last = self._seconds()
+        return {
+            "pieces": len(self._pieces),
+            "first_seconds": round(first, 6),
+            "between_seconds": round(between, 6),
+            "seconds": round(last, 6),
+        }
+
+    def _print_times(self) -> None:
+        first, between, last = self._seconds()
+        print(
+            f"{len(self._pieces)} pieces in {last:.3f} s: the first after {first * 1e3:.1f} ms,"
+            f" then one in {between * 1e3:.2f} ms",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _seconds(self) -> tuple[float, float, float]:
+        """Until the first piece, between two, and until the last."""
+        first, last = (self._times[0], self._times[-1]) if self._times else (0.0, 0.0)
+        return first, (last - first) / max(1, len(self._times) - 1), last

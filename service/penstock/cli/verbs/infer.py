@@ -6,12 +6,18 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict
+from typing import Any
 
 from penstock.cli.verbs import VERBS
-from penstock.cli.verbs.connection import client_parser
+from penstock.cli.verbs.connection import (
+    add_hedge_option,
+    add_request_options,
+    client_parser,
+    request_parameters,
+)
 from penstock.cli.verbs.output import print_json, print_table, tensor_json, tensor_text
 from penstock.cli.verbs.running import run_command
-from penstock.cli.verbs.values import assignment, option_value, read_inputs
+from penstock.cli.verbs.values import assignment, read_inputs
 from penstock.client import Client, Result
 
 _EPILOG = (
@@ -35,23 +41,28 @@ def parser() -> ArgumentParser:
         help="print this output; may be given several times (default: all)",
     )
     made.add_argument(
-        "--parameter",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        type=assignment,
-        help="a parameter of the request; may be given several times",
-    )
-    made.add_argument("--id", default="", help="an id for the request")
-    made.add_argument(
         "--stream", action="store_true", help="print every response, of a decoupled model"
     )
+    add_request_options(made)
+    add_hedge_option(made)
+    group = made.add_argument_group("sequence", "A request of a sequence is sent once.")
+    group.add_argument("--sequence", metavar="ID", default="", help="a number or a text")
+    group.add_argument("--start", action="store_true", help="it begins the sequence")
+    group.add_argument("--end", action="store_true", help="it ends the sequence")
     return made
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the exit status."""
-    return run_command("infer", _infer, parser().parse_args(arguments))
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.stream and options.hedge is not None:
+        made.error("--hedge is for one answer, not for --stream")
+    if options.sequence and (options.hedge is not None or options.retries):
+        made.error("a request of a --sequence is sent once: leave --retries and --hedge out")
+    if (options.start or options.end) and not options.sequence:
+        made.error("--start and --end are of a --sequence")
+    return run_command("infer", _infer, options)
 
 
 async def _infer(client: Client, options: Namespace) -> None:
@@ -65,20 +76,29 @@ async def _infer(client: Client, options: Namespace) -> None:
         print_table(["", "NAME", "DATATYPE", "SHAPE"], rows)
         return
     inputs = read_inputs(options.inputs, metadata)
-    parameters = {name: option_value(text) for name, text in options.parameter}
-    version, id, outputs = options.model_version, options.id, options.output
+    wanted = _wanted(options)
     if options.stream:
-        responses = client.stream(
-            options.model, inputs, outputs=outputs, version=version, id=id, parameters=parameters
-        )
+        responses = client.stream(options.model, inputs, **wanted)
         async with aclosing(responses):
             async for response in responses:
                 _print(response, as_json=options.json)
         return
-    result = await client.infer(
-        options.model, inputs, outputs=outputs, version=version, id=id, parameters=parameters
-    )
-    _print(result, as_json=options.json)
+    _print(await client.infer(options.model, inputs, **wanted), as_json=options.json)
+
+
+def _wanted(options: Namespace) -> dict[str, Any]:
+    """The keyword arguments of the call."""
+    sequence = options.sequence
+    return {
+        "outputs": options.output,
+        "version": options.model_version,
+        "id": options.id,
+        "parameters": request_parameters(options),
+        "priority": options.priority,
+        "sequence": int(sequence) if sequence.isascii() and sequence.isdigit() else sequence,
+        "start": options.start,
+        "end": options.end,
+    }
 
 
 def _print(result: Result, *, as_json: bool) -> None:

@@ -45,7 +45,7 @@ def run_command(name: str, command: Command, options: Namespace) -> int:
     except ClientError as error:
         return _failed(name, error)
     except (OSError, ValueError, ArgumentTypeError) as error:
-        _print_error(name, str(error))
+        print_error(name, str(error))
         return WRONG_USAGE
     return 0
 
@@ -72,7 +72,7 @@ async def _other_models(client: Client, model: str) -> str:
 
 
 def _failed(name: str, error: ClientError) -> int:
-    _print_error(name, error.message)
+    print_error(name, error.message)
     if isinstance(error, NoServerError | ConnectionLostError):
         return NO_SERVER
     if isinstance(error, DeadlineExceededError):
@@ -82,6 +82,7 @@ def _failed(name: str, error: ClientError) -> int:
     return FAILED
 
 
-def _print_error(name: str, message: str) -> None:
+def print_error(name: str, message: str) -> None:
+    """Print what went wrong, behind what has been printed."""
     sys.stdout.flush()
     print(f"penstock {name}: {message}", file=sys.stderr, flush=True)
