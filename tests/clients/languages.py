@@ -22,6 +22,7 @@ FEATURES = ("unary", "metadata", "stream", "cancel", "deadline", "retry")
 
 _BUILD_TIMEOUT = 1800.0  # seconds: Rust and Java fetch and compile much the first time
 _RUN_TIMEOUT = 120.0
+_FETCH_TIMEOUT = 100.0
 # The generations that a client leaves: one by itself, one at its deadline.
 _LEFT = 2
 
@@ -40,6 +41,14 @@ class Example:
     run: str = "run.sh"
     pkg_config: str = ""
     """A library that pkg-config must know."""
+    install: str = ""
+    """What installs its tools."""
+    optional: bool = False
+    """Whether a machine may lack them, other than one of continuous integration."""
+    fetch: str = ""
+    """What fetches its packages, in its folder; what has been fetched is not fetched again."""
+    unguarded: str = ""
+    """Why `make test` leaves it to `make test-clients`."""
 
     def missing(self) -> str:
         """What is not installed here; empty if all is."""
@@ -50,6 +59,15 @@ class Example:
             return ""
         known = subprocess.run(["pkg-config", "--exists", self.pkg_config], check=False)
         return "" if known.returncode == 0 else f"the library {self.pkg_config}"
+
+    def unreachable(self) -> str:
+        """Why its packages cannot be fetched; empty if they are here."""
+        command = f"../protoc --version && {self.fetch or 'true'}"
+        try:
+            _run("sh", "-c", command, timeout=_FETCH_TIMEOUT, folder=CLIENTS / self.folder)
+        except ExampleError as error:
+            return str(error).strip().splitlines()[-1]
+        return ""
 
     def build(self) -> None:
         """Generate the stubs and compile."""
@@ -67,18 +85,44 @@ class Example:
 EXAMPLES = (
     Example("Python", "python"),
     Example("Python, asyncio", "python", run="run-asyncio.sh"),
-    Example("TypeScript", "typescript", ("node", "npm")),
-    Example("Go", "go", ("go",)),
-    Example("Rust", "rust", ("cargo", "cc")),
-    Example("Java", "java", ("java", "mvn")),
+    Example(
+        "TypeScript",
+        "typescript",
+        ("node", "npm"),
+        install="Node 20 or newer, with npm",
+        fetch="./packages.sh",
+    ),
+    Example("Go", "go", ("go",), install="Go 1.26 or newer", fetch="go mod download"),
+    Example(
+        "Rust",
+        "rust",
+        ("cargo", "cc"),
+        install="Rust, seen with 1.95, by rustup, and apt-get install gcc",
+        unguarded="it compiles for minutes the first time",
+    ),
+    Example(
+        "Java",
+        "java",
+        ("java", "javac", "mvn"),
+        install="apt-get install openjdk-17-jdk-headless maven",
+        unguarded="Maven fetches a hundred packages the first time",
+    ),
     Example(
         "C++",
         "cpp",
         ("cmake", "c++", "pkg-config", "protoc", "grpc_cpp_plugin"),
-        "run.sh",
-        "grpc++",
+        pkg_config="grpc++",
+        install="apt-get install cmake g++ pkg-config libgrpc++-dev protobuf-compiler-grpc",
+        unguarded="it needs packages of the system",
     ),
-    Example("Ruby", "ruby", ("ruby", "grpc_tools_ruby_protoc")),
+    Example(
+        "Ruby",
+        "ruby",
+        ("ruby", "grpc_tools_ruby_protoc"),
+        install="apt-get install ruby-grpc ruby-grpc-tools",
+        optional=True,
+        unguarded="it needs packages of the system",
+    ),
 )
 
 
@@ -132,11 +176,12 @@ def servers(folder: Path, models: Path = STAND_INS) -> Iterator[tuple[Server, Se
         yield Server(plain), Server(secure, str(certificates / "root.pem"))
 
 
-def _run(*command: str, timeout: float) -> str:
+def _run(*command: str, timeout: float, folder: Path = CLIENTS) -> str:
     """What a program prints."""
     try:
         done = subprocess.run(
             command,
+            cwd=folder,
             # The compiler of protobuf is run by uv, which lies beside this Python.
             env={
                 **os.environ,

@@ -1,0 +1,36 @@
+"""The client examples of some languages, with and without TLS. `make test-clients` runs all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from clients.languages import EXAMPLES, FEATURES, Example, Server, servers
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    with servers(tmp_path_factory.mktemp("servers")) as made:
+        yield made
+
+
+@pytest.mark.contract("CC-11")
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.language)
+def test_a_client_shows_every_feature(both: tuple[Server, Server], example: Example) -> None:
+    """Both cancelled generations have to end in the server, too."""
+    if example.unguarded:
+        pytest.skip(f"{example.language} is left to `make test-clients`: {example.unguarded}")
+    if what := example.missing():
+        pytest.skip(f"{what} is not installed; {example.language} needs {example.install}")
+    if why := example.unreachable():
+        pytest.skip(f"packages of {example.language} cannot be fetched: {why}")
+    example.build()
+    assert [example.ask(server) for server in both] == [list(FEATURES)] * 2
+
+
+def test_what_is_not_installed_is_named() -> None:
+    assert Example("Cobol", "cobol", ("python3", "cobc-of-1959")).missing() == "cobc-of-1959"
+    assert Example("Python", "python", ("python3",)).missing() == ""
