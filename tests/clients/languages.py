@@ -39,8 +39,8 @@ class Example:
     folder: str
     programs: tuple[str, ...] = ()
     run: str = "run.sh"
-    pkg_config: str = ""
-    """A library that pkg-config must know."""
+    libraries: tuple[str, ...] = ()
+    """What pkg-config must know."""
     install: str = ""
     """What installs its tools."""
     optional: bool = False
@@ -55,10 +55,11 @@ class Example:
         for program in self.programs:
             if shutil.which(program) is None:
                 return program
-        if not self.pkg_config:
-            return ""
-        known = subprocess.run(["pkg-config", "--exists", self.pkg_config], check=False)
-        return "" if known.returncode == 0 else f"the library {self.pkg_config}"
+        for library in self.libraries:
+            known = subprocess.run(["pkg-config", "--exists", library], check=False)
+            if known.returncode != 0:
+                return f"the library {library}"
+        return ""
 
     def unreachable(self) -> str:
         """Why its packages cannot be fetched; empty if they are here."""
@@ -111,8 +112,9 @@ EXAMPLES = (
         "C++",
         "cpp",
         ("cmake", "c++", "pkg-config", "protoc", "grpc_cpp_plugin"),
-        pkg_config="grpc++",
-        install="apt-get install cmake g++ pkg-config libgrpc++-dev protobuf-compiler-grpc",
+        libraries=("grpc++", "protobuf"),
+        install="apt-get install cmake g++ pkg-config libgrpc++-dev libprotobuf-dev"
+        " protobuf-compiler-grpc",
         unguarded="it needs packages of the system",
     ),
     Example(

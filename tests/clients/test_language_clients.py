@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -34,3 +35,7 @@ def test_a_client_shows_every_feature(both: tuple[Server, Server], example: Exam
 def test_what_is_not_installed_is_named() -> None:
     assert Example("Cobol", "cobol", ("python3", "cobc-of-1959")).missing() == "cobc-of-1959"
     assert Example("Python", "python", ("python3",)).missing() == ""
+    if shutil.which("pkg-config") is None:
+        pytest.skip("libraries: pkg-config is not installed")
+    unknown = Example("Cobol", "cobol", libraries=("cobol-of-1959",))
+    assert unknown.missing() == "the library cobol-of-1959"
