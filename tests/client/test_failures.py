@@ -55,13 +55,13 @@ async def test_a_server_that_takes_calls_and_answers_none_is_waited_for(scheme: 
     """Each question has its own deadline, and the next is asked behind it."""
     calls: list[asyncio.Task[None]] = []
 
-    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        calls.append(task)
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
         await writer.wait_closed()
+
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        calls.append(asyncio.ensure_future(hold(reader, writer)))
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

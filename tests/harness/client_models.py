@@ -78,7 +78,7 @@ class Length(Model):
         if text == "busy" and request.id not in self._asked:
             self._asked.add(request.id)
             raise UnavailableError("try again")
-        scale = float(request.parameters.get("scale", 1.0))
+        scale = request.parameters.get("scale", 1)
         return Response({"VECTOR": np.array([len(text) * scale, 1.0], np.float32)})
 """
 
