@@ -56,8 +56,15 @@ class Decompression:
         if len(packed) < _LARGE_PACKED:
             small = min(self.limit, _SMALL)
             plain = decompress(packed, small)
-            if len(plain) <= small:
-                return await self._small_one(call, packed, plain)
+            size = len(plain)
+            if size <= small:
+                share = self._small.ask(size, _nothing)
+                if share.held:
+                    return plain, share
+                share.release()
+                plain = b""  # not kept while it waits
+                share = await _held(self._small, size, call)
+                return decompress(packed, size), share
         most = min(self.limit, _MOST_FOLDED * len(packed))
         share = await _held(self._large, most, call)
         try:
@@ -72,17 +79,6 @@ class Decompression:
             raise
         share.shrink(len(plain))
         return plain, share
-
-    async def _small_one(self, call: HttpCall, packed: Buffer, plain: bytes) -> tuple[bytes, Share]:
-        """The same of a body that turned out to be small; without memory it is not kept."""
-        size = len(plain)
-        share = self._small.ask(size, _nothing)
-        if share.held:
-            return plain, share
-        share.release()
-        del plain
-        share = await _held(self._small, size, call)
-        return decompress(packed, size), share
 
 
 async def _held(quota: MemoryQuota, size: int, call: HttpCall) -> Share:
