@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from penstock.core.errors import InferenceError, InternalError, shortened
@@ -58,7 +59,7 @@ class Route:
     """A path pattern, whose groups are fields of `Target`, and its handler.
 
     `content_type` is that of errors that the handler raises. `start` may answer instead of the
-    handler where a whole body has come with its head.
+    handler where the whole body has come; a small one is waited for.
     """
 
     path: str
@@ -94,8 +95,10 @@ class Router:
             call.send(error_reply(text, HTTPStatus.FORBIDDEN, PLAIN))
         elif call.method not in route.methods:
             call.send(method_not_allowed(route.methods, route.content_type))
-        elif not _started(call, route, target):
-            call.run(_handle(call, route, target))
+        elif route.start is not None and call.comes_soon:
+            call.when_received(partial(_begin, call, route, target))
+        else:
+            _begin(call, route, target)
 
     def _find(self, path: str) -> tuple[Route, Target] | None:
         for pattern, route in self._routes:
@@ -108,6 +111,11 @@ class Router:
                     self._found[path] = found
                 return found
         return None
+
+
+def _begin(call: HttpCall, route: Route, target: Target) -> None:
+    if not _started(call, route, target):
+        call.run(_handle(call, route, target))
 
 
 def _started(call: HttpCall, route: Route, target: Target) -> bool:

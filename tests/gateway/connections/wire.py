@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 from penstock.gateway.connections.connection import ConnectionProtocol, Reserve
@@ -53,6 +53,9 @@ class Transport(asyncio.Transport):
     def can_write_eof(self) -> bool:
         return True
 
+    def write_eof(self) -> None:
+        """Nobody reads."""
+
     def pause_reading(self) -> None:
         self.reading = False
 
@@ -70,9 +73,12 @@ class Wire:
     """A protocol, and what it has parsed."""
 
     def __init__(
-        self, connections: OpenConnections, answering: Answering, reserve: Reserve | None
+        self,
+        connections: OpenConnections,
+        start: Callable[[HttpCall], None],
+        reserve: Reserve | None = None,
     ) -> None:
-        self.protocol = ConnectionProtocol(connections, starter(answering), reserve)
+        self.protocol = ConnectionProtocol(connections, start, reserve)
         self._last: Exchange | None = None
 
     @property
@@ -97,13 +103,20 @@ class Wire:
             self.protocol.buffer_updated(size)
 
 
-@asynccontextmanager
-async def wired(
+def wired(
     answering: Answering, reserve: Reserve | None = None
+) -> AbstractAsyncContextManager[tuple[Wire, Transport]]:
+    """A connection whose calls a handler answers."""
+    return wired_to(starter(answering), reserve)
+
+
+@asynccontextmanager
+async def wired_to(
+    start: Callable[[HttpCall], None], reserve: Reserve | None = None
 ) -> AsyncIterator[tuple[Wire, Transport]]:
     """A connection; the handlers of its requests are waited for at its end."""
     connections = OpenConnections(ConnectionRules())
-    wire, transport = Wire(connections, answering, reserve), Transport()
+    wire, transport = Wire(connections, start, reserve), Transport()
     wire.protocol.connection_made(transport)
     try:
         yield wire, transport

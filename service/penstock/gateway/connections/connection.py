@@ -42,6 +42,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self.client: tuple[str, int] | None = None
         self.access: AccessSink | None = server.rules.access
         self.tasks: set[asyncio.Task[Any]] = server.tasks
+        self.received: list[HttpCall] = []
         self._server = server
         self._start = start
         self._reserve = reserve
@@ -95,8 +96,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self.connection.receive(bytes(self._server.scratch[:size]), now)
         else:
             self.connection.filled(size, now)
-        self._passing = False
-        self._settle()
+        self._pass()
 
     def eof_received(self) -> bool:
         transport = self._transport
@@ -153,6 +153,15 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     # -- after each change --------------------------------------------------------------------
 
+    def _pass(self) -> None:
+        """End a read: take up what has waited for it, and write."""
+        if self.received:
+            received, self.received = self.received, []
+            for call in received:
+                call.take_up()
+        self._passing = False
+        self._settle()
+
     def _armed_settle(self) -> None:
         self._armed = False
         self._settle()
@@ -204,8 +213,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         self._passing = True
         self.connection.parse(self.loop.time())
-        self._passing = False
-        self._settle()
+        self._pass()
 
     # -- the end, and time --------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 _MODEL = re.compile(r"/v2/(?:repository/)?models/([^/]+)")
 
 
+_SMALL_BODY = 64 << 10
+"""Bytes of a body that is waited for before its request is begun."""
+
+
 class ClientDisconnectError(Exception):
     """The client has gone while its handler waited for it."""
 
@@ -44,6 +48,10 @@ class CallHost(Protocol):
     @property
     def client(self) -> tuple[str, int] | None:
         """Address and port of the client; `None` over a Unix socket."""
+
+    @property
+    def received(self) -> list[HttpCall]:
+        """Calls whose bodies have come to their end in this read, and which wait for that."""
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
@@ -70,6 +78,7 @@ class HttpCall(Exchange):
     translate_reply: Callable[[Reply], Reply] | None = None
     status = 0
     _on_disconnect: Callable[[], None] | None = None
+    _on_received: Callable[[], None] | None = None
     _on_writable: Callable[[], None] | None = None
     _reader: asyncio.Future[None] | None = None
 
@@ -106,6 +115,26 @@ class HttpCall(Exchange):
     def client(self) -> tuple[str, int] | None:
         """Address and port of the client; `None` over a Unix socket."""
         return self._host.client
+
+    @property
+    def comes_soon(self) -> bool:
+        """Whether the rest of a small body is about to come: many clients send heads apart."""
+        declared = self.body.declared
+        return (
+            declared is not None
+            and declared <= _SMALL_BODY
+            and not (self.body.complete or self.head.expects_continue)
+        )
+
+    def when_received(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the whole body is there; never if the client goes before."""
+        self._on_received = callback
+
+    def take_up(self) -> None:
+        """Go on with a call that has waited for its body."""
+        callback, self._on_received = self._on_received, None
+        if callback is not None and not self.closed:
+            callback()
 
     async def body_until(self, size: int) -> Buffer:
         """The body so far, once there are `size` or more bytes; all of it if it ends before.
@@ -260,6 +289,8 @@ class HttpCall(Exchange):
 
     def on_body(self) -> None:
         _wake(self._reader)
+        if self._on_received is not None and self.body.complete:
+            self._host.received.append(self)
 
     def on_writable(self) -> None:
         if self._on_writable is not None:
@@ -267,6 +298,7 @@ class HttpCall(Exchange):
 
     def on_closed(self) -> None:
         _wake(self._reader)
+        self._on_received = None  # breaks the reference cycle
         if self._host.access is not None:
             self._host.access.add(self._access())
         callback, self._on_disconnect = self._on_disconnect, None

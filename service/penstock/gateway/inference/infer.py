@@ -59,7 +59,7 @@ class InferEndpoint:
         self._templates = RequestTemplates()
 
     def start(self, call: HttpCall, target: Target) -> bool:
-        """Answer a request whose whole body has come with its head, if it is of the usual form."""
+        """Answer a request whose whole body has come, if it is of the usual form."""
         data = call.body.data
         length = self._small_json(call, len(data))
         if not length:
