@@ -6,15 +6,12 @@ from itertools import cycle
 from typing import NamedTuple
 
 import h11
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from http1.fuzzing.attack import Attack
 from http1.fuzzing.valid_requests import Understood
 from penstock.http1.limits import HttpLimits
-
-pytestmark = pytest.mark.interpreted("its exchanges derive from a class that would be compiled")
 
 
 class _Call(NamedTuple):
@@ -49,6 +46,7 @@ def test_client_of_h11_gets_an_answer_to_each_call(calls: list[_Call], sizes: li
         size, checksum = Understood.of(b"", b"", b"".join(call.parts))[2:]
         assert _answer(client) == f"POST /{call.handler}/{number} {size} {checksum}".encode()
         client.start_next_cycle()
+    attack.lose()
 
 
 def _bytes(client: h11.Connection, number: int, call: _Call) -> bytes:

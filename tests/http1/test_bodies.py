@@ -1,4 +1,4 @@
-"""Bodies whose end the parser alone would not find."""
+"""Bodies whose end the parser alone would not find, and targets that are more than a path."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 from http1.fuzzing.attack import Attack, understood
 from http1.fuzzing.valid_requests import Understood
 from penstock.http1.limits import HttpLimits
-
-pytestmark = pytest.mark.interpreted("its exchanges derive from a class that would be compiled")
 
 _UPGRADE = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
 _NEXT = b"GET /now/next HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -23,6 +21,7 @@ def _answered(*pieces: bytes) -> list[Understood | None]:
         attack.feed(piece)
     attack.settle()
     assert not attack.over
+    attack.lose()
     return [understood(response) for response in attack.responses()]
 
 
@@ -72,3 +71,21 @@ def test_only_clients_that_know_it_are_told_to_continue(version: bytes, told: by
     head = b"POST /now/1 HTTP/%b\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n"
     attack.feed(head % version)
     assert attack.sent_since(0) == told
+    attack.lose()
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (b"http://x/now/1", b"/now/1"),
+        (b"http://x/now/1?", b"/now/1"),
+        (b"http://x/now/1?a=b", b"/now/1?a=b"),
+        (b"http://x", b"/"),
+        (b"http://x?a=b", b"/?a=b"),
+    ],
+)
+def test_whole_uri_is_its_path_and_query(target: bytes, path: bytes) -> None:
+    """Compiled code once took a query that is not there for a fault of its own."""
+    assert _answered(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % target) == [
+        Understood.of(b"GET", path, b"")
+    ]

@@ -6,8 +6,6 @@ import pytest
 
 from http1.fuzzing.fuzzer import Fuzzer
 
-pytestmark = pytest.mark.interpreted("its exchanges derive from a class that would be compiled")
-
 
 @pytest.mark.slow
 def test_hostile_bytes_do_no_harm() -> None:

@@ -48,6 +48,7 @@ class Attack:
         self.service.turn()
         if connection.unparsed:
             connection.parse(self._now)
+            self.service.read()
         while self._unread and connection.wants_bytes and not self.over:
             self._read()
             self._write()
@@ -57,10 +58,10 @@ class Attack:
         """Turns until nothing is left to do."""
         self.resume()
         for _ in range(100_000):
-            before = (len(self._unread), len(self._sent), len(self.service.later))
-            waiting = self._connection.unparsed
+            before = (len(self._unread), len(self._sent))
+            waiting = self._connection.unparsed or self.service.waiting
             self.turn()
-            after = (len(self._unread), len(self._sent), len(self.service.later))
+            after = (len(self._unread), len(self._sent))
             if before == after and not waiting:
                 return
         raise AssertionError("it never comes to rest")
@@ -110,6 +111,7 @@ class Attack:
         if not self._lost:
             self._lost = True
             self._connection.lost()
+            self.service.finish()
         assert not self._connection.exchanges
         assert not self.service.open, f"{self.service.open} requests outlive their connection"
 
@@ -122,6 +124,10 @@ class Attack:
         return read_responses(bytes(self._sent), ended=self.over)[0]
 
     def _read(self) -> None:
+        self._receive()
+        self.service.read()
+
+    def _receive(self) -> None:
         connection, unread = self._connection, self._unread
         memory = connection.direct_memory()
         if memory is None:

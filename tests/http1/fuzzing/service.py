@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVarTuple
 
 from http1.fuzzing.valid_requests import Understood
+from penstock.core.access import AccessSink
+from penstock.core.buffer import Buffer
+from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
+from penstock.gateway.replies import Reply
 from penstock.http1.connection import Connection
 from penstock.http1.exchange import Exchange
 from penstock.http1.request_head import RequestHead
+
+_Arguments = TypeVarTuple("_Arguments")
 
 _PIECE = 100
 _PARTS = 5
@@ -15,97 +25,179 @@ TEXT = b"x" * 500
 """Part of a response that is streamed."""
 
 
-class Service:
-    """The exchanges of one connection; `later` are those that are answered by and by."""
+class Turns(asyncio.AbstractEventLoop):
+    """An event loop without a clock or sockets, which goes on when it is told to."""
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self._ready: deque[Callable[[], object]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def turn(self) -> None:
+        """Run what is ready now."""
+        for _ in range(len(self._ready)):
+            self._ready.popleft()()
+
+    def call_soon(
+        self,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        context = context or contextvars.copy_context()
+        self._ready.append(lambda: context.run(callback, *args))
+        return asyncio.Handle(callback, args, self, context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=self, **options)
+
+    def get_debug(self) -> bool:
+        return False
+
+
+class Service:
+    """The host of the calls of one connection; `later` are those that are answered by and by.
+
+    Calls are the gateway's: the connection's own classes may be compiled, and not derived from.
+    """
+
+    client: tuple[str, int] | None = None
+    access: AccessSink | None = None
+
+    def __init__(self) -> None:
         self.open = self.made = 0
-        self.later: deque[Answering] = deque()
+        self.loop = Turns()  # type: ignore[abstract]
+        self.later: deque[asyncio.Future[None]] = deque()
+        self.received: list[HttpCall] = []
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._connection: Connection | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, once it is set."""
+        assert self._connection is not None
+        return self._connection
+
+    @connection.setter
+    def connection(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @property
+    def waiting(self) -> int:
+        """What has still to be done, as far as nobody needs to send anything."""
+        return len(self.later) + len(self.loop)
 
     def begin(self, head: RequestHead) -> Exchange:
         """The exchange of a request."""
         self.open += 1
-        return Answering(self, head)
+        call = HttpCall(self, head, self._start)
+        call.on_disconnect(self._closed)
+        return call
 
     def turn(self) -> None:
         """Answer one of those that have waited."""
         if self.later:
-            self.later.popleft().answer()
+            self.later.popleft().set_result(None)
+        self.loop.turn()
 
+    def read(self) -> None:
+        """Take up the calls that the last read has completed."""
+        received, self.received = self.received, []
+        for call in received:
+            call.take_up()
 
-class Answering(Exchange):
-    """Answers in the way that the first segment of the path says, mostly once all has come."""
+    def finish(self) -> None:
+        """Turns until nothing waits."""
+        while self.waiting:
+            self.turn()
 
-    def __init__(self, service: Service, head: RequestHead) -> None:
-        super().__init__(head)
-        self._service = service
-        self._kind = head.path.split("/")[1] if "/" in head.path else ""
-        self._parts = 0
+    def wake(self) -> None:
+        """What is to be written is looked for anyway."""
 
-    @property
-    def _connection(self) -> Connection:
-        assert self._service.connection is not None
-        return self._service.connection
+    def _closed(self) -> None:
+        self.open -= 1
 
-    def on_begin(self) -> None:
-        if self._kind == "early":
-            self._respond(b"- -")
-        elif self._kind == "pieces":
-            self.on_body()
+    # -- answers ------------------------------------------------------------------------------
+
+    def _start(self, call: HttpCall) -> None:
+        """Answer in the way that the first segment of the path says, mostly once all has come."""
+        kind = call.path.split("/")[1] if "/" in call.path else ""
+        if kind == "early":
+            self._send(call, b"- -")
+        elif kind == "now" and call.comes_soon:
+            call.when_received(lambda: self._send(call, _known(call.body.data)))
         else:
-            self._connection.want_body(self, 1 << 30)
-            self.on_body()
+            call.run(self._answer(call, kind))
 
-    def on_body(self) -> None:
-        if self.answered or self.closed:
-            return
-        if not self.body.complete:
-            if self._kind == "pieces" and self.body.received >= self.body.wanted:
-                self._connection.want_body(self, self.body.received + _PIECE)
-        elif self._kind == "later":
-            self._service.later.append(self)
-        else:
-            self.answer()
-
-    def answer(self) -> None:
-        """Say what was understood."""
-        if self.closed:
-            return
-        data = bytes(self.body.data)
-        _, _, size, checksum = Understood.of(b"", b"", data)
-        known = b"%d %d" % (size, checksum)
-        if self._kind == "parts":
-            self._connection.begin(self, 200, [self._field(known)])
-            self.on_writable()
-        else:
-            self._respond(known)
-
-    def on_writable(self) -> None:
-        while self._kind == "parts" and self.answered and self._parts < _PARTS:
-            self._parts += 1
-            self._service.made += len(TEXT)
-            if self._parts < _PARTS and not self._connection.send(self, TEXT):
+    async def _answer(self, call: HttpCall, kind: str) -> None:
+        size = _PIECE if kind == "pieces" else 1 << 30
+        while not call.body.complete:
+            if await self._gone(call, size):
                 return
-        if self._parts == _PARTS and not self.finished:
-            self._parts += 1
-            self._close()
-            self._connection.end(self)
+            size += _PIECE
+        if kind == "later":
+            self.later.append(self.loop.create_future())
+            await self.later[-1]
+        known = _known(call.body.data)
+        if kind == "parts":
+            self._stream(call, known)
+        else:
+            self._send(call, known)
 
-    def on_closed(self) -> None:
-        self._close()
+    async def _gone(self, call: HttpCall, size: int) -> bool:
+        """Read so many bytes of the body; whether the client has gone before they came."""
+        try:
+            await call.body_until(size)
+        except ClientDisconnectError:
+            return True
+        return False
 
-    def _respond(self, known: bytes) -> None:
-        self._close()
-        self._connection.respond(self, 200, [self._field(known)], [b"<", b">"])
+    def _send(self, call: HttpCall, known: bytes) -> None:
+        """Say what was understood."""
+        if not call.closed:
+            self._closed()
+            call.send(Reply(200, [self._field(call.head, known)], [b"<", b">"]))
 
-    def _close(self) -> None:
-        self._service.open -= 1
+    def _stream(self, call: HttpCall, known: bytes) -> None:
+        """The same, in parts as the client reads them."""
+        if not call.closed:
+            call.begin(200, [self._field(call.head, known)])
+            parts = _Parts(self, call)
+            call.when_writable(parts.write)
+            parts.write()
 
-    def _field(self, known: bytes) -> tuple[bytes, bytes]:
-        head = self.head
+    def _field(self, head: RequestHead, known: bytes) -> tuple[bytes, bytes]:
         target = head.path.encode("utf-8", "surrogateescape")
         target += b"?" + head.query if head.query else b""
         value = b"%b %b %b" % (head.method.encode(), target if target[:1] == b"/" else b"", known)
-        self._service.made += len(value) + 200
+        self.made += len(value) + 200
         return b"x-request", value
+
+
+class _Parts:
+    """The body of a response that is streamed."""
+
+    def __init__(self, service: Service, call: HttpCall) -> None:
+        self._service = service
+        self._call = call
+        self._left = _PARTS
+
+    def write(self) -> None:
+        """Write as much as the client reads."""
+        while self._left:
+            self._left -= 1
+            self._service.made += len(TEXT)
+            if not self._call.write_nowait(TEXT) and self._left:
+                return
+        if not self._call.finished:
+            self._service.open -= 1
+            self._call.end()
+
+
+def _known(body: Buffer) -> bytes:
+    _, _, size, checksum = Understood.of(b"", b"", bytes(body))
+    return b"%d %d" % (size, checksum)
