@@ -4,7 +4,8 @@
 #     docker build -t penstock:vllm --build-arg ENGINE=vllm .
 #     docker run -p 8000-8002:8000-8002 -v /path/to/models:/models penstock
 #
-# ENGINE is a list of extras of the package: onnx, openvino, torch, vllm.
+# ENGINE is a list of extras of the package: onnx, openvino, openai (the API over those two), torch, vllm
+# (which brings its own). deploy/llm/compose.yaml is a language model behind OpenAI's API in one command.
 #
 # TensorRT-LLM comes with an image of NVIDIA's (GPUs only; never run by us):
 #
@@ -26,7 +27,7 @@ ENV PENSTOCK_COMPILE=1
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:${PYTHON}-slim AS install
-ARG ENGINE=onnx,openvino
+ARG ENGINE=onnx,openvino,openai
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/penstock \
     && /opt/penstock/bin/pip install --no-cache-dir "$(echo /wheels/penstock-*.whl)[${ENGINE}]"
