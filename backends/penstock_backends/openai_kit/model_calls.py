@@ -52,8 +52,13 @@ async def submit(
 def _known_to_the_server(
     generations: Sequence[Generation], origin: InferenceRequest | None
 ) -> Iterator[Generation]:
-    """The same prompts, as parts of the request that the server has admitted."""
+    """The same prompts, as parts of the request that the server has admitted.
+
+    Of several, its timeline tells nothing: it has room for the times and tokens of one.
+    """
     report = None if origin is None else origin.report_usage
+    if origin is not None and len(generations) > 1:
+        origin = replace(origin, timeline=None)
     counts = [(0, 0, 0)] * len(generations)
     for place, generation in enumerate(generations):
         reporter = None if report is None else partial(_report_sum, report, counts, place)

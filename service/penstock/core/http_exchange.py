@@ -29,11 +29,14 @@ request and returns the `ResponseStream` of its responses: for applications over
 ASGI_DESCRIPTION = "/openapi.json"
 """The path at which the server asks an application, by GET, for its own OpenAPI document."""
 
-LARGEST_PIECE = 16 * 1024
+LARGEST_PIECE = 8 * 1024
 """Bytes of a body that travel in one part, so that few of them wait for a slow reader."""
 
-WINDOW = Window(responses=64, size=48 * 1024)
-"""Flow control of the parts of an answer: with one more piece, 64 KiB."""
+WINDOW = Window(responses=64, size=24 * 1024)
+"""Flow control of the parts of an answer: with one more piece, 32 KiB.
+
+As much again may have left its window and wait in front of a socket.
+"""
 
 
 class HttpHead(NamedTuple):

@@ -16,6 +16,7 @@ from penstock.core.errors import (
     RejectedError,
     RequestCancelledError,
 )
+from penstock.core.flow_control import WINDOW, Window
 from penstock.core.request import InferenceRequest, ReportUsage, traced
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Batch, Timeline
@@ -96,10 +97,11 @@ class Inference:
         statistics: Statistics,
         version: str = "",
         within: ComputeTimes | None = None,
+        window: Window = WINDOW,
     ) -> None:
         self.request = request
         self.rows = rows
-        self.stream = ResponseStream(self._ended, version)
+        self.stream = ResponseStream(self._ended, version, window)
         self.from_backend = False
         self.rescheduled = False
         self.former: BatchFormer | None = None

@@ -26,6 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 OPENAI = OpenAiSettings()
+CHAT = "/v1/chat/completions"
 
 
 class Speaker(Backend):
@@ -62,6 +63,33 @@ class Speaker(Backend):
     async def whole(self, receive: Receive, send: Send) -> None:
         await _begin(send, 200, b"application/json")
         await send({"type": "http.response.body", "body": b'{"object":"chat.completion"}'})
+
+    async def large(self, receive: Receive, send: Send) -> None:
+        """More than one window of the way here, and no stream of events."""
+        await _begin(send, 200, b"application/json")
+        for _ in range(50):
+            body = {"type": "http.response.body", "body": b" " * 10_000, "more_body": True}
+            await send(body)
+        await send({"type": "http.response.body"})
+
+    async def noted(self, receive: Receive, send: Send) -> None:
+        """A generation, of which an engine tells its times."""
+        timeline = self.requests[-1].timeline
+        assert timeline is not None
+        timeline.facts["gen_ai.usage.output_tokens"] = 7
+        timeline.facts["penstock.llm.time_to_first_token_ms"] = 1.5
+        await self.whole(receive, send)
+
+    async def at_once(self, receive: Receive, send: Send) -> None:
+        """A stream of events that is there as a whole."""
+        await _begin(send, 200, b"text/event-stream")
+        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    async def wait(self, receive: Receive, send: Send) -> None:
+        """Nothing, until the client has left or its time is over."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.left.set()
 
     async def refuse(self, receive: Receive, send: Send) -> None:
         await _begin(send, 422, b"application/json")

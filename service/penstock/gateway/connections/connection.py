@@ -21,6 +21,12 @@ from penstock.http1.request_head import RequestHead
 Reserve = Callable[[RequestHead], memoryview | None]
 """Allocates memory for the whole body of a request, if it should not lie just anywhere."""
 
+_UNSENT = 1
+"""Bytes beyond what the kernel takes from which on an answer waits.
+
+The kernel holds more than a reader takes in a turn of the loop. Not 0: TLS would always wait.
+"""
+
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
     """Reads into a buffer that all connections share, or straight into the body of a request.
@@ -77,6 +83,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if isinstance(address, tuple):
             self.client = address[0], address[1]
         self.connection.send_buffer.splits = transport.get_extra_info("ssl_object") is None
+        transport.set_write_buffer_limits(high=_UNSENT)
         if not self._server.accept(self, transport):
             transport.abort()
             return

@@ -69,13 +69,15 @@ class HttpCall(Exchange):
     """A request, which a handler answers with `send`, or in parts with `begin` to `end`.
 
     `inference` is the inference request that was read from it, which log lines name, `feature` the
-    one of its route, `translate_reply` what a whole reply passes through, if anything. Defaults are
-    class attributes, so that a new call sets only what differs.
+    one of its route, `translate_reply` what a whole reply passes through, if anything, and
+    `more_fields` what any reply has in its head beside its own. Defaults are class attributes, so
+    that a new call sets only what differs.
     """
 
     inference: InferenceRequest | None = None
     feature: Feature | None = None
     translate_reply: Callable[[Reply], Reply] | None = None
+    more_fields: Sequence[Field] = ()
     status = 0
     _on_disconnect: Callable[[], None] | None = None
     _on_received: Callable[[], None] | None = None
@@ -178,7 +180,8 @@ class HttpCall(Exchange):
         if VERBOSITY.level and isinstance(reply, Refusal):
             self._log_refusal(reply)
         try:
-            self._host.connection.respond(self, self.status, reply.fields, reply.parts)
+            fields = [*reply.fields, *self.more_fields] if self.more_fields else reply.fields
+            self._host.connection.respond(self, self.status, fields, reply.parts)
         except ValueError as error:  # a header field that cannot be sent
             log_fault(logger, error, "%s %s failed", self.method, shortened(self.path))
             self.send(_unexpected())
@@ -195,7 +198,7 @@ class HttpCall(Exchange):
         """Begin a reply whose body follows in parts."""
         if not self.closed:
             self.status = int(status)
-            self._host.connection.begin(self, self.status, fields)
+            self._host.connection.begin(self, self.status, [*fields, *self.more_fields])
             self._host.wake()
 
     def write_nowait(self, data: Buffer) -> bool:
@@ -209,6 +212,11 @@ class HttpCall(Exchange):
     def is_writable(self) -> bool:
         """Whether the client reads fast enough for more."""
         return not self.closed and self._host.connection.send_buffer.writable
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the kernel has taken all that was written."""
+        return self.is_writable and not self._host.connection.send_buffer
 
     def when_writable(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` whenever the client has read enough for more."""

@@ -77,10 +77,15 @@ def send_recorded(
     """
     timeline.facts["http.response.status_code"] = int(reply.status)
     if wants_explanation(call):
-        for name, text in ((EXPLAIN, explanation(timeline, error)), *generation_headers(timeline)):
-            reply.add_header(name, text)
+        add_explanation(reply, timeline, error)
     timeline.mark("HTTP_SEND_START")
     with ending(timeline):
         call.send(reply)
     timeline.mark("HTTP_SEND_END")
     timeline.finish(error)
+
+
+def add_explanation(reply: Reply, timeline: Timeline, error: InferenceError | None) -> None:
+    """Have headers explain a request, and tell of its generation; `error` is what failed."""
+    for name, text in ((EXPLAIN, explanation(timeline, error)), *generation_headers(timeline)):
+        reply.add_header(name, text)

@@ -13,9 +13,11 @@ from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.event_keep_alive import EventKeepAlive
 from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.observability.traced_request import add_explanation, wants_explanation
 from penstock.gateway.openai.errors import RETRY_AFTER, error_event, error_reply
 from penstock.gateway.replies import Reply
 from penstock.http1.request_head import Field
+from penstock.tracing.explain import EXPLAIN, explanation
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +27,16 @@ _DROPPED: Final = frozenset(
 _HEADLESS: Final = "the model's application answered without a status"
 _LATER: Final = (429, 503)
 """Statuses after which clients ask again; engines' own applications do not say when."""
+_MOST_HELD: Final = 1 << 20
+"""Bytes of an answer that wait for its end, where headers are to explain it."""
 
 
 class AnswerRelay:
     """Writes parts as they come, by callbacks and without a task; the request ends with its client.
 
     An answer that is there as a whole is sent as one. An idle stream of events gets a comment each
-    `keep_alive` seconds.
+    `keep_alive` seconds. A client that wants an explanation has it in headers, for which an answer
+    is held until it is whole, or in the last event.
     """
 
     def __init__(
@@ -48,6 +53,8 @@ class AnswerRelay:
         self._request_id = request_id
         self._keep_alive = EventKeepAlive(call, keep_alive)
         self._head: HttpHead | None = None
+        self._held: list[bytes] = []
+        self._explains = timeline is not None and wants_explanation(call)
         self._begun = self._done = self._events = False
 
     def start(self) -> None:
@@ -66,20 +73,32 @@ class AnswerRelay:
             self._break_off(error)
 
     def _write_ready(self) -> None:
-        call, stream = self._call, self._stream
-        if self._done or not call.is_writable:
+        stream = self._stream
+        if self._done or not self._call.is_flushed:  # so one window waits here, and no more
             return
-        chunks: list[bytes] = []
         for part in stream.take_ready():
             assert isinstance(part, ExchangePart)
             if part.head is not None:
                 self._take_head(part.head)
             if part.body:
-                chunks.append(part.body)
+                self._held.append(part.body)
         if stream.exhausted:
-            self._finish(b"".join(chunks))
-        elif chunks or (self._events and not self._begun):
-            self._write(b"".join(chunks))
+            self._finish(self._take_held())
+        elif self._has_enough:
+            self._write(self._take_held())
+
+    @property
+    def _has_enough(self) -> bool:
+        """Whether what has come of the answer is sent before the rest is there."""
+        if self._events and not self._begun:
+            return True
+        if self._explains and not self._begun:
+            return sum(map(len, self._held)) > _MOST_HELD
+        return bool(self._held)
+
+    def _take_held(self) -> bytes:
+        held, self._held = self._held, []
+        return b"".join(held)
 
     def _take_head(self, head: HttpHead) -> None:
         """Keep the head until there is a body, except that of events, which may take long."""
@@ -120,12 +139,14 @@ class AnswerRelay:
     def _finish(self, data: bytes) -> None:
         """Write the rest, and end the answer: as the model has, or with the error of the stream."""
         error, head = self._stream.error, self._head
+        if self._events and not self._begun and (self._explains or error is not None):
+            self._begin()
         if not self._begun:
             self._send_whole(data, error if head is None else None)
         else:
             told = error is not None and not self._told_by_model()
-            if data or told:
-                event = b"" if error is None or not told or not self._events else error_event(error)
+            event = self._last_events(error if told else None)
+            if data or event:
                 gap = b"\n\n" if event and data and not data.endswith(b"\n\n") else b""
                 self._write(data + gap + event)
             if told and not self._events:
@@ -133,6 +154,19 @@ class AnswerRelay:
             else:
                 self._call.end()
         self._end(error)
+
+    def _last_events(self, error: InferenceError | None) -> bytes:
+        """What a stream of events tells at its end: an error that nobody has told, and where the
+        time went.
+        """
+        if not self._events:
+            return b""
+        event = b"" if error is None else error_event(error)
+        if self._explains:
+            assert self._timeline is not None
+            text = explanation(self._timeline, self._stream.error)
+            event += b"event: %b\ndata: %b\n\n" % (EXPLAIN.encode(), text.encode())
+        return event
 
     def _break_off(self, fault: Exception) -> None:
         """End with what can still be told of a fault, which the log tells of."""
@@ -159,6 +193,9 @@ class AnswerRelay:
         else:
             answer = Reply(head.status, self._fields(head), [data])
         self._note_status(answer.status)
+        if self._explains:
+            assert self._timeline is not None
+            add_explanation(answer, self._timeline, self._stream.error or error)
         self._mark("HTTP_SEND_START")
         self._call.send(answer)
         self._mark("HTTP_SEND_END")

@@ -15,6 +15,7 @@ from penstock.core.errors import (
     UnavailableError,
     queue_full,
 )
+from penstock.core.http_exchange import WINDOW
 from penstock.core.request import InferenceRequest, with_infer
 from penstock.core.stream import ResponseStream
 from penstock.inflight.deadlines import Deadlines
@@ -150,7 +151,7 @@ class LoadedModel:
         request = with_infer(request, self.infer)
         if self.accounts is not None:
             request = self.accounts.followed(request)
-        inference = Inference(request, 1, self.statistics, self._version)
+        inference = Inference(request, 1, self.statistics, self._version, window=WINDOW)
         inference.on_usage = request.report_usage
         if request.timeline is not None:
             inference.record(request.timeline, self.config.name)

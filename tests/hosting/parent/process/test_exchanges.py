@@ -101,7 +101,7 @@ async def test_large_body_comes_in_pieces_and_whole(
 async def test_application_waits_for_a_slow_reader(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
-    """The relay holds 64 KiB at most, and all of it arrives once it is read."""
+    """The relay holds 32 KiB at most, and all of it arrives once it is read."""
     inference = begin(puppets, talker, "/count", "1000")
     await first_piece(inference)
     sent = 0
@@ -112,7 +112,7 @@ async def test_application_waits_for_a_slow_reader(
         return before == sent > 0
 
     await eventually(settled)
-    assert sent <= 64
+    assert sent <= 32
     async with asyncio.timeout(PATIENCE):
         assert sum([one.size async for one in inference.stream]) == 999_000
 
