@@ -89,6 +89,16 @@ def test_a_port_that_cannot_exist_is_refused(port: str) -> None:
         (["--model-load-gpu-limit=0:2"], "in range [0.0, 1.0], got 2.000000"),
         (["--host-policy=a,b=c"], "Unsupported host policy setting 'b' is specified"),
         (["--grpc-restricted-protocol=nope:k=v"], "unknown restricted protocol 'nope' "),
+        (["--http-restricted-api=metrics:k=v"], "unknown restricted api 'metrics' "),
+        (
+            ["--openai-restricted-api=trace:k=v"],
+            "unknown restricted api 'trace' ; groups are inference, model-repository, health,",
+        ),
+        (["--openai-alias=a"], "--openai-alias option format is '<alias>=<model>'. Got a"),
+        (["--openai-alias=a=b", "--openai-alias=a=c"], "'a' is an alias of 'b' already"),
+        (["--openai-alias=a=b", "--openai-alias=b=c"], "'b' is an alias too, of 'c'"),
+        (["--openai-alias=a=a"], "--openai-alias=a=a has no effect"),
+        (["--openai-allow-origin=http://a/b"], "an origin is like http://localhost:3000, without"),
         (
             ["--http-restricted-api=health:k=v", "--http-restricted-api=metadata,health:k=w"],
             "restricted api 'health' can not be specified in multiple config groups",
@@ -104,6 +114,27 @@ def test_further_refusals(
 ) -> None:
     assert cli.tritonserver(arguments) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.contract("OA-16", "OA-22")
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("--enable-kserve-frontends", "KServe is always served here, on --http-port and"),
+        ("--kserve-http-port=8000", "it is --http-port here"),
+        ("--kserve-grpc-port=8001", "it is --grpc-port here"),
+        ("--tokenizer=gpt2", "the tokenizer is that of the model here"),
+        ("--backend=vllm", "each model names its own backend here"),
+        ("--tool-call-parser=llama3", "the object 'openai' in the model.json"),
+    ],
+)
+def test_options_of_the_openai_frontend_are_refused_with_what_to_do_instead(
+    option: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.tritonserver(["--model-repository=/models", option]) == 1
+    output = capsys.readouterr().err
+    assert f"unrecognized option '{option}'" in output
+    assert instead in output
 
 
 @pytest.mark.contract("GT-04")

@@ -22,13 +22,15 @@ pytestmark = pytest.mark.slow
 
 ASKED: Any = [{"role": "user", "content": "How do I open a file?"}]
 ENDLESS: Any = {"ignore_eos": True}
+EXPLAINED = {"penstock-explain": "1"}
 
 
 @pytest.fixture(scope="module")
 def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("openai") / "log"
     explicit = ("--model-control-mode=explicit", "--load-model=tiny_llm", "--load-model=minilm")
-    with serving(demo_repository, log, *explicit, "--openai-port=0") as server:
+    alias = "--openai-alias=gpt-4o-mini=tiny_llm"
+    with serving(demo_repository, log, *explicit, "--openai-port=0", alias) as server:
         yield server
 
 
@@ -85,14 +87,79 @@ def test_chat_whole_and_streamed_say_the_same(client: openai.OpenAI) -> None:
     assert chunks[-1].usage == whole.usage
 
 
+@pytest.mark.contract("OA-01", "OA-08")
+def test_own_port_has_the_api_health_and_metrics(served: Served) -> None:
+    found = re.search(r"Started OpenAIService at \S+:(\d+)", served.log.read_text())
+    assert found is not None
+    with httpx.Client(base_url=f"http://127.0.0.1:{found[1]}", timeout=60) as http:
+        body = {"model": "tiny_llm", "messages": ASKED, "max_tokens": 1}
+        assert http.post("/v1/chat/completions", json=body).status_code == 200
+        assert http.get("/health/ready").status_code == 200
+        assert "nv_inference_count" in http.get("/metrics").text
+        assert http.get("/v2").status_code == 404
+
+
+@pytest.mark.contract("OA-26")
 def test_models_embeddings_and_answers_with_their_head(client: openai.OpenAI) -> None:
-    assert [one.id for one in client.models.list()] == ["minilm", "tiny_llm"]
+    assert [one.id for one in client.models.list()] == ["minilm", "tiny_llm", "gpt-4o-mini"]
     vectors = client.embeddings.create(model="minilm", input=["a", "b"]).data
     assert [len(one.embedding) for one in vectors] == [384, 384]
     raw = client.with_options(default_headers={"x-request-id": "mine"}).responses
     answer = raw.with_raw_response.create(model="tiny_llm", input="hello", max_output_tokens=4)
     assert answer.headers["x-request-id"] == "mine"
     assert answer.parse().output_text
+
+
+_PATHS: Any = {
+    "/v1/chat/completions": {"messages": ASKED, "max_tokens": 4},
+    "/v1/completions": {"prompt": "The file is", "max_tokens": 4},
+    "/v1/responses": {"input": "How do I open a file?", "max_output_tokens": 4},
+}
+
+
+@pytest.mark.parametrize("path", _PATHS)
+def test_headers_explain_a_whole_answer(served: Served, path: str) -> None:
+    body = {"model": "tiny_llm", **_PATHS[path]}
+    answer = httpx.post(f"http://{served.http}{path}", json=body, headers=EXPLAINED, timeout=60)
+    told = json.loads(answer.headers["penstock-explain"])["requests"][0]
+    usage = answer.json()["usage"]
+    assert told["gen_ai.usage.output_tokens"] == 4
+    assert answer.headers["x-generated-tokens"] == "4"
+    assert int(answer.headers["x-prompt-tokens"]) in usage.values()
+    times = ("queue-time", "time-to-first-token", "time-per-token", "total-time")
+    assert all(float(answer.headers[f"x-{name}"]) >= 0 for name in times)
+    assert answer.headers["x-wasted-tokens"] == "0"
+
+
+@pytest.mark.parametrize("path", _PATHS)
+def test_last_event_explains_a_stream(served: Served, path: str) -> None:
+    body = {"model": "tiny_llm", "stream": True, **_PATHS[path]}
+    answer = httpx.post(f"http://{served.http}{path}", json=body, headers=EXPLAINED, timeout=60)
+    *_, last, rest = answer.text.split("\n\n")
+    kind, _, text = last.partition("\ndata: ")
+    assert (kind, rest) == ("event: penstock-explain", "")
+    told = json.loads(text)["requests"][0]
+    assert told["gen_ai.usage.output_tokens"] == 4
+    assert told["penstock.llm.total_time_ms"] >= told["penstock.llm.time_to_first_token_ms"] > 0
+
+
+def test_client_reads_a_stream_that_is_explained(client: openai.OpenAI) -> None:
+    explained = client.with_options(default_headers=EXPLAINED)
+    assert list(stream(explained, 4))[-1].choices[0].finish_reason == "length"
+
+
+def test_several_prompts_are_not_told_as_one(served: Served) -> None:
+    body = {"model": "tiny_llm", "prompt": ["The file", "A file"], "max_tokens": 4}
+    url = f"http://{served.http}/v1/completions"
+    answer = httpx.post(url, json=body, headers=EXPLAINED, timeout=60)
+    assert answer.json()["usage"]["completion_tokens"] == 8
+    assert "penstock-explain" in answer.headers
+    assert "x-generated-tokens" not in answer.headers
+
+
+def test_alias_stands_for_its_model(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="gpt-4o-mini", messages=ASKED, max_tokens=4)
+    assert answer.model == "tiny_llm"
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_embeddings(given: Any, http: httpx.Client) -> None:
     assert answer["usage"]["prompt_tokens"] > 0
 
 
-@pytest.mark.contract("OA-05", "OA-06", "OA-08", "OA-09")
+@pytest.mark.contract("OA-05", "OA-06", "OA-09")
 def test_observability(served: Served, http: httpx.Client) -> None:
     assert http.get("/does-not-exist").status_code == 404
     assert http.get("/health/ready").status_code == 200

@@ -11,6 +11,7 @@ from penstock.cli.flags.flag import Flag
 from penstock.cli.getopt import Option, options
 from penstock.cli.model_file import ModelFileError, model_file
 from penstock.cli.tracing import TraceOptions
+from penstock.cli.unsupported import OF_OPENAI_FRONTEND
 from penstock.cli.values import ValueRefused
 from penstock.settings import ModelFile, Settings
 from penstock.settings.fields import default_value
@@ -45,7 +46,7 @@ def parse_arguments(
     reading = _SettingsBuilder(warn, takes_files)
     for option in _from_environment(environment):
         reading.add(option)
-    for option in options(arguments, _TAKES_VALUE):
+    for option in options(arguments, _TAKES_VALUE, OF_OPENAI_FRONTEND):
         reading.add(option)
     reading.complete(environment)
     return _settings(reading.fields)

@@ -1,6 +1,7 @@
 """Parsers of option values with several parts, such as `<name>,<key>=<value>`."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from penstock.cli.values import (
@@ -14,6 +15,17 @@ from penstock.cli.values import (
 )
 from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, RateLimitResource, Restriction
+
+OPENAI_GROUPS = (
+    Feature.INFERENCE,
+    Feature.MODEL_REPOSITORY,
+    Feature.HEALTH,
+    Feature.METRICS,
+)
+"""Groups of the calls of OpenAI's API."""
+
+KSERVE_GROUPS = tuple(feature for feature in Feature if feature is not Feature.METRICS)
+"""Groups of the calls of KServe, of which metrics are none: they have a port of their own."""
 
 Setting = tuple[str, str, str]
 """Name (of a backend, a cache, a policy), key and value."""
@@ -110,14 +122,32 @@ def rate_limit_resource(value: str) -> RateLimitResource:
     return RateLimitResource(name, *map(integer, numbers))
 
 
-def restriction(name: str, kind: str) -> Parser:
-    """`<feature>[,<feature>]:<key>=<value>`; `kind` is the frontend's own name of a feature."""
+def openai_alias(value: str) -> tuple[str, str]:
+    """`<alias>=<model>`."""
+    alias, _, model = value.partition("=")
+    if not alias or not model:
+        raise ValueRefused(f"--openai-alias option format is '<alias>=<model>'. Got {value}")
+    return alias, model
+
+
+def origin(value: str) -> str:
+    """The origin of web pages, as browsers write it, or `*`."""
+    if value != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", value):
+        raise ValueRefused(f"an origin is like http://localhost:3000, without a path. Got {value}")
+    return value
+
+
+def restriction(name: str, kind: str, groups: Collection[Feature]) -> Parser:
+    """`<feature>[,<feature>]:<key>=<value>`; `kind` is the frontend's own name of a feature.
+
+    Only features of these `groups` have any calls there.
+    """
 
     def feature(word: str) -> Feature:
-        try:
-            return Feature(word)
-        except ValueError:
-            raise ValueRefused(f"unknown restricted {kind} '{word}' ") from None
+        if word not in groups:
+            known = "" if groups is KSERVE_GROUPS else f"; groups are {', '.join(groups)}"
+            raise ValueRefused(f"unknown restricted {kind} '{word}' {known}")
+        return Feature(word)
 
     def parse(value: str) -> Restriction:
         match = re.fullmatch(r"([^:]+):([^=]+)=(.+)", value)

@@ -21,17 +21,25 @@ class Option(NamedTuple):
     value: str
 
 
-def options(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Iterator[Option]:
+def options(
+    arguments: Sequence[str],
+    takes_value: Mapping[str, bool],
+    foreign: Mapping[str, str] | None = None,
+) -> Iterator[Option]:
     """The options in the order given, then the positional arguments.
 
-    `takes_value` maps each known option to whether it has a value. Options are yielded as they are
-    parsed, so the first mistake is the one reported.
+    `takes_value` maps each known option to whether it has a value, `foreign` those of another
+    program to what to do instead. Options are yielded as they are parsed, so the first mistake is
+    the one reported.
     """
     words = iter(arguments)
     others: list[str] = []
     for word in words:
+        given = word[2:].partition("=")[0]
         if word == "--":
             others += words
+        elif word.startswith("--") and foreign is not None and given in foreign:
+            raise OptionError(f"unrecognized option '{word}'\n{foreign[given]}")
         elif word.startswith("--"):
             yield _option(word, words, takes_value)
         elif word.startswith("-") and word != "-":

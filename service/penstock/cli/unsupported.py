@@ -35,3 +35,20 @@ def refuse_unsupported(settings: Settings) -> None:
             raise SettingsError(
                 f'Bad option: "--{row.flag}".\nnot supported by Penstock yet: {row.feature}'
             )
+
+
+_OF_MODEL = "it is a key of the object 'openai' in the model.json of a model here"
+
+OF_OPENAI_FRONTEND = {
+    "backend": "each model names its own backend here",
+    "chat-template": _OF_MODEL,
+    "enable-kserve-frontends": "KServe is always served here, on --http-port and --grpc-port",
+    "kserve-grpc-port": "it is --grpc-port here",
+    "kserve-http-port": "it is --http-port here",
+    "max-tool-call-parse-bytes": "tool calls are parsed by the application of a model here",
+    "tokenizer": "the tokenizer is that of the model here",
+    "tool-call-parser": _OF_MODEL,
+    "tritonserver-log-verbose-level": "it is --log-verbose here",
+    "uvicorn-log-level": "it is --log-verbose here",
+}
+"""Options of Triton's OpenAI frontend, a program of its own, and what takes their place."""

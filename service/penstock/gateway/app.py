@@ -16,7 +16,7 @@ from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.metrics import Scrape, metrics_route
 from penstock.gateway.models import ModelEndpoints, ServerEndpoints
-from penstock.gateway.openai.routes import openai_routes
+from penstock.gateway.openai.routes import openai_routes, restricted
 from penstock.gateway.openapi.routes import docs_routes
 from penstock.gateway.replies import PLAIN
 from penstock.gateway.repository import RepositoryEndpoints
@@ -86,7 +86,8 @@ async def open_openai(
     """
     thread = JsonThread()
     bodies = JsonBodies(http.max_input_size, thread)
-    routes = [*openai_routes(server, http, openai, bodies), metrics_route(scrape)]
+    metrics = restricted(metrics_route(scrape), Feature.METRICS, openai)
+    routes = [*openai_routes(server, http, openai, bodies), metrics]
     router = Router(routes, http.restrictions)
     port = openai.port or 0
     try:

@@ -27,6 +27,7 @@ from penstock.settings.endpoints import (
 )
 from penstock.settings.rules import (
     Endpoint,
+    check_aliases,
     check_creation,
     check_ports,
     check_safe_ports,
@@ -214,6 +215,7 @@ class Settings:
     def __post_init__(self) -> None:
         repository = self.repository
         check_tenants(self.tenants, self.tenant_header)
+        check_aliases(self.openai.aliases)
         check_startup_models(repository.startup_models, explicit=repository.explicit)
         check_ports(self._endpoints())
         if self.sagemaker.enabled and self.sagemaker.safe_ports is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -31,6 +32,7 @@ class Feature(StrEnum):
     TRACE = "trace"
     LOGGING = "logging"
     ENGINE_CONTROL = "engine-control"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class OpenAiSettings:
 
     `lora_separator` stands between the names of a model and of an adapter; empty for no adapters.
     `default_max_tokens` limits answers to requests that set no limit; 0 for the model's own.
+    `aliases` are further names of models, or of adapters, whose names they map to.
+    `allowed_origins` are those of web pages whose scripts may ask; `*` for all.
     """
 
     enabled: bool = True
@@ -102,6 +106,8 @@ class OpenAiSettings:
     lora_separator: str = ":"
     unknown_fields: Literal["refuse", "ignore"] = "refuse"
     default_max_tokens: int = 0
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    allowed_origins: tuple[str, ...] = ()
     restrictions: tuple[Restriction, ...] = ()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -44,6 +44,18 @@ def check_tenants(file: str, header: str) -> None:
     """A header that names tenants is of use only where there are some."""
     if header and not file:
         raise SettingsError("--tenant-header has no effect without --tenants")
+
+
+def check_aliases(aliases: Mapping[str, str]) -> None:
+    """An alias stands for a model, and not for itself or another alias."""
+    for alias, model in aliases.items():
+        if model == alias:
+            raise SettingsError(f"--openai-alias={alias}={model} has no effect")
+        if model in aliases:
+            raise SettingsError(
+                f"--openai-alias={alias}={model}: '{model}' is an alias too, of '{aliases[model]}';"
+                " name the model"
+            )
 
 
 def check_safe_ports(endpoints: Iterable[Endpoint], safe_ports: tuple[int, int]) -> None:

@@ -66,7 +66,7 @@ async def test_of_two_clients_that_change_a_model_at_once_one_does(
     assert [sorted(one.status_code for one in both) for both in twice] == [[200, 404], [200, 400]]
 
 
-@pytest.mark.contract("OA-07")
+@pytest.mark.contract("OA-07", "OA-26")
 async def test_loading_needs_explicit_control(
     tmp_path: Path, install_backend: InstallBackend
 ) -> None:

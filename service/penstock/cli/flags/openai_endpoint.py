@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from penstock.cli import values
-from penstock.cli.flags.flag import Group, boolean, integer, text
+from collections.abc import Mapping
+
+from penstock.cli import compound, values
+from penstock.cli.flags.flag import Flag, Group, boolean, integer, once_each, text
 from penstock.cli.flags.restrictions import restriction
+
+
+def one_each(before: Mapping[str, str], value: tuple[str, str]) -> dict[str, str]:
+    """Gathers aliases; one may stand for one model only."""
+    alias, model = value
+    if before.get(alias, model) != model:
+        raise values.ValueRefused(f"'{alias}' is an alias of '{before[alias]}' already")
+    return {**before, alias: model}
+
 
 OPENAI = Group(
     "OpenAI",
@@ -37,6 +48,24 @@ OPENAI = Group(
             "the model. Default 0.",
             values.not_negative("default-max-tokens"),
         ),
-        restriction("openai-restricted-api", "api", "openai.restrictions"),
+        Flag(
+            "openai-alias",
+            "string>=<string",
+            compound.openai_alias,
+            "openai.aliases",
+            "A further name in OpenAI's API of a model, or of an adapter by its own name: "
+            "<alias>=<model>. Repeatable.",
+            one_each,
+        ),
+        Flag(
+            "openai-allow-origin",
+            "string",
+            compound.origin,
+            "openai.allowed_origins",
+            "Let scripts of web pages with this origin, such as http://localhost:3000, ask "
+            "OpenAI's API; * for all. Repeatable. Default none.",
+            once_each,
+        ),
+        restriction("openai-restricted-api", "api", "openai.restrictions", compound.OPENAI_GROUPS),
     ),
 )

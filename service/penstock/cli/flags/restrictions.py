@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.cli import compound
 from penstock.cli.flags.flag import Flag, Gather
-from penstock.settings import Restriction
+from penstock.settings import Feature, Restriction
 
 
 def disjoint(kind: str) -> Gather:
@@ -18,15 +20,16 @@ def disjoint(kind: str) -> Gather:
     return gather
 
 
-def restriction(name: str, kind: str, field: str) -> Flag:
+def restriction(
+    name: str, kind: str, field: str, groups: Sequence[Feature] = compound.KSERVE_GROUPS
+) -> Flag:
     return Flag(
         name,
         "string>:<string>=<string",
-        compound.restriction(name, kind),
+        compound.restriction(name, kind, groups),
         field,
         "Serve these groups of calls only to clients that send a header: "
-        "<group>[,<group>]:<key>=<value>. Groups: health, metadata, inference, shared-memory, "
-        "model-config, model-repository, statistics, trace, logging, engine-control. Repeatable; "
+        f"<group>[,<group>]:<key>=<value>. Groups: {', '.join(groups)}. Repeatable; "
         "a group may appear once.",
         disjoint(kind),
     )

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 from uuid import uuid4
 
-from penstock.core.errors import InferenceError, NotFoundError
+from penstock.core.errors import InferenceError
 from penstock.core.http_exchange import Headers, HttpExchange
 from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
@@ -17,11 +17,11 @@ from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.observability.traced_request import begin_timeline, ending
 from penstock.gateway.openai.answer_relay import AnswerRelay
 from penstock.gateway.openai.errors import OpenAiError, error_reply
+from penstock.gateway.openai.model_names import FoundModel, ModelNames
 from penstock.gateway.openai.request_body import RequestBodies, RequestBody
 from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.request_scope import ForwardedHeaders, with_deadline, with_sender
 from penstock.gateway.router import Target
-from penstock.models.serving.served_model import ServedModel
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings, OpenAiSettings
 
@@ -43,8 +43,10 @@ class ExchangeEndpoint:
         http: HttpSettings,
         settings: OpenAiSettings,
         bodies: JsonBodies,
+        names: ModelNames,
     ) -> None:
         self._server = server
+        self._names = names
         self._settings = settings
         self._bodies = RequestBodies(bodies, settings.default_max_tokens)
         self._forward = ForwardedHeaders(http.header_forward_pattern)
@@ -68,38 +70,26 @@ class ExchangeEndpoint:
 
     async def _begin(self, call: HttpCall, request_id: str) -> None:
         read = await self._bodies.read(call)
-        model, name, adapter = self._find(read.model)
-        request = self._request(call, read, name, adapter, request_id)
+        found = self._names.find(read.model)
+        if found.full_name != read.model:
+            read = read.renamed(found.full_name)
+        request = self._request(call, read, found, request_id)
         call.inference = request
         server = self._server
         timeline = begin_timeline(server.tracer, call, request, call.opened)
         with nullcontext() if timeline is None else ending(timeline):
-            stream = model.exchange(request)
+            stream = found.model.exchange(request)
         AnswerRelay(call, stream, timeline, request_id, self._keep_alive).start()
 
-    def _find(self, named: str) -> tuple[ServedModel, str, str]:
-        """The model, its name, and the adapter that is named behind it, if one is."""
-        try:
-            return self._server.find(named, ""), named, ""
-        except NotFoundError:
-            separator = self._settings.lora_separator
-            base, found, adapter = named.partition(separator) if separator else (named, "", "")
-            if found and base and adapter:
-                try:
-                    return self._server.find(base, ""), base, adapter
-                except NotFoundError:
-                    pass
-        raise unknown_model(named)
-
     def _request(
-        self, call: HttpCall, read: RequestBody, name: str, adapter: str, request_id: str
+        self, call: HttpCall, read: RequestBody, found: FoundModel, request_id: str
     ) -> InferenceRequest:
         query = call.head.query.decode("latin-1")
         headers = (*_chosen(call), (CALL_ID, request_id))
         exchange = HttpExchange(call.method, call.path, query, headers, read.body)
-        request = InferenceRequest(name, id=request_id, exchange=exchange)
+        request = InferenceRequest(found.name, id=request_id, exchange=exchange)
         request = self._forward.added_to(request, call)
-        parameters = self._parameters(request, read.model, adapter)
+        parameters = self._parameters(request, read.model, found.adapter)
         request = with_deadline(replace(request, parameters=parameters), call)
         return with_sender(request, call, self._server.tenants)
 
@@ -124,11 +114,6 @@ class ExchangeEndpoint:
         if not self._server.cancel(name, tenant):
             return OpenAiError(f"no request '{name[:_LONGEST_ID]}' is running", 404).reply()
         return json_reply({"id": name, "object": "request.cancelled", "cancelled": True})
-
-
-def unknown_model(name: str) -> OpenAiError:
-    """The error for a name that no model has (OA-06)."""
-    return OpenAiError(f"Unknown model: {name}", 404, param="model", code="model_not_found")
 
 
 def _request_id(call: HttpCall) -> str:

@@ -11,11 +11,10 @@ from weakref import WeakValueDictionary
 from penstock.core.errors import InferenceError
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.openai.errors import OpenAiError, error_reply
-from penstock.gateway.openai.exchanges import unknown_model
+from penstock.gateway.openai.model_names import ModelNames, unknown_model
 from penstock.gateway.replies import PLAIN, Reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
-from penstock.settings import OpenAiSettings
 
 _OWNER: Final = "Triton Inference Server"
 _NOT_EXPLICIT: Final = "Model load/unload requires --model-control-mode=explicit"
@@ -25,40 +24,52 @@ _NOT_READY: Final = "Attached inference engine is not ready for inference reques
 class OpenAiModels:
     """Handlers of `/v1/models` and the paths below it."""
 
-    def __init__(self, server: InferenceServer, settings: OpenAiSettings) -> None:
+    def __init__(self, server: InferenceServer, names: ModelNames) -> None:
         self._server = server
-        self._separator = settings.lora_separator
+        self._names = names
         self._created = int(time.time())
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def listed(self, _: HttpCall, __: Target) -> Reply:
-        """Every model that is ready, each with its adapters."""
+        """Every model that is ready, each with its adapters, and the aliases of those."""
         names = sorted({entry.name for entry in await self._server.index(ready_only=True)})
         adapters = await asyncio.gather(*map(self._adapters, names))
         found = [
             one
             for name, own in zip(names, adapters, strict=True)
-            for one in (name, *(f"{name}{self._separator}{adapter}" for adapter in own))
+            for one in (name, *(self._names.joined(name, adapter) for adapter in own))
         ]
-        return json_reply({"object": "list", "data": [self._model(name) for name in found]})
+        told = [self._model(name) for name in found]
+        told += [
+            self._model(alias, of)
+            for alias, of in sorted(self._names.aliases.items())
+            if of in found and alias not in found
+        ]
+        return json_reply({"object": "list", "data": told})
 
     async def _adapters(self, name: str) -> list[str]:
-        return await self._server.adapters(name) if self._separator else []
+        return await self._server.adapters(name) if self._names.has_adapters else []
 
     async def one(self, _: HttpCall, target: Target) -> Reply:
-        """A model, or an adapter of one."""
+        """A model, an adapter of one, or an alias."""
         name = unquote(target.model)
-        if await self._server.model_ready(name, ""):
+        own = self._names.own_name(name)
+        if await self._is_ready(name):
             return json_reply(self._model(name))
-        base, found, adapter = (
-            name.partition(self._separator) if self._separator else (name, "", "")
-        )
-        if found and adapter in await self._adapters(base):
-            return json_reply(self._model(name))
+        if own != name and await self._is_ready(own):
+            return json_reply(self._model(name, own))
         return unknown_model(name).reply()
 
-    def _model(self, name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": self._created, "owned_by": _OWNER}
+    async def _is_ready(self, name: str) -> bool:
+        """Whether this is the name of a model that is ready, or of an adapter of one."""
+        if await self._server.model_ready(name, ""):
+            return True
+        base, adapter = self._names.split(name)
+        return bool(adapter) and adapter in await self._adapters(base)
+
+    def _model(self, name: str, alias_of: str = "") -> dict[str, Any]:
+        told = {"id": name, "object": "model", "created": self._created, "owned_by": _OWNER}
+        return told | {"root": alias_of} if alias_of else told
 
     async def load(self, _: HttpCall, target: Target) -> Reply:
         return await self._change(unquote(target.model), load=True)

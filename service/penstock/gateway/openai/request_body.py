@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from penstock.core.errors import InferenceError, shortened
 from penstock.gateway.connections.http_call import HttpCall
-from penstock.gateway.json.text import LARGE
+from penstock.gateway.json.text import LARGE, dump
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.openai.errors import OpenAiError
 
@@ -22,8 +22,10 @@ _MEMBER: Final = b'"model"'
 _ESCAPED: Final = b"\\u006"
 """The beginning of each letter of that name where it is escaped, as nobody does without intent."""
 
+_CHAT_LENGTHS: Final = ("max_completion_tokens", "max_tokens")
 _LENGTHS: Final = {
-    "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
+    "/v1/chat/completions": _CHAT_LENGTHS,
+    "/v1/chat/completions/batch": _CHAT_LENGTHS,
     "/v1/completions": ("max_tokens",),
     "/v1/responses": ("max_output_tokens",),
 }
@@ -33,10 +35,23 @@ _LONGEST_NAME: Final = 512
 
 
 class RequestBody(NamedTuple):
-    """A body as it came, and the model that it names."""
+    """A body as it came, and the model that it names.
+
+    `form_value` is where a form has that name: its first byte, and the one behind it.
+    """
 
     model: str
     body: bytes
+    form_value: tuple[int, int] | None = None
+
+    def renamed(self, model: str) -> RequestBody:
+        """The body with another name in the place of an alias."""
+        if not self.body:
+            return RequestBody(model, self.body)
+        if self.form_value is None:
+            return RequestBody(model, _with_member(self.body, "model", dump(model)))
+        start, end = self.form_value
+        return RequestBody(model, self.body[:start] + model.encode() + self.body[end:])
 
 
 class RequestBodies:
@@ -57,7 +72,7 @@ class RequestBodies:
         if not body:
             return RequestBody(_query_model(call), b"")
         if call.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-            return RequestBody(_form_model(body), body)
+            return _form_body(body)
         wanted = _LENGTHS.get(call.path, ()) if self._default_length else ()
         try:
             model, limited = await self._bodies.decode(body, lambda json: _fields(json, wanted))
@@ -67,7 +82,7 @@ class RequestBodies:
         if body.count(_MEMBER) > 1 or _ESCAPED in body:
             await self._check_last(body, model)
         if wanted and not limited:
-            body = _with_length(body, wanted[0], self._default_length)
+            body = _with_member(body, wanted[0], b"%d" % self._default_length)
         return RequestBody(model, body)
 
     async def _check_last(self, body: bytes, model: str) -> None:
@@ -102,18 +117,19 @@ def _fields(json: Any, lengths: tuple[str, ...]) -> tuple[str, bool]:
     return _checked(json.get("model")), any(json.get(name) is not None for name in lengths)
 
 
-def _with_length(body: bytes, name: str, length: int) -> bytes:
-    """The object with one more member, which counts where a `null` of that name is before it."""
+def _with_member(body: bytes, name: str, value: bytes) -> bytes:
+    """The object with one more member, which counts where one of that name is before it."""
     end = body.rindex(b"}")
-    return b'%b,"%b":%d%b' % (body[:end], name.encode(), length, body[end:])
+    return b'%b,"%b":%b%b' % (body[:end], name.encode(), value, body[end:])
 
 
-def _form_model(body: bytes) -> str:
-    """The field of a form; searched for without a parser, as forms hold long files."""
+def _form_body(body: bytes) -> RequestBody:
+    """A form and its field; searched for without a parser, as forms hold long files."""
     at = body.find(_FORM_NAME)
-    start = body.find(b"\r\n\r\n", at, at + _LONGEST_HEAD) if at >= 0 else -1
-    end = body.find(b"\r\n", start + 4, start + 5 + _LONGEST_NAME) if start >= 0 else -1
-    return _checked(body[start + 4 : end].decode("utf-8", "replace") if end >= 0 else None)
+    start = body.find(b"\r\n\r\n", at, at + _LONGEST_HEAD) + 4 if at >= 0 else 3
+    end = body.find(b"\r\n", start, start + 1 + _LONGEST_NAME) if start > 3 else -1
+    name = _checked(body[start:end].decode("utf-8", "replace") if end >= 0 else None)
+    return RequestBody(name, body, (start, end))
 
 
 def _query_model(call: HttpCall) -> str:

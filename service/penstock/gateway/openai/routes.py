@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.openai.errors import OpenAiError
 from penstock.gateway.openai.exchanges import ExchangeEndpoint
+from penstock.gateway.openai.model_names import ModelNames
 from penstock.gateway.openai.models import OpenAiModels
+from penstock.gateway.openai.origins import AllowedOrigins
 from penstock.gateway.replies import Reply
 from penstock.gateway.router import Route, Target
 from penstock.server.server import InferenceServer
@@ -38,8 +41,9 @@ def openai_routes(
     """The routes; none where the API is off."""
     if not settings.enabled:
         return []
-    exchanges = ExchangeEndpoint(server, http, settings, bodies)
-    models = OpenAiModels(server, settings)
+    names = ModelNames(server, settings)
+    exchanges = ExchangeEndpoint(server, http, settings, bodies, names)
+    models = OpenAiModels(server, names)
     model = "/v1/models/(?P<model>[^/]+)"
     inference, repository = Feature.INFERENCE, Feature.MODEL_REPOSITORY
     table: list[tuple[str, tuple[str, ...], Handler, Feature]] = [
@@ -61,6 +65,11 @@ def openai_routes(
     ]
 
 
+def restricted(route: Route, feature: Feature, settings: OpenAiSettings) -> Route:
+    """A route of another API that is on the port of this one, as one of this group."""
+    return replace(route, handler=_Guard(settings).before(route.handler, route.methods, feature))
+
+
 def is_answered(path: str) -> bool:
     """Whether requests to a path are given to the model that they name."""
     return re.fullmatch(f"{_ANSWERED}|{_RESPONSE}(?:/cancel)?", path) is not None
@@ -71,7 +80,10 @@ async def _unknown(call: HttpCall, _: Target) -> Reply:
 
 
 class _Guard:
-    """Refuses other methods, and restricted calls without their header, in OpenAI's form."""
+    """Refuses other methods, and restricted calls without their header, in OpenAI's form.
+
+    Scripts of allowed web pages may read its answers.
+    """
 
     def __init__(self, settings: OpenAiSettings) -> None:
         self._needed = {
@@ -79,12 +91,16 @@ class _Guard:
             for restriction in settings.restrictions
             for feature in restriction.features
         }
+        self._origins = AllowedOrigins(settings.allowed_origins)
 
-    def before(self, handler: Handler, methods: tuple[str, ...], feature: Feature) -> Handler:
-        """The handler, behind both checks."""
+    def before(self, handler: Handler, methods: Sequence[str], feature: Feature) -> Handler:
+        """The handler, behind all checks."""
         needed = self._needed.get(feature)
 
         async def guarded(call: HttpCall, target: Target) -> Reply | None:
+            asked = self._origins.admit(call)
+            if asked is not None:
+                return asked
             if needed is not None and call.headers.get(needed.key.lower()) != needed.value:
                 text = f"This API is restricted, expecting header '{needed.key}'"
                 return OpenAiError(text, 401, code="invalid_auth").reply()
