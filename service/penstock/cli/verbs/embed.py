@@ -71,7 +71,7 @@ async def _embed(client: Client, options: Namespace) -> None:
                 print_json(_told(*outcomes[-1]))
     if not options.json:
         _print(outcomes)
-    failures.raise_first()
+    failures.raise_told()
 
 
 def _told(text: str, answer: Array | ClientError) -> dict[str, object]:

@@ -19,36 +19,44 @@ _OF_ALL = (NoServerError, NotFoundError, PermissionDeniedError, UnauthenticatedE
 
 
 class Failures:
-    """What has failed so far; the first failure decides the exit status."""
+    """What has failed so far. That which all others would share decides the exit status, else the
+    first.
+    """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._first: ClientError | None = None
+        self._of_all: ClientError | None = None
         self._failed = 0
         self._sent = 0
-        self._hopeless = False
+        self._left_out = False
 
     def sent(self, items: Iterable[Item]) -> Iterator[Item]:
         """What is to be sent, one by one, until a failure says that all others would fail too."""
         for item in items:
-            if self._hopeless:
+            if self._of_all is not None:
+                self._left_out = True
                 return
             self._sent += 1
             yield item
 
     def add(self, error: ClientError) -> None:
         """Note a failure."""
-        self._first = self._first or error
         self._failed += 1
+        self._first = self._first or error
         # Without an address it was found here, in the model's metadata.
         wrong_model = isinstance(error, InvalidArgumentError) and not error.address
-        self._hopeless = self._hopeless or wrong_model or isinstance(error, _OF_ALL)
+        if wrong_model or isinstance(error, _OF_ALL):
+            self._of_all = self._of_all or error
 
-    def raise_first(self) -> None:
-        """Raise the first failure, with their number if there was more to do."""
-        if self._first is None:
+    def raise_told(self) -> None:
+        """Raise the failure that decides, if there is one, with what became of the others."""
+        decides = self._of_all or self._first
+        if decides is None:
             return
-        if self._sent > 1:
+        if self._sent > 1 or self._left_out:
             count = f"{self._failed} of {self._sent} {self._kind} failed"
-            self._first.message = f"{count}; the first: {self._first.message}"
-        raise self._first
+            rest = ", and the rest was not sent" if self._left_out else ""
+            which = "the reason" if self._of_all else "the first"
+            decides.message = f"{count}{rest}; {which}: {decides.message}"
+        raise decides

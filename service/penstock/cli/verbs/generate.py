@@ -69,7 +69,7 @@ async def _generate(client: Client, options: Namespace) -> None:
             answer.show(options, error)
         else:
             answer.show(options)
-    failures.raise_first()
+    failures.raise_told()
 
 
 async def _read(client: Client, options: Namespace, answer: _Answer) -> None:
