@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.gateway.app import open_gateway
+from programs.places import find
 
 _PATIENCE = 30.0
 _INFER = "/v2/models/numbers/infer"
@@ -63,18 +63,42 @@ backend penstock
   http-reuse always
   server penstock 127.0.0.1:{behind}
 """
+_ENVOY = """
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: http
+          route_config:
+            virtual_hosts:
+            - name: penstock
+              domains: ["*"]
+              routes: [{{match: {{prefix: /}}, route: {{cluster: penstock, timeout: 0s}}}}]
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+  clusters:
+  - name: penstock
+    load_assignment:
+      cluster_name: penstock
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {behind}}}}}}}
+"""  # noqa: E501 - names of Envoy's
 _PROXIES = {
-    "nginx": (_NGINX, ("-e", "stderr", "-c")),
-    "haproxy": (_HAPROXY, ("-db", "-f")),
+    "nginx": (_NGINX, "proxy.conf", ("-e", "stderr", "-c")),
+    "haproxy": (_HAPROXY, "proxy.conf", ("-db", "-f")),
+    "envoy": (_ENVOY, "proxy.yaml", ("--use-dynamic-base-id", "--concurrency", "1", "-c")),
 }
 
 
-def _program(name: str) -> str | None:
-    return shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-
-
 def _named(name: str) -> object:
-    missing = "" if _program(name) else f"{name} is not installed"
+    missing = "" if find(name) else f"there is no {name}: `make tools` says why"
     return pytest.param(name, marks=pytest.mark.needs(name, missing))
 
 
@@ -84,14 +108,13 @@ pytestmark = pytest.mark.parametrize("proxy", [_named(name) for name in _PROXIES
 @asynccontextmanager
 async def _behind(proxy: str, server: FakeServer, folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a proxy that stands before `server`."""
-    text, options = _PROXIES[proxy]
+    text, name, options = _PROXIES[proxy]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     async with open_gateway(server, LOCAL, ExitDeadline(1)) as behind:
-        (folder / "proxy.conf").write_text(text.format(folder=folder, port=port, behind=behind))
-        process = await asyncio.create_subprocess_exec(
-            str(_program(proxy)), *options, str(folder / "proxy.conf")
-        )
+        file = folder / name
+        file.write_text(text.format(folder=folder, port=port, behind=behind))
+        process = await asyncio.create_subprocess_exec(find(proxy), *options, str(file))
         try:
             await _until_open(port)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
