@@ -10,9 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +94,86 @@ def test_server_that_dies_leaves_the_results_until_then(
     assert ran.point["requests"] > 0
     assert 1 <= ran.point["failed"] <= 64
     assert "the server is gone: Connection refused" in ran.printed
+
+
+@contextmanager
+def _killing(victim: Served, at: int) -> Iterator[str]:
+    """The address of a metrics page that kills a server the `at`-th time that it is asked for.
+
+    It is asked for twice for each load: at its beginning or behind its warm-up, and at its end.
+    """
+    asked = count(1)
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if next(asked) == at:
+                victim.process.kill()
+                victim.process.wait()
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Page) as page:
+        thread = threading.Thread(target=page.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"127.0.0.1:{page.server_port}/metrics"
+        finally:
+            page.shutdown()
+            thread.join()
+
+
+def test_loads_before_the_server_died_are_reported(
+    perf: Perf, mortal: Served, tmp_path: Path
+) -> None:
+    files = [tmp_path / name for name in ("loads.csv", "page.html", "requests.csv")]
+    options = zip(("--csv", "--html", "--requests-csv"), map(str, files), strict=True)
+    words = ["-n", "20", "-c", "1,2,4", *(word for pair in options for word in pair)]
+    with _killing(mortal, at=4) as page:
+        ran = perf("-m", "identity", "-u", mortal.grpc, "--metrics-url", page, *words)
+    assert ran.status == Status.FAILURES, ran.printed
+    assert [each["requests"] for each in ran.results["points"]] == [20, 20]
+    reason = f"concurrency 4: no connection to {mortal.grpc}: connection refused"
+    assert ran.results["verdict"]["reasons"] == [reason]
+    assert reason in ran.printed
+    assert [len(file.read_text().splitlines()) for file in (files[0], files[2])] == [3, 41]
+    assert reason in files[1].read_text()
+
+
+@pytest.mark.parametrize(
+    ("victim", "at", "rounds", "pairs"), [("A", 8, "ABBA", 2), ("B", 2, "A", 0)]
+)
+def test_rounds_before_a_server_died_are_compared(
+    perf: Perf,
+    served: Served,
+    mortal: Served,
+    tmp_path: Path,
+    victim: str,
+    at: int,
+    rounds: str,
+    pairs: int,
+) -> None:
+    html = tmp_path / "page.html"
+    servers = [mortal.grpc, served.grpc] if victim == "A" else [served.grpc, mortal.grpc]
+    words = ["--compare", *servers, "--rounds", "4", "-n", "10", "--html", str(html)]
+    with _killing(mortal, at) as page:
+        ran = perf("-m", "identity", "--metrics-url", page, *words)
+    assert ran.status == Status.FAILURES, ran.printed
+    assert "".join(each["side"] for each in ran.results["rounds"]) == rounds
+    assert len(ran.results["comparison"]["rounds"]) == pairs
+    assert f"no connection to {mortal.grpc}: connection refused" in html.read_text()
+
+
+def test_a_server_that_is_gone_at_the_end_of_a_short_load_is_told_of(
+    perf: Perf, mortal: Served
+) -> None:
+    """Sooner than it takes to give it up; it dies with the warm-up."""
+    with _killing(mortal, at=1) as page:
+        ran = perf("-m", "identity", "-u", mortal.grpc, "-c", "1,2", "--metrics-url", page)
+    assert ran.status == Status.FAILURES
+    (point,) = ran.results["points"]
+    assert point["problems"] == ["the server is gone: Connection refused"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import pytest
 
 from harness.serving import Served, wait_until
 from penstock.perf.errors import Status
+from penstock.perf.gate import Limit, violations
 from perf.conftest import Perf
 
 
@@ -36,6 +37,10 @@ def test_a_server_compared_with_itself_is_as_fast(perf: Perf, served: Served) ->
         ("'latency_ms.p50' = { max = 0 }", Status.GATE, "has to be 0 or less"),
         ("speed = { min = 1 }", Status.GATE, "there is no figure speed"),
         ("throughput = 5", Status.USAGE, "write { min = 1.0 }"),
+        ("failed = { max = nan }", Status.USAGE, "write { min = 1.0 }"),
+        ("failed = { max = true }", Status.USAGE, "write { min = 1.0 }"),
+        ("failed = { max = 0 }\n[more]\nfailed = 1", Status.USAGE, "more is not known"),
+        ("'comparison.throughput.low' = { min = 0 }", Status.USAGE, "is for --compare A B"),
     ],
 )
 def test_gate_decides(
@@ -46,6 +51,40 @@ def test_gate_decides(
     ran = perf("-m", "identity", "-u", served.grpc, "-n", "10", "--gate", str(gate))
     assert ran.status == status
     assert words in ran.printed
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "words"),
+    [
+        ("failed = { max = 0 }\n'comparison.throughput.ratio' = { min = 1e-9 }", Status.FINE, []),
+        (
+            "throughput = { min = 1e9 }\n'comparison.throughput.ratio' = { min = 1e9 }\n"
+            "'comparison.speed.ratio' = { min = 0 }",
+            Status.GATE,
+            [
+                "gate: A concurrency 1: throughput is",
+                "gate: comparison: comparison.throughput.ratio is",
+                "gate: comparison: there is no figure comparison.speed.ratio",
+            ],
+        ),
+    ],
+)
+def test_gate_decides_about_two_servers(
+    perf: Perf, served: Served, tmp_path: Path, limits: str, status: Status, words: list[str]
+) -> None:
+    """Limits of loads are for A."""
+    gate = tmp_path / "gate.toml"
+    gate.write_text(f"[limits]\n{limits}\n")
+    compared = ["--compare", served.grpc, served.grpc, "--rounds", "2", "-n", "10"]
+    ran = perf("-m", "identity", *compared, "--gate", str(gate))
+    assert ran.status == status, ran.printed
+    assert [text for text in words if text not in ran.printed] == []
+    assert "gate: B" not in ran.printed
+
+
+def test_gate_without_anything_measured_is_not_passed() -> None:
+    (words,) = violations([Limit("failed", None, 0.0)], {"points": []})
+    assert words == "gate: nothing was measured for failed"
 
 
 def test_goodput_counts_what_keeps_to_limits(perf: Perf, served: Served, tmp_path: Path) -> None:

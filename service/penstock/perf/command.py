@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.perf.errors import PerfError, Status
-from penstock.perf.gate import Limit, read_gate, violations
+from penstock.perf.gate import Limit, check_usable, read_gate, violations
 from penstock.perf.measure import Progress
 from penstock.perf.options import Options
 from penstock.perf.reading import read_options
@@ -49,6 +49,7 @@ def output_closed() -> Status:
 
 def _run(options: Options) -> Status:
     gate = read_gate(options.outputs.gate) if options.outputs.gate else []
+    check_usable(gate, compared=len(options.targets) == 2)
     ticker = Ticker(sys.stderr, options.outputs.quiet)
     # Figures go to the standard error where the standard output is for JSON.
     stream = sys.stderr if options.outputs.json == STDOUT else sys.stdout
@@ -90,6 +91,7 @@ def _verdict(outcome: Outcome, broken: list[str]) -> tuple[Status, list[str]]:
     figures = list(outcome.all)
     failed = sum(each["failed"] for each in figures)
     problems = [problem for each in figures for problem in each["problems"]]
+    problems += [outcome.problem] if outcome.problem else []
     short = [
         f"{each['load']['label']}: not reached: {each['throughput']:.1f} of"
         f" {each['offered']:.1f} requests a second were answered"

@@ -60,7 +60,10 @@ class SequenceOptions:
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What is sent: the model, and its inputs."""
+    """What is sent: the model, and its inputs.
+
+    Without word about JSON, tensors are sent over HTTP as the server takes them.
+    """
 
     model: str
     version: str = ""
@@ -75,8 +78,8 @@ class What:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
-    json_inputs: bool = False
-    json_outputs: bool = False
+    json_inputs: bool | None = None
+    json_outputs: bool | None = None
     shared_memory: bool = False
     output_size: int = 102400
     seed: int = 0

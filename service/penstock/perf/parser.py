@@ -188,8 +188,9 @@ def _add_inputs(parser: ArgumentParser) -> None:
         metavar="NAME:VALUE:TYPE",
         help="TYPE: bool, int, uint, double, string",
     )
-    add("--input-tensor-format", choices=["binary", "json"], default="binary", help="of HTTP")
-    add("--output-tensor-format", choices=["binary", "json"], default="binary", help="of HTTP")
+    forms = ["binary", "json"]
+    add("--input-tensor-format", choices=forms, help="of HTTP (binary, if the server takes it)")
+    add("--output-tensor-format", choices=forms, help="of HTTP (binary, if the server has it)")
     add("--shared-memory", choices=["none", "system"], default="none", help="for tensors (none)")
     add(
         "--output-shared-memory-size",

@@ -151,12 +151,16 @@ def _what(chosen: Namespace, trace: Trace | None) -> What:
         parameters=dict(chosen.request_parameter),
         headers=dict(chosen.header),
         extra=_extra(chosen.extra_body),
-        json_inputs=chosen.input_tensor_format == "json",
-        json_outputs=chosen.output_tensor_format == "json",
+        json_inputs=_is_json(chosen.input_tensor_format),
+        json_outputs=_is_json(chosen.output_tensor_format),
         shared_memory=chosen.shared_memory == "system",
         output_size=chosen.output_shared_memory_size,
         seed=chosen.seed,
     )
+
+
+def _is_json(form: str | None) -> bool | None:
+    return None if form is None else form == "json"
 
 
 def _prompts(chosen: Namespace, trace: Trace | None) -> Prompts:

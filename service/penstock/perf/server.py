@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from google.protobuf.json_format import MessageToDict
 
+from penstock.core.tensor import DataType
 from penstock.perf.errors import PerfError, Status
-from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc, ask_json
+from penstock.perf.wire.asking import (
+    NoAnswerError,
+    RefusedError,
+    UnknownQuestionError,
+    ask_grpc,
+    ask_json,
+)
 from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
 
 SERVICE = "/inference.GRPCInferenceService/"
+_BINARY = "binary_tensor_data"
+"""The extension of servers that take and give tensors as bytes behind the JSON of HTTP."""
+_DATATYPES = frozenset(each.value for each in DataType)
+
+
+class ExtensionError(PerfError):
+    """The server lacks the extension of the protocol that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,7 @@ class ModelInfo:
     """A model as its metadata and configuration describe it.
 
     `largest_batch` is 0 for a model without a batch dimension; `steps` are the models of an
-    ensemble.
+    ensemble. Servers other than Triton and its like have no configuration: shapes are then whole.
     """
 
     name: str
@@ -55,6 +70,9 @@ class Server(Protocol):
 
     def model(self, name: str, version: str) -> ModelInfo:
         """What a model takes and gives."""
+
+    def takes_binary(self) -> bool:
+        """Whether tensors may be sent as they are in memory."""
 
     def statistics(self) -> dict[str, Any]:
         """The statistics of all models, as JSON."""
@@ -79,12 +97,14 @@ class GrpcServer:
             pb.ModelMetadataRequest(name=name, version=version),
             pb.ModelMetadataResponse,
         )
-        config = self._ask(
-            "ModelConfig",
-            pb.ModelConfigRequest(name=name, version=version),
-            pb.ModelConfigResponse,
-        )
-        return _model(metadata, config.get("config", {}), version)
+        request = pb.ModelConfigRequest(name=name, version=version)
+        with suppress(ExtensionError):
+            config = self._ask("ModelConfig", request, pb.ModelConfigResponse)
+            return _model(self.endpoint, metadata, config.get("config", {}), version)
+        return _model(self.endpoint, metadata, {}, version)
+
+    def takes_binary(self) -> bool:
+        return True
 
     def statistics(self) -> dict[str, Any]:
         request = pb.ModelStatisticsRequest()
@@ -104,6 +124,8 @@ class GrpcServer:
             answer = ask_grpc(self.endpoint, SERVICE + method, sent, self._metadata)
         except NoAnswerError as error:
             raise _unreachable(self.endpoint, error, "gRPC") from error
+        except UnknownQuestionError as error:
+            raise _lacks(method, error, self.endpoint) from error
         except RefusedError as error:
             raise _refused(method, error, self.endpoint) from error
         found: dict[str, Any] = MessageToDict(
@@ -122,7 +144,15 @@ class HttpServer:
 
     def model(self, name: str, version: str) -> ModelInfo:
         path = model_path(name, version)
-        return _model(self._get(path), self._get(f"{path}/config"), version)
+        metadata = self._get(path)
+        with suppress(ExtensionError):
+            return _model(self.endpoint, metadata, self._get(f"{path}/config"), version)
+        return _model(self.endpoint, metadata, {}, version)
+
+    def takes_binary(self) -> bool:
+        with suppress(ExtensionError):
+            return _BINARY in self._get("/v2").get("extensions", ())
+        return False
 
     def statistics(self) -> dict[str, Any]:
         return self._get("/v2/models/stats")
@@ -142,6 +172,8 @@ class HttpServer:
             found = ask_json(self.endpoint, method, self._prefix + path, self._headers, body)
         except NoAnswerError as error:
             raise _unreachable(self.endpoint, error, "HTTP") from error
+        except UnknownQuestionError as error:
+            raise _lacks(f"{method} {path}", error, self.endpoint) from error
         except RefusedError as error:
             raise _refused(f"{method} {path}", error, self.endpoint) from error
         if not isinstance(found, dict):
@@ -164,12 +196,23 @@ def _refused(question: str, error: Exception, endpoint: Endpoint) -> PerfError:
     return PerfError(f"{endpoint.authority} refused {question}: {error}", Status.UNREACHABLE)
 
 
-def _model(metadata: Mapping[str, Any], config: Mapping[str, Any], version: str) -> ModelInfo:
+def _lacks(question: str, error: Exception, endpoint: Endpoint) -> ExtensionError:
+    return ExtensionError(f"{endpoint.authority} refused {question}: {error}", Status.UNREACHABLE)
+
+
+def _model(
+    endpoint: Endpoint, metadata: Mapping[str, Any], config: Mapping[str, Any], version: str
+) -> ModelInfo:
+    """What metadata and configuration, where there is one, say together."""
+    name = metadata["name"]
+    if not config and not metadata.get("inputs"):
+        text = f"{endpoint.authority} names no inputs of model '{name}' that requests could be of"
+        raise PerfError(text, Status.UNREACHABLE)
     largest = int(config.get("max_batch_size", 0))
     optional = {each["name"] for each in config.get("input", ()) if each.get("optional")}
     steps = config.get("ensemble_scheduling", {}).get("step", ())
     return ModelInfo(
-        name=metadata["name"],
+        name=name,
         version=version,
         inputs=tuple(_tensor(each, largest, optional) for each in metadata.get("inputs", ())),
         outputs=tuple(_tensor(each, largest, optional) for each in metadata.get("outputs", ())),
@@ -180,7 +223,9 @@ def _model(metadata: Mapping[str, Any], config: Mapping[str, Any], version: str)
 
 
 def _tensor(entry: Mapping[str, Any], largest: int, optional: set[str]) -> TensorInfo:
+    name, datatype = entry["name"], entry["datatype"]
+    if datatype not in _DATATYPES:
+        text = f"tensor '{name}' has datatype '{datatype}', which is none of the protocol's"
+        raise PerfError(text, Status.UNREACHABLE)
     shape = tuple(int(size) for size in entry.get("shape", ()))
-    return TensorInfo(
-        entry["name"], entry["datatype"], shape[1:] if largest else shape, entry["name"] in optional
-    )
+    return TensorInfo(name, datatype, shape[1:] if largest else shape, name in optional)

@@ -24,13 +24,17 @@ Say = Callable[[Iterable[str]], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What was measured: figures of each load, or of each round; requests where they are wanted."""
+    """What was measured: figures of each load, or of each round; requests where they are wanted.
+
+    `problem` says why no further load could begin.
+    """
 
     points: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     comparison: dict[str, Any] | None = None
     requests: list[Results] = field(default_factory=list)
     interrupted: bool = False
+    problem: str = ""
 
     @property
     def all(self) -> Iterator[dict[str, Any]]:
@@ -49,7 +53,7 @@ class Session:
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
-        """Measure everything; raises `PerfError` if nothing can be."""
+        """Measure everything, until a load cannot begin; raises `PerfError` if none can."""
         with ExitStack() as stack:
             what = self._options.what
             targets = self._options.targets
@@ -64,6 +68,8 @@ class Session:
         found = self.outcome
         for point in self._options.points:
             figures = self._measure(point, self._options.targets[0], traffic)
+            if figures is None:
+                break
             found.points.append(figures)
             self._say(lines(figures))
             if found.interrupted or figures["problems"]:
@@ -79,7 +85,10 @@ class Session:
 
         def measured(side: int) -> dict[str, Any] | None:
             figures = self._measure(point, targets[side], traffic[side])
-            figures["load"]["label"] = f"{'AB'[side]} {point.label}"
+            if figures is None:
+                return None
+            figures["side"] = "AB"[side]
+            figures["load"]["label"] = f"{figures['side']} {point.label}"
             found.rounds.append(figures)
             self._say([f"{figures['load']['label']}: {figures['throughput']:.1f} requests/s"])
             return None if found.interrupted or figures["problems"] else figures
@@ -89,11 +98,23 @@ class Session:
         found.comparison = comparison(pairs, names)
         self._say(comparison_table(found.comparison))
 
-    def _measure(self, point: Point, target: Target, traffic: Traffic) -> dict[str, Any]:
-        options = self._options
+    def _measure(self, point: Point, target: Target, traffic: Traffic) -> dict[str, Any] | None:
+        """The figures of a load; `None` if it cannot begin, and others are there to be reported."""
+        options, found = self._options, self.outcome
         observer = Observer(server_of(target, options.what), target.metrics, target.pid)
-        measured = measure(traffic, point, options.limits, observer, self._report)
-        self.outcome.interrupted = measured.interrupted
+        try:
+            measured = measure(traffic, point, options.limits, observer, self._report)
+        except PerfError as error:
+            if not any(found.all):
+                raise
+            found.problem = f"{point.label}: {error}"
+            return None
+        except KeyboardInterrupt:
+            if not any(found.all):
+                raise
+            found.interrupted = True
+            return None
+        found.interrupted = measured.interrupted
         if options.outputs.requests is not None:
             self.outcome.requests.append(measured.results)
         return self._figures(measured, target, traffic)

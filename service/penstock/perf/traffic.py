@@ -10,7 +10,7 @@ from itertools import accumulate
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.load.job import Payload, Sequences
 from penstock.perf.load.plan import Traffic
-from penstock.perf.options import GENERATE, GRPC, OPENAI, Target, What
+from penstock.perf.options import GENERATE, GRPC, INFER, OPENAI, Target, What
 from penstock.perf.requests.input_file import read_streams
 from penstock.perf.requests.kserve import (
     Form,
@@ -56,7 +56,7 @@ def traffic_for(target: Target, what: What) -> Iterator[Traffic]:
     else:
         streams = [batched(made_steps(model, what.tensors), rows)]
     steps = [step for each in streams for step in each]
-    form = Form(what.parameters, what.headers, what.json_inputs, what.json_outputs)
+    form = _form(what, server)
     if not what.shared_memory:
         payloads = _payloads(target, what, model, steps, form, streamed)
         yield _traffic(target, what, payloads, streamed, streams)
@@ -64,6 +64,16 @@ def traffic_for(target: Target, what: What) -> Iterator[Traffic]:
     with shared(server, model, steps, form, what.output_size) as form:
         payloads = _payloads(target, what, model, steps, form, streamed)
         yield _traffic(target, what, payloads, streamed, streams)
+
+
+def _form(what: What, server: Server) -> Form:
+    """How requests are written: tensors as JSON where it is asked for, or the server wants it."""
+    inputs, outputs = what.json_inputs, what.json_outputs
+    if what.endpoint == INFER and (inputs is None or outputs is None):
+        wanted = not server.takes_binary()
+        inputs = wanted if inputs is None else inputs
+        outputs = wanted if outputs is None else outputs
+    return Form(what.parameters, what.headers, bool(inputs), bool(outputs))
 
 
 def _rows(model: ModelInfo, what: What) -> int:

@@ -82,6 +82,7 @@ class Worker:
                 self._serve_ready(0.0)  # the parent, if all others are read without asking
                 self._expire(now)
                 self._tell(self._chunk())
+        self._note_gone()
         self._cut_off()
         self._tell(self._chunk())
 
@@ -162,6 +163,11 @@ class Worker:
         self._retry_at = now + RETRY_SECONDS
         self._gone_since = self._gone_since or now
         if now - self._gone_since > _GONE_SECONDS:
+            self.problem = f"the server is gone: {self._pool.problem}"
+
+    def _note_gone(self) -> None:
+        """At the end: the server has taken no connection since some time, however short."""
+        if self._gone_since and not self._pool.wires and not self.problem:
             self.problem = f"the server is gone: {self._pool.problem}"
 
     # -- what comes --------------------------------------------------------------------------------

@@ -97,7 +97,9 @@ def http_payloads(
 ) -> list[Payload]:
     """Requests for `/v2/models/MODEL/infer`."""
     path = f"{prefix}{model_path(model.name, model.version)}/infer"
-    head = http.request_head(endpoint, path, form.headers, "application/octet-stream")
+    # Many servers read a body as JSON only where it is said to be that.
+    kind = "json" if form.json_inputs or form.places else "octet-stream"
+    head = http.request_head(endpoint, path, form.headers, f"application/{kind}")
     return [_http_payload(head, step, form, number) for number, step in enumerate(steps)]
 
 

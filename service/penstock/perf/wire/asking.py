@@ -16,6 +16,8 @@ from penstock.perf.wire.grpc import GrpcWire, request_head
 from penstock.perf.wire.outgoing import framed
 
 _SECONDS = 30.0
+_UNKNOWN = "UNIMPLEMENTED: "  # begins the error of a method of gRPC that a server does not have
+_UNKNOWN_PATH = (400, 404, 405, 501)  # statuses by which servers say so of a path
 
 
 class NoAnswerError(Exception):
@@ -24,6 +26,10 @@ class NoAnswerError(Exception):
 
 class RefusedError(Exception):
     """A server answered with an error; the message is its text."""
+
+
+class UnknownQuestionError(RefusedError):
+    """A server answered that it has no such method or path."""
 
 
 def ask_grpc(
@@ -52,6 +58,8 @@ def ask_grpc(
         wire.close()
     if asked.lost:
         raise NoAnswerError(asked.lost)
+    if asked.error.startswith(_UNKNOWN):
+        raise UnknownQuestionError(asked.error)
     if asked.error or not call.whole:
         raise RefusedError(asked.error or "the answer is empty")
     return call.whole[0]
@@ -92,7 +100,8 @@ def _content(status: int, content: bytes) -> Any:
     if status >= 400:
         error = value.get("error", value) if isinstance(value, dict) else value
         text = error.get("message", error) if isinstance(error, dict) else error
-        raise RefusedError(f"HTTP status {status}: {text}")
+        kind = UnknownQuestionError if status in _UNKNOWN_PATH else RefusedError
+        raise kind(f"HTTP status {status}: {text}")
     return value
 
 
