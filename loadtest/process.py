@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -55,10 +56,11 @@ def penstock(
     timeout: float = 300.0,
     python: str = sys.executable,
     paths: Sequence[Path] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
     """`penstock serve` over a model repository, ready to answer.
 
-    `paths` are folders with further packages, such as backends.
+    `paths` are folders with further packages, such as backends; with `tls` it is asked over HTTPS.
     """
     grpc_port, http_port, metrics_port = free_ports(3)
     command = [python, "-m", "penstock", "serve", f"--model-repository={repository}"]
@@ -66,7 +68,9 @@ def penstock(
     command += [f"--metrics-port={metrics_port}", "--log-info=false", *arguments]
     environment = {"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}
     with _running(command, environment) as process:
-        _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
+        scheme = "http" if tls is None else "https"
+        ready = f"{scheme}://127.0.0.1:{http_port}/v2/health/ready"
+        _wait_until_ready(process, ready, timeout, tls)
         yield Server(process.pid, grpc_port, http_port, metrics_port)
 
 
@@ -151,13 +155,15 @@ def _running(
         process.wait(60)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, timeout: float) -> None:
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], url: str, timeout: float, tls: ssl.SSLContext | None = None
+) -> None:
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         if process.poll() is not None:
             raise SystemExit(f"the server ended with status {process.returncode}")
         try:
-            with urllib.request.urlopen(url, timeout=5):
+            with urllib.request.urlopen(url, timeout=5, context=tls):
                 return
         except OSError:
             time.sleep(0.1)

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from loadtest.process import Server, penstock
 from loadtest.report import Row, arguments, show
+from loadtest.tools.analyzer_files import write_inputs, write_models
 from loadtest.tools.outcome import server_counts
-from loadtest.tools.perf_analyzer import write_inputs, write_models
-from loadtest.tools.programs import program
-from loadtest.tools.report import ToolError
+from loadtest.tools.programs import ToolError, program
 
 _KINDS = {
     "unary, 1 at a time": ("identity", 1, False),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,8 +17,8 @@ from pathlib import Path
 
 from loadtest.process import penstock
 from loadtest.report import Row, show
-from loadtest.tools.programs import program
-from loadtest.tools.report import Addresses, ToolError
+from loadtest.tools.programs import ToolError, program, run_program
+from loadtest.tools.report import Addresses
 from penstock.demo import write_demo
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -52,17 +51,10 @@ def run_profile(name: str, addresses: Addresses, requests: int, folder: Path) ->
     command += ["--tokenizer", str(TOKENIZER), "--request-count", str(requests)]
     command += "--synthetic-input-tokens-mean 20 --output-tokens-mean 16".split()
     command += ["--num-dataset-entries", "10", "--artifact-dir", str(artifacts)]
-    done = subprocess.run(
-        command,
-        env=_environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
-        check=False,
-    )
+    done = run_program(command, _TIMEOUT, _environment(folder))
     tables = list(artifacts.glob("*/*_genai_perf.csv"))
-    if done.returncode or len(tables) != 1:
-        raise ToolError(f"{name}: {(done.stdout + done.stderr).strip()[-3000:]}")
+    if done.status or len(tables) != 1:
+        raise ToolError(done.printed[-3000:])
     return _read(tables[0])
 
 
@@ -74,7 +66,7 @@ def _environment(folder: Path) -> dict[str, str]:
     script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={binary.parent / "lib"} exec {binary} "$@"\n')
     script.chmod(0o755)
     path = os.pathsep.join([str(script.parent), os.environ.get("PATH", "")])
-    return {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+    return {"PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
 
 
 def _read(table: Path) -> Profile:
@@ -102,23 +94,38 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=50, help="of each profile (50)")
     parser.add_argument("--json", type=Path, help="where to write the table")
     chosen = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            write_demo(folder / "models", report=lambda line: None)
-            with penstock(folder / "models") as server:
-                addresses = Addresses(server.target, f"127.0.0.1:{server.http_port}")
-                found = {
-                    name: run_profile(name, addresses, chosen.requests, folder) for name in PROFILES
-                }
-    except ToolError as error:
-        sys.exit(f"genai-perf: {error}")
-    names = list(dict.fromkeys(name for each in found.values() for name in each.means))
-    rows: list[Row] = [
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_demo(folder / "models", report=lambda line: None)
+        with penstock(folder / "models") as server:
+            addresses = Addresses(server.target, f"127.0.0.1:{server.http_port}")
+            found, faults = run_profiles(addresses, chosen.requests, folder)
+    if found:
+        show("genai-perf, means", _rows(found), chosen.json)
+    sys.exit("\n".join(faults) or 0)
+
+
+def run_profiles(
+    addresses: Addresses, requests: int, folder: Path
+) -> tuple[dict[str, Profile], list[str]]:
+    """All profiles, and a fault for each that failed."""
+    found: dict[str, Profile] = {}
+    faults: list[str] = []
+    for name in PROFILES:
+        try:
+            found[name] = run_profile(name, addresses, requests, folder)
+        except ToolError as error:
+            faults.append(f"genai-perf: {name}: {error}")
+    return found, faults
+
+
+def _rows(found: Mapping[str, Profile]) -> list[Row]:
+    """A row for each figure that some profile has."""
+    names = dict.fromkeys(name for each in found.values() for name in each.means)
+    return [
         {"figure": name, **{profile: each.means.get(name, "-") for profile, each in found.items()}}
         for name in names
     ]
-    show("genai-perf, means", rows, chosen.json)
 
 
 if __name__ == "__main__":

@@ -5,25 +5,24 @@ python -m loadtest.tools.ghz [--seconds 60]
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import tempfile
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 from loadtest.tools.outcome import Outcome, from_samples
-from loadtest.tools.programs import program
-from loadtest.tools.report import Addresses, ToolError, main
+from loadtest.tools.programs import MORE_SECONDS, ToolError, program, read_json, run_program
+from loadtest.tools.report import Addresses, main
 
 _ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = _ROOT / "loadtest" / "ghz"
 _TIME = re.compile(r"([^.Z+]+?)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
-def run(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
+def run(addresses: Addresses, seconds: float, folder: Path) -> Iterator[Outcome]:
     """Both configurations, one after the other."""
-    return [unary(addresses, seconds, folder), streams(addresses, seconds, folder)]
+    yield unary(addresses, seconds, folder)
+    yield streams(addresses, seconds, folder)
 
 
 def unary(addresses: Addresses, seconds: float, folder: Path, *options: str) -> Outcome:
@@ -43,20 +42,18 @@ def _run(
     config: str, options: list[str], addresses: Addresses, seconds: float, folder: Path
 ) -> Outcome:
     report = folder / f"ghz-{Path(config).stem}.json"
+    report.unlink(missing_ok=True)
     command = [program("ghz"), f"--config={CONFIGS / config}", *options]
     command += [f"--duration={seconds:g}s", f"--output={report}", addresses.grpc]
-    with tempfile.TemporaryFile("w+") as output:
-        subprocess.run(command, stdout=output, stderr=output, timeout=seconds + 120, check=False)
-        output.seek(0)
-        text = output.read()
+    done = run_program(command, seconds + MORE_SECONDS)
     if not report.exists():
-        raise ToolError(f"no report for {config}: {text.strip()}")
+        raise ToolError(f"no report for {config}: {done.printed[-2000:]}")
     return read_report(report)
 
 
 def read_report(report: Path) -> Outcome:
     """What a report says: ghz ends with status 0 even when every call has failed."""
-    found = json.loads(report.read_text())
+    found = read_json(report)
     details = found.get("details") or []
     begun = [_time(each["timestamp"]) for each in details]
     first = min(begun, default=0.0)

@@ -6,26 +6,21 @@ python -m loadtest.tools.k6 [--seconds 60]
 from __future__ import annotations
 
 import csv
-import json
-import os
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from loadtest.tools.outcome import Outcome, from_samples
-from loadtest.tools.programs import program
-from loadtest.tools.report import Addresses, ToolError, main
+from loadtest.tools.programs import MORE_SECONDS, ToolError, program, read_json, run_program
+from loadtest.tools.report import Addresses, main
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "k6"
 _TRENDS = {"grpc": ("unary", "ttft", "gap", "stream"), "http": ("infer", "generate")}
 
 
-def run(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
+def run(addresses: Addresses, seconds: float, folder: Path) -> Iterator[Outcome]:
     """Both scripts, one after the other."""
-    return [
-        outcome
-        for script in _TRENDS
-        for outcome in _run(script, addresses, seconds, folder.resolve())
-    ]
+    for script in _TRENDS:
+        yield from _run(script, addresses, seconds, folder.resolve())
 
 
 def _run(script: str, addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
@@ -33,25 +28,18 @@ def _run(script: str, addresses: Addresses, seconds: float, folder: Path) -> lis
     report.unlink(missing_ok=True)
     command = [program("k6"), "run", "--quiet", "--no-usage-report", f"--out=csv={samples}"]
     environment = {
-        **os.environ,
         "GRPC": addresses.grpc,
         "HTTP": addresses.http,
         "SECONDS": f"{seconds:g}",
         "REPORT": str(report),
     }
-    done = subprocess.run(
-        [*command, str(SCRIPTS / f"{script}.js")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=seconds + 120,
-        check=False,
-    )
+    command.append(str(SCRIPTS / f"{script}.js"))
+    done = run_program(command, seconds + MORE_SECONDS, environment)
     if not report.exists():
-        raise ToolError(f"no report of {script}.js: {(done.stdout + done.stderr).strip()[-2000:]}")
-    metrics = json.loads(report.read_text())["metrics"]
+        raise ToolError(f"no report of {script}.js: {done.printed[-2000:]}")
+    metrics = read_json(report)["metrics"]
     checks = metrics.get("checks", {}).get("values", {"passes": 0, "fails": 1})
-    errors = [line for line in done.stderr.splitlines() if "level=error" in line]
+    errors = [line for line in done.errors.splitlines() if "level=error" in line]
     return list(_outcomes(script, samples, int(checks["fails"]), errors, seconds))
 
 

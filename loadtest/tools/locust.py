@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import json
-import os
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Sequence
@@ -17,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.tools.outcome import Outcome
-from loadtest.tools.report import Addresses, ToolError, main
+from loadtest.tools.programs import MORE_SECONDS, ToolError, read_json, run_program
+from loadtest.tools.report import Addresses, main
 
 FILE = Path(__file__).resolve().parents[1] / "locust" / "locustfile.py"
 _ROOT = FILE.parents[2]
@@ -57,25 +55,13 @@ def put_on(
     ]
     command += [f"--csv={prefix}", "--csv-full-history", f"--html={prefix}.html"]
     command += [f"--json-file={prefix}", "--stop-timeout=10"]
-    environment = {
-        **os.environ,
-        "GRPC": addresses.grpc,
-        "HTTP": addresses.http,
-        "PAUSE": str(pause),
-    }
-    done = subprocess.run(
-        command,
-        env=environment,
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=seconds + 120,
-        check=False,
-    )
+    environment = {"GRPC": addresses.grpc, "HTTP": addresses.http, "PAUSE": str(pause)}
     report = Path(f"{prefix}.json")
-    if done.returncode not in (0, _FAILED) or not report.exists():
-        raise ToolError(f"locust ended with status {done.returncode}: {done.stderr[-2000:]}")
-    return [_outcome(entry, prefix, seconds) for entry in json.loads(report.read_text())]
+    report.unlink(missing_ok=True)
+    done = run_program(command, seconds + MORE_SECONDS, environment, _ROOT)
+    if done.status not in (0, _FAILED) or not report.exists():
+        raise ToolError(f"locust ended with status {done.status}: {done.errors[-2000:]}")
+    return [_outcome(entry, prefix, seconds) for entry in read_json(report)]
 
 
 def _has_openai(addresses: Addresses) -> bool:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
 
+from loadtest.tools.programs import ToolError
+
+_FAILURES = re.compile(r'^nv_inference_request_failure\{.*reason="(\w+)".*\} (\d+)', re.MULTILINE)
 Points = Sequence[tuple[float, float]]
 
 
@@ -68,10 +74,29 @@ class Counts:
 
 
 def server_counts(http: str) -> Counts:
-    """The counts of the server at this address of HTTP, until now."""
-    with urllib.request.urlopen(f"http://{http}/v2/models/stats", timeout=30) as answer:
-        models = json.load(answer)["model_stats"]
-    return Counts(_sum(models, "success"), _sum(models, "fail"))
+    """The counts of the server at this address of HTTP, until now; raises `ToolError`."""
+    try:
+        models = json.loads(_page(f"http://{http}/v2/models/stats"))["model_stats"]
+        return Counts(_sum(models, "success"), _sum(models, "fail"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ToolError(f"the server at {http} answers without statistics of models") from error
+
+
+def failed_by_reason(metrics: str) -> dict[str, int]:
+    """Requests that a server has failed, by reason, of its metrics page; raises `ToolError`."""
+    found: dict[str, int] = {}
+    for reason, number in _FAILURES.findall(_page(metrics)):
+        found[reason] = found.get(reason, 0) + int(number)
+    return found
+
+
+def _page(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return str(answer.read().decode())
+    except (OSError, HTTPException, UnicodeError) as error:
+        reason = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
+        raise ToolError(f"the server does not answer {url}: {reason}") from error
 
 
 def _sum(models: Iterable[Any], name: str) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.process import penstock
 from loadtest.report import Row, show
 from loadtest.tools.outcome import Outcome, server_counts
+from loadtest.tools.programs import ToolError
 from penstock.demo import write_demo
 from penstock.perf.report.page import charts, heading, html_table, page, words
 from penstock.perf.report.svg import Axis, Series, line_chart
@@ -26,12 +27,23 @@ class Addresses:
     http: str
 
 
-class ToolError(Exception):
-    """A tool did not do its work; the message says why."""
+Run = Callable[[Addresses, float, Path], Iterable[Outcome]]
+"""Runs a tool for so many seconds, with its reports in a folder; raises `ToolError`.
+
+What it gives until then counts.
+"""
 
 
-Run = Callable[[Addresses, float, Path], list[Outcome]]
-"""Runs a tool for so many seconds, with its reports in a folder."""
+@dataclass(slots=True)
+class Found:
+    """What a run has found: outcomes, requests that failed in the server, and faults of the run.
+
+    Without an answer of the server at the end, `failed` is `None`.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    failed: int | None = None
+    faults: list[str] = field(default_factory=list)
 
 
 def main(tool: str, run: Run) -> None:
@@ -45,13 +57,32 @@ def main(tool: str, run: Run) -> None:
     if bool(chosen.grpc) != bool(chosen.http):
         parser.error("--grpc and --http go together")
     chosen.out.mkdir(parents=True, exist_ok=True)
+    found = Found()
     try:
         with _server(chosen.grpc, chosen.http) as addresses:
-            before = server_counts(addresses.http)
-            outcomes = run(addresses, chosen.seconds, chosen.out)
-            failed = server_counts(addresses.http).failed - before.failed
+            _run(run, addresses, chosen.seconds, chosen.out, found)
     except ToolError as error:
-        sys.exit(f"{tool}: {error}")
+        found.faults.append(str(error))
+    if found.outcomes:
+        _write(tool, found, chosen.out)
+    if found.faults:
+        sys.exit("\n".join(f"{tool}: {fault}" for fault in found.faults))
+    if found.failed or any(each.errors for each in found.outcomes):
+        sys.exit(1)
+
+
+def _run(run: Run, addresses: Addresses, seconds: float, out: Path, found: Found) -> None:
+    """Run the tool between two looks at what the server counts; raises `ToolError`."""
+    before = server_counts(addresses.http)
+    try:
+        for outcome in run(addresses, seconds, out):
+            found.outcomes.append(outcome)
+    except ToolError as error:
+        found.faults.append(str(error))
+    found.failed = server_counts(addresses.http).failed - before.failed
+
+
+def _write(tool: str, found: Found, out: Path) -> None:
     rows: list[Row] = [
         {
             "request": each.name,
@@ -62,13 +93,12 @@ def main(tool: str, run: Run) -> None:
             "p95 ms": each.p95,
             "p99 ms": each.p99,
         }
-        for each in outcomes
+        for each in found.outcomes
     ]
-    show(f"{tool}; {failed} failed in the server", rows, chosen.out / "table.json")
-    (chosen.out / "report.html").write_text(_page(tool, outcomes, failed))
-    print(f"{chosen.out / 'report.html'}")
-    if failed or any(each.errors for each in outcomes):
-        sys.exit(1)
+    failed = "?" if found.failed is None else found.failed
+    show(f"{tool}; {failed} failed in the server", rows, out / "table.json")
+    (out / "report.html").write_text(_page(tool, found))
+    print(f"{out / 'report.html'}")
 
 
 @contextmanager
@@ -82,16 +112,16 @@ def _server(grpc: str | None, http: str | None) -> Iterator[Addresses]:
             yield Addresses(server.target, f"127.0.0.1:{server.http_port}")
 
 
-def _page(tool: str, outcomes: Sequence[Outcome], failed: int) -> str:
+def _page(tool: str, found: Found) -> str:
     heads = ["request", "calls", "errors", "a second", "p50 ms", "p95 ms", "p99 ms"]
     rows = [
         [each.name, each.calls, each.errors, each.per_second, each.p50, each.p95, each.p99]
-        for each in outcomes
+        for each in found.outcomes
     ]
-    parts = [html_table(heads, rows)]
-    if failed:
-        parts.append(words(f"{failed} requests failed in the server", bad=True))
-    for each in outcomes:
+    parts = [html_table(heads, rows), *(words(fault, bad=True) for fault in found.faults)]
+    if found.failed:
+        parts.append(words(f"{found.failed} requests failed in the server", bad=True))
+    for each in found.outcomes:
         parts.append(heading(each.name))
         parts += [words(message, bad=True) for message in each.messages]
         parts.append(

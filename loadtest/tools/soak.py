@@ -12,26 +12,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from loadtest.scenarios.streams import REPEAT
 from loadtest.soak.report import holdings, markdown_table
 from loadtest.soak.server import Server, running
 from loadtest.soak.watch import Sample, Watch, settled
 from loadtest.tools import ghz, locust
-from loadtest.tools.outcome import Outcome
-from loadtest.tools.report import Addresses, ToolError
+from loadtest.tools.outcome import Outcome, failed_by_reason
+from loadtest.tools.programs import ToolError
+from loadtest.tools.report import Addresses
 from penstock.demo import write_demo
 
 _WARM_UP = 15.0
@@ -40,12 +38,14 @@ _SAMPLING = 5.0
 _COUNT = 10  # users
 _PAUSE = 0.02  # seconds between what each of them does
 _MORE_MEMORY = 16.0  # MiB that the server may hold at rest beyond what it held before
-_FAILURES = re.compile(r'^nv_inference_request_failure\{.*reason="(\w+)".*\} (\d+)', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Soaked:
-    """What the tools and the server say; `failed` are requests by reason, in the server."""
+    """What the tools and the server say; `failed` are requests by reason, in the server.
+
+    `broken` are faults of the run itself, such as a tool that ended without a report.
+    """
 
     minutes: float
     outcomes: Sequence[Outcome]
@@ -55,11 +55,13 @@ class Soaked:
     after: Sample
     status: int | None
     left: Sequence[str]
+    broken: Sequence[str] = ()
 
     @property
     def faults(self) -> list[str]:
         """Why the soak is not passed; none if it is."""
-        found = [f"{e.name}: {e.errors} errors {e.messages}" for e in self.outcomes if e.errors]
+        found = [*self.broken]
+        found += [f"{e.name}: {e.errors} errors {e.messages}" for e in self.outcomes if e.errors]
         found += [f"{each.name}: no calls" for each in self.outcomes if not each.calls]
         found += [
             f"{count} requests failed: {reason}"
@@ -112,21 +114,31 @@ def main() -> None:
 
 
 def soak(seconds: float, warm_up: float, out: Path) -> Soaked:
-    """Put the tools on a server of our own, with their reports in `out`; raises `ToolError`."""
+    """Put the tools on a server of our own, with their reports in `out`.
+
+    Raises `ToolError` where the warm-up fails; what fails later stands in the result.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         _write_models(folder / "models")
         server = stack.enter_context(running(folder / "models", folder))
         watch = Watch(server.process.pid)
-        _put_on(server, warm_up, folder, Watch(server.process.pid))
+        _, faults = _put_on(server, warm_up, folder, Watch(server.process.pid))
+        if faults:
+            raise ToolError("; ".join(f"warm-up: {fault}" for fault in faults))
         time.sleep(_REST)
         before = watch.look()
         out.mkdir(parents=True, exist_ok=True)
-        outcomes = _put_on(server, seconds, out, watch)
+        outcomes, broken = _put_on(server, seconds, out, watch)
         after = settled(watch, before)
-        failed = _failed(server)
+        try:
+            failed = failed_by_reason(f"http://127.0.0.1:{server.metrics_port}/metrics")
+        except ToolError as error:
+            failed = {}
+            broken.append(str(error))
         server.stop()
-    return Soaked(seconds / 60, outcomes, failed, watch, before, after, server.status, watch.left())
+    status, left = server.status, watch.left()
+    return Soaked(seconds / 60, outcomes, failed, watch, before, after, status, left, broken)
 
 
 def _write_models(repository: Path) -> None:
@@ -135,31 +147,46 @@ def _write_models(repository: Path) -> None:
     (repository / "repeat" / "config.pbtxt").write_text(REPEAT)
 
 
-def _put_on(server: Server, seconds: float, folder: Path, watch: Watch) -> list[Outcome]:
-    """All tools at the same time, while the server is watched; raises `ToolError`."""
+def _put_on(
+    server: Server, seconds: float, folder: Path, watch: Watch
+) -> tuple[list[Outcome], list[str]]:
+    """All tools at the same time, while the server is watched: their outcomes, and faults."""
     addresses = Addresses(f"127.0.0.1:{server.grpc_port}", f"127.0.0.1:{server.http_port}")
+    kinds = [*locust.well_behaved(addresses), "LeavingUser", "SlowUser"]
     with ThreadPoolExecutor(3) as pool:
-        unary = pool.submit(ghz.unary, addresses, seconds, folder, "--rps=50")
-        streams = pool.submit(ghz.streams, addresses, seconds, folder, "--rps=2")
-        kinds = [*locust.well_behaved(addresses), "LeavingUser", "SlowUser"]
-        users = pool.submit(locust.put_on, addresses, seconds, folder, kinds, _COUNT, _PAUSE)
-        running_tools: list[Future[Any]] = [unary, streams, users]
-        while wait(running_tools, _SAMPLING).not_done:
+        tools: list[tuple[str, Future[list[Outcome]]]] = [
+            ("ghz", pool.submit(_unary, addresses, seconds, folder)),
+            ("ghz", pool.submit(_streams, addresses, seconds, folder)),
+            (
+                "locust",
+                pool.submit(locust.put_on, addresses, seconds, folder, kinds, _COUNT, _PAUSE),
+            ),
+        ]
+        while wait([running_tool for _, running_tool in tools], _SAMPLING).not_done:
             watch.sample()
-        named = [("ghz", unary.result()), ("ghz", streams.result())]
-        named += [("locust", each) for each in users.result()]
-    return [replace(each, name=f"{tool}: {each.name}") for tool, each in named]
+    return gathered(tools)
 
 
-def _failed(server: Server) -> dict[str, int]:
-    """Requests that the server has failed, by reason."""
-    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        page = answer.read().decode()
-    found: dict[str, int] = {}
-    for reason, count in _FAILURES.findall(page):
-        found[reason] = found.get(reason, 0) + int(count)
-    return found
+def _unary(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
+    return [ghz.unary(addresses, seconds, folder, "--rps=50")]
+
+
+def _streams(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
+    return [ghz.streams(addresses, seconds, folder, "--rps=2")]
+
+
+def gathered(
+    tools: Sequence[tuple[str, Future[list[Outcome]]]],
+) -> tuple[list[Outcome], list[str]]:
+    """What tools that have ended say, and a fault for each that failed."""
+    outcomes: list[Outcome] = []
+    faults: list[str] = []
+    for tool, ended in tools:
+        try:
+            outcomes += [replace(each, name=f"{tool}: {each.name}") for each in ended.result()]
+        except ToolError as error:
+            faults.append(f"{tool}: {error}")
+    return outcomes, faults
 
 
 def _commit() -> str:

@@ -47,7 +47,7 @@ def test_load_tool_sees_no_error_and_the_server_counts_none(
     server: Served, tmp_path: Path, run: Run, kinds: int
 ) -> None:
     before = server_counts(server.http)
-    outcomes = run(Addresses(server.grpc, server.http), _SECONDS, tmp_path)
+    outcomes = list(run(Addresses(server.grpc, server.http), _SECONDS, tmp_path))
     after = server_counts(server.http)
     print(outcomes)
     assert len(outcomes) >= kinds

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import tritonclient.grpc as grpcclient
-from loadtest.tools import perf_analyzer
-from loadtest.tools.perf_analyzer import MODES, PROFILE, Places
+from loadtest.tools import analyzer_files, perf_analyzer
+from loadtest.tools.analyzer_modes import BOTH_SIDES, MODES, PROFILE, Mode, Places, Secure
 
 from harness.serving import Served, serving
 from programs.places import find
@@ -22,23 +23,13 @@ pytestmark = pytest.mark.needs(
 )
 
 _COMPUTE = ("Server Compute Input", "Server Compute Infer", "Server Compute Output")
-_GRPC, _HTTP = "-i grpc -u {grpc}", "-i http -u {http}"
-_WIRES = {
-    "unary": f"{_GRPC} --concurrency-range=2",
-    "async": f"{_GRPC} --concurrency-range=2 --async",
-    "stream": f"{_GRPC} --concurrency-range=2 --async --streaming",
-    "http": f"{_HTTP} --concurrency-range=2",
-    "batch": f"{_GRPC} --concurrency-range=2 -b 4",
-    "rate": f"{_GRPC} --request-rate-range=50",
-}
-_SHARED = "--shared-memory=system --output-shared-memory-size=64"
-_WIRES |= {f"{name} shared": f"{_WIRES[name]} {_SHARED}" for name in ("unary", "stream", "http")}
+_GRPC = "-i grpc -u {grpc}"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("perf")
-    models = perf_analyzer.write_models(directory / "models")
+    models = analyzer_files.write_models(directory / "models")
     trace = f"--trace-config=triton,file={directory / 'trace.json'}"
     with serving(models, directory / "log", "--allow-client-shm=true", trace) as served:
         yield served
@@ -46,22 +37,39 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def places(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    """Where the server is, one with TLS beside it, and files for both."""
+    """Where the server is, two with TLS beside it, and files for all."""
     folder = tmp_path_factory.mktemp("files")
-    perf_analyzer.write_inputs(folder)
-    options = perf_analyzer.write_certificates(folder)
-    models = perf_analyzer.write_models(folder / "models")
-    with serving(models, folder / "log", *options) as secure:
-        tls = f"localhost:{secure.ports['grpc']}"
-        yield Places(server.grpc, server.http, server.metrics, tls, folder)
+    analyzer_files.write_inputs(folder)
+    analyzer_files.write_certificates(folder)
+    models = analyzer_files.write_secure_model(folder / "models")
+    tls, mutual = (analyzer_files.tls_options(folder, mutual=each) for each in (False, True))
+    with (
+        serving(models, folder / "tls.log", *tls) as secure,
+        serving(models, folder / "mutual.log", *mutual) as strict,
+    ):
+        ports = (server.grpc, server.http, server.metrics)
+        yield Places(*ports, _secure(secure), _secure(strict), folder)
 
 
-@pytest.mark.contract("PA-01", "PA-02", "PA-04", "PA-05", "PA-06", "PA-09", "PA-13", "PA-19")
-@pytest.mark.contract("PA-20", "ST-10")
-@pytest.mark.parametrize("wire", _WIRES)
-def test_perf_analyzer_measures_both_sides(server: Served, places: Places, wire: str) -> None:
+def _secure(served: Served) -> Secure:
+    ports = served.ports
+    return Secure(
+        f"localhost:{ports['grpc']}", f"https://localhost:{ports['http']}", served.metrics
+    )
+
+
+def _cases(modes: Mapping[str, Mode]) -> list[Any]:
+    """The modes by name, with the rows of the contract that they show."""
+    return [
+        pytest.param(name, marks=[pytest.mark.contract(*mode.rows)] if mode.rows else [], id=name)
+        for name, mode in modes.items()
+    ]
+
+
+@pytest.mark.parametrize("name", _cases(BOTH_SIDES))
+def test_perf_analyzer_measures_both_sides(server: Served, places: Places, name: str) -> None:
     """It exits well only with statistics that grow, and reports what they say."""
-    report = perf_analyzer.run("identity", _WIRES[wire], places)
+    report = perf_analyzer.run_mode(MODES[name], places)
     assert report.status == 0, report.printed
     (row,) = report.table
     assert float(row["Inferences/Second"]) > 0
@@ -72,11 +80,7 @@ def test_perf_analyzer_measures_both_sides(server: Served, places: Places, wire:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.contract(*mode.rows)] if mode.rows else [], id=name)
-        for name, mode in MODES.items()
-    ],
+    "name", _cases({name: mode for name, mode in MODES.items() if name not in BOTH_SIDES})
 )
 def test_perf_analyzer_ends_well_in_each_mode(places: Places, name: str) -> None:
     mode = MODES[name]
@@ -85,12 +89,6 @@ def test_perf_analyzer_ends_well_in_each_mode(places: Places, name: str) -> None
     assert report.status == 0, report.printed
     assert bool(report.table) == mode.table
     assert all(float(row["Inferences/Second"]) > 0 for row in report.table)
-
-
-@pytest.mark.contract("PA-15")
-def test_perf_analyzer_sends_parameters(places: Places) -> None:
-    report = perf_analyzer.run("identity", f"{_GRPC} --request-parameter=color:red:string", places)
-    assert report.status == 0, report.printed
 
 
 @pytest.mark.contract("PA-24")
