@@ -3,7 +3,8 @@
     locust -f loadtest/locust/locustfile.py GrpcUser HttpUser --headless -u 8 -r 8 -t 30s
 
 GRPC, HTTP and OPENAI name the addresses; a request with an error inside of its answer has failed.
-LeavingUser and SlowUser are those of a soak, for a server that has `repeat`, too.
+EncoderUser is for a server that has `minilm`; LeavingUser and SlowUser are those of a soak, for one
+that has `repeat`, too.
 """
 
 from __future__ import annotations
@@ -104,6 +105,30 @@ class GrpcUser(GrpcClient):
         if responses > 1:
             mean = begin + (last - first) / (responses - 1)
             self._fire("time between responses", begin, None, mean)
+
+
+class EncoderUser(GrpcClient):
+    """Sentences for an encoder, which gets them in batches with those of others."""
+
+    def on_start(self) -> None:
+        super().on_start()
+        self.known: dict[str, np.ndarray] = {}
+
+    @task
+    def embed(self) -> None:
+        """A sentence, whose embedding has to be what it was before."""
+        text = " ".join(_PROMPTS[: 1 + next(self.numbers) % len(_PROMPTS)])
+        begin, fault = time.perf_counter(), None
+        try:
+            answer = self.stub.ModelInfer(_sentence(text), timeout=30)
+            vector = np.frombuffer(answer.raw_output_contents[0], "<f4")
+            if not np.allclose(vector, self.known.setdefault(text, vector), atol=1e-3):
+                raise AnswerError("the embedding is another than before")
+            if not np.any(vector):
+                raise AnswerError("the embedding is empty")
+        except (grpc.RpcError, AnswerError) as error:
+            fault = error
+        self._fire("ModelInfer, embeddings", begin, fault)
 
 
 class LeavingUser(GrpcClient):
@@ -226,6 +251,14 @@ def _sum() -> pb.ModelInferRequest:
     for name in ("INPUT0", "INPUT1"):
         request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
         request.raw_input_contents.append(_VECTOR.tobytes())
+    return request
+
+
+def _sentence(text: str) -> pb.ModelInferRequest:
+    """One sentence for `minilm`."""
+    request = pb.ModelInferRequest(model_name="minilm")
+    tensor = request.inputs.add(name="TEXT", datatype="BYTES", shape=[1, 1])
+    tensor.contents.bytes_contents.append(text.encode())
     return request
 
 

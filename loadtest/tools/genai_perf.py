@@ -11,7 +11,7 @@ import csv
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +25,73 @@ _ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = _ROOT / "service" / "penstock" / "demo" / "assets" / "tiny_llm"
 _TIMEOUT = 300.0
 
+_LLM = "-m tiny_llm --synthetic-input-tokens-mean 20 --output-tokens-mean 16"
 PROFILES: Mapping[str, str] = {
-    "gRPC, decoupled": "--backend vllm --streaming -u {grpc} --concurrency 2",
-    "gRPC, decoupled, at a rate": "--backend vllm --streaming -u {grpc} --request-rate 10"
+    "gRPC, decoupled": f"{_LLM} --backend vllm --streaming -u {{grpc}} --concurrency 2",
+    "gRPC, decoupled, at a rate": f"{_LLM} --backend vllm --streaming -u {{grpc}} --request-rate 10"
     " --goodput time_to_first_token:1000 request_latency:5000",
-    "generate": "--endpoint-type generate -u {http} --concurrency 2",
-    "chat": "--endpoint-type chat --streaming -u {http} --concurrency 2",
+    "generate": f"{_LLM} --endpoint-type generate -u {{http}} --concurrency 2",
+    "chat": f"{_LLM} --endpoint-type chat --streaming -u {{http}} --concurrency 2",
+    "completions": f"{_LLM} --endpoint-type completions --streaming -u {{http}} --concurrency 2",
+    "embeddings": "-m minilm --endpoint-type embeddings -u {http} --concurrency 2"
+    " --synthetic-input-tokens-mean 20",
 }
-"""Arguments of `genai-perf profile`, by what they show."""
+"""Arguments of `genai-perf profile` for the demo, by what they show."""
+TENSORS_OF_TRTLLM = "gRPC, decoupled, tensors of TensorRT-LLM"
+_WITH_TRTLLM: Mapping[str, str] = {
+    **PROFILES,
+    TENSORS_OF_TRTLLM: f"{_LLM.replace('tiny_llm', 'tiny_trtllm')} --backend tensorrtllm"
+    " --streaming -u {grpc} --concurrency 2",
+}
+
+_TRTLLM = """\
+backend: "python"
+model_transaction_policy { decoupled: true }
+input [
+  { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] },
+  { name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true },
+  { name: "exclude_input_in_output" data_type: TYPE_BOOL dims: [ 1 ] optional: true }
+]
+output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]
+"""
+_TRTLLM_CODE = """\
+import json
+
+import numpy
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        for request in requests:
+            await self._answer(request, request.get_response_sender())
+
+    async def _answer(self, request, sender):
+        names = ("text_input", "max_tokens")
+        text, count = (pb_utils.get_input_tensor_by_name(request, name) for name in names)
+        sampling = json.dumps({"max_tokens": int(count.as_numpy()[0])})
+        inputs = {"stream": [True], "sampling_parameters": [sampling.encode()]}
+        tensors = [
+            pb_utils.Tensor(name, numpy.array(value, object if name != "stream" else bool))
+            for name, value in inputs.items()
+        ]
+        asked = pb_utils.InferenceRequest(
+            model_name="tiny_llm", requested_output_names=["text_output"], inputs=[text, *tensors]
+        )
+        for response in await asked.async_exec(decoupled=True):
+            if response.output_tensors():
+                sender.send(pb_utils.InferenceResponse(response.output_tensors()))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def write_trtllm(repository: Path) -> None:
+    """A model, `tiny_trtllm`, that hands what tensors of TensorRT-LLM ask for to `tiny_llm`."""
+    folder = repository / "tiny_trtllm"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(_TRTLLM)
+    (folder / "1" / "model.py").write_text(_TRTLLM_CODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +105,9 @@ class Profile:
 def run_profile(name: str, addresses: Addresses, requests: int, folder: Path) -> Profile:
     """Run one profile; raises `ToolError` with what genai-perf printed."""
     artifacts = folder / name.replace(", ", "-").replace(" ", "-")
-    words = PROFILES[name].format(grpc=addresses.grpc, http=addresses.http).split()
-    command = [program("genai-perf"), "profile", "-m", "tiny_llm", *words]
+    words = _WITH_TRTLLM[name].format(grpc=addresses.grpc, http=addresses.http).split()
+    command = [program("genai-perf"), "profile", *words]
     command += ["--tokenizer", str(TOKENIZER), "--request-count", str(requests)]
-    command += "--synthetic-input-tokens-mean 20 --output-tokens-mean 16".split()
     command += ["--num-dataset-entries", "10", "--artifact-dir", str(artifacts)]
     done = run_program(command, _TIMEOUT, _environment(folder))
     tables = list(artifacts.glob("*/*_genai_perf.csv"))
@@ -97,21 +155,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_demo(folder / "models", report=lambda line: None)
+        write_trtllm(folder / "models")
         with penstock(folder / "models") as server:
             addresses = Addresses(server.target, f"127.0.0.1:{server.http_port}")
-            found, faults = run_profiles(addresses, chosen.requests, folder)
+            found, faults = run_profiles(_WITH_TRTLLM, addresses, chosen.requests, folder)
     if found:
         show("genai-perf, means", _rows(found), chosen.json)
     sys.exit("\n".join(faults) or 0)
 
 
 def run_profiles(
-    addresses: Addresses, requests: int, folder: Path
+    names: Iterable[str], addresses: Addresses, requests: int, folder: Path
 ) -> tuple[dict[str, Profile], list[str]]:
-    """All profiles, and a fault for each that failed."""
+    """Run profiles one after the other; a fault for each that failed."""
     found: dict[str, Profile] = {}
     faults: list[str] = []
-    for name in PROFILES:
+    for name in names:
         try:
             found[name] = run_profile(name, addresses, requests, folder)
         except ToolError as error:

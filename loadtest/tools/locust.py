@@ -1,4 +1,6 @@
-"""locust against the demo: users of gRPC and of HTTP, and of OpenAI's endpoints where they are.
+"""locust against the demo: users of gRPC, of HTTP, and of what else there is.
+
+These are OpenAI's endpoints, and an encoder.
 
 python -m loadtest.tools.locust [--seconds 60]
 """
@@ -24,12 +26,13 @@ _FAILED = 1  # the exit status of a run with failures, whose report is whole
 
 def run(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
     """All kinds of well-behaved users at the same time."""
-    return put_on(addresses, seconds, folder, well_behaved(addresses), 6)
+    return put_on(addresses, seconds, folder, well_behaved(addresses), 8)
 
 
 def well_behaved(addresses: Addresses) -> list[str]:
     """The kinds of users that a server has everything for, and that stay to the end."""
-    return ["GrpcUser", "HttpUser", *(["OpenAiUser"] if _has_openai(addresses) else [])]
+    wanted = {"OpenAiUser": "/v1/models", "EncoderUser": "/v2/models/minilm/ready"}
+    return ["GrpcUser", "HttpUser", *(kind for kind in wanted if _has(addresses, wanted[kind]))]
 
 
 def put_on(
@@ -64,9 +67,9 @@ def put_on(
     return [_outcome(entry, prefix, seconds) for entry in read_json(report)]
 
 
-def _has_openai(addresses: Addresses) -> bool:
+def _has(addresses: Addresses, path: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{addresses.http}/v1/models", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{addresses.http}{path}", timeout=5) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -3,9 +3,10 @@
     python -m loadtest.tools.soak [--minutes 5] [--json soak.json] [--out FOLDER]
 
 ghz calls `simple` and reads tokens of `tiny_llm` at fixed rates. Users of locust do so over gRPC,
-HTTP and OpenAI's endpoints, and check what they get; others give up calls and streams under way, or
-read a stream far more slowly than it is made. The status is 1 if a report of a tool has an error,
-the server has failed a request that nobody cancelled, or it holds more at rest than before.
+HTTP and OpenAI's endpoints, embed sentences with `minilm`, and check what they get; others give up
+calls and streams under way, or read a stream far more slowly than it is made. The status is 1 if a
+report of a tool has an error, the server has failed a request that nobody cancelled, or it holds
+more at rest than before.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from penstock.demo import write_demo
 _WARM_UP = 15.0
 _REST = 3.0
 _SAMPLING = 5.0
-_COUNT = 10  # users
+_COUNT = 12  # users
 _PAUSE = 0.02  # seconds between what each of them does
 _MORE_MEMORY = 16.0  # MiB that the server may hold at rest beyond what it held before
 

@@ -132,7 +132,7 @@ def test_profiles_of_genai_perf_are_kept_where_one_fails(
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(programs, "INSTALLED", tmp_path)
-    found, faults = genai_perf.run_profiles(Addresses("", ""), 10, tmp_path)
+    found, faults = genai_perf.run_profiles(genai_perf.PROFILES, Addresses("", ""), 10, tmp_path)
     assert set(found) == set(genai_perf.PROFILES) - {"chat"}
     assert faults == ["genai-perf: chat: no chat"]
 

@@ -1,8 +1,7 @@
 """Installer of the programs that some tests and `make observe` run.
 
     python tests/programs/install.py                    install into .tools what is not there yet,
-                                                        but for Jaeger, k6 and genai-perf, which
-                                                        take minutes
+                                                        but for Jaeger and k6, which take minutes
     python tests/programs/install.py prometheus jaeger  only these
 
 What cannot be installed is left out with a line that says why; the tests that need it are skipped.
@@ -237,35 +236,52 @@ def _helm(program: Path) -> None:
     program.chmod(0o755)
 
 
-# -- genai-perf -----------------------------------------------------------------------------------
+# -- programs in Python ---------------------------------------------------------------------------
+
+_UV = HERE.parents[1] / ".venv" / "bin" / "uv"
+
+
+def _environment(folder: Path, *packages: str) -> Path:
+    """A new environment with these packages, by uv where it is: in seconds instead of a minute."""
+    if _UV.exists():
+        _run(sys.executable, "-m", "venv", "--clear", "--without-pip", folder)
+        uv = (_UV, "pip", "install", "--quiet", "--python", folder / "bin" / "python")
+        _run(*uv, *packages, timeout=BUILD_TIMEOUT, **_uv_settings())
+        return folder
+    _run(sys.executable, "-m", "venv", "--clear", folder)
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    _run(folder / "bin" / "python", *pip, *packages, timeout=BUILD_TIMEOUT)
+    return folder
+
+
+def _uv_settings() -> Mapping[str, str]:
+    """Those of pip that it does not read, as the Makefile has them."""
+    names = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "UV_FIND_LINKS": "PIP_FIND_LINKS"}
+    names |= {"SSL_CERT_FILE": "PIP_CERT"}
+    return {
+        name: os.environ[pips]
+        for name, pips in names.items()
+        if pips in os.environ and name not in os.environ
+    }
+
 
 _GENAI_PERF = "genai-perf==0.0.16"  # the last one
 
 
 def _genai_perf(program: Path) -> None:
     """Install it with its seventy packages in an environment of its own, behind a link."""
-    environment = program.parent / "genai-perf-environment"
-    _run(sys.executable, "-m", "venv", "--clear", environment)
-    python = environment / "bin" / "python"
-    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run(python, *pip, _GENAI_PERF, timeout=BUILD_TIMEOUT)
+    environment = _environment(program.parent / "genai-perf-environment", _GENAI_PERF)
     program.symlink_to(environment / "bin" / "genai-perf")
 
-
-# -- clients of OpenAI's API ----------------------------------------------------------------------
 
 # LiteLLM imports mcp for requests with tools, and does not ask for it.
 _OPENAI_CLIENTS = ("litellm==1.106.2", "mcp==2.3.0", "langchain-openai==1.7.3")
 
 
 def _openai_clients(program: Path) -> None:
-    """Install them in an environment of their own, whose Python is what the program runs."""
-    environment = program.parent / "openai-clients-environment"
-    _run(sys.executable, "-m", "venv", "--clear", environment)
-    python = environment / "bin" / "python"
-    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run(python, *pip, *_OPENAI_CLIENTS, timeout=BUILD_TIMEOUT)
-    program.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
+    """Install clients of OpenAI's API in an environment, whose Python is what the program runs."""
+    environment = _environment(program.parent / "openai-clients-environment", *_OPENAI_CLIENTS)
+    program.write_text(f'#!/bin/sh\nexec "{environment / "bin" / "python"}" "$@"\n')
     program.chmod(0o755)
 
 
@@ -287,7 +303,7 @@ _PROGRAMS = (
         go("go.k6.io/k6", "-ldflags=-s -w", folder=_K6),
         on_request=True,
     ),
-    Program("genai-perf", _GENAI_PERF, _genai_perf, on_request=True),
+    Program("genai-perf", _GENAI_PERF, _genai_perf),
     Program("openai-clients", " ".join(_OPENAI_CLIENTS), _openai_clients),
     Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
     Program("prometheus", "Debian's", debian("prometheus", "usr/bin/prometheus")),
