@@ -246,7 +246,7 @@ def _environment(folder: Path, *packages: str) -> Path:
     if _UV.exists():
         _run(sys.executable, "-m", "venv", "--clear", "--without-pip", folder)
         uv = (_UV, "pip", "install", "--quiet", "--python", folder / "bin" / "python")
-        _run(*uv, *packages, timeout=BUILD_TIMEOUT, **_uv_settings())
+        _run(*uv, *packages, folder=HERE, timeout=BUILD_TIMEOUT, **_uv_settings())
         return folder
     _run(sys.executable, "-m", "venv", "--clear", folder)
     pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
