@@ -14,6 +14,7 @@ from penstock.backend import InvalidRequestError, ModelConfig
 from penstock.core.config import Parameter
 from penstock_backends.language_model import (
     MediaLimits,
+    decode_base64,
     fetch_media,
     fetch_media_here,
     media_limits,
@@ -105,6 +106,31 @@ async def test_a_data_url_holds_its_content(url: str, content: bytes) -> None:
 )
 async def test_other_urls_are_refused(url: str, reason: str) -> None:
     assert reason in await refused(url)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3 << 16, (3 << 16) + 1, (3 << 18) - 2])
+def test_base64_of_any_length_is_decoded(size: int) -> None:
+    content = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    limits = MediaLimits()
+    assert decode_base64(base64.b64encode(content), "image", limits) == content
+    assert decode_base64(base64.b64encode(content).decode(), "image", limits) == content
+
+
+@pytest.mark.parametrize("place", [(1 << 18) - 1, 1 << 18, (3 << 18) - 1])
+async def test_padding_is_at_the_end_of_base64_only(place: int) -> None:
+    text = "A" * place + "=" + "A" * ((4 << 18) - place - 1)
+    assert "is not Base64" in await refused(f"data:;base64,{text}", MediaLimits())
+
+
+async def test_the_event_loop_has_its_turns_while_a_large_data_url_is_decoded() -> None:
+    url = f"data:;base64,{'A' * (16 << 20)}"
+    fetching = asyncio.ensure_future(fetch_media(url, "image_url", MediaLimits()))
+    turns = 0
+    while not fetching.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 20
+    assert await fetching == bytes(12 << 20)
 
 
 @pytest.mark.parametrize(

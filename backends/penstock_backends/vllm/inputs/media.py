@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -13,6 +12,8 @@ from penstock.backend import InferenceRequest, InvalidRequestError, ModelConfig
 from penstock_backends.language_model import (
     MediaLimits,
     PixelBudget,
+    check_encoded_size,
+    decode_base64,
     decode_image,
     fetch_media,
     media_limits,
@@ -24,9 +25,13 @@ _MODALITIES: Final = {"image": "image", "image_url": "image", "audio": "audio", 
 
 _FRAMES: Final = 32
 """Frames that are taken from a video, as vLLM's own default."""
+_CHANNELS: Final = 3
 
 _MOST: Final = 64
 """Media of one request, whatever the engine would take; each may have 32 MiB before decoding."""
+
+_MOST_DECODED: Final = 1 << 30
+"""Bytes of all audio and video of one request, decoded; vLLM itself bounds each of them."""
 
 
 class Medium(NamedTuple):
@@ -78,37 +83,52 @@ def read_media(request: InferenceRequest, accepted: Mapping[str, int | None]) ->
 
 async def load_media(media: Sequence[Medium], limits: MediaLimits) -> dict[str, list[Any]]:
     """The decoded media by modality, as vLLM takes them; raises `InvalidRequestError`."""
-    budget = PixelBudget()
-    loaded = await results_of(_load(medium, limits, budget) for medium in media)
+    budget, sizes = PixelBudget(), list[int]()
+    loaded = await results_of(_load(medium, limits, budget, sizes) for medium in media)
     by_modality: dict[str, list[Any]] = {}
     for medium, one in zip(media, loaded, strict=True):
         by_modality.setdefault(medium.modality, []).append(one)
     return by_modality
 
 
-async def _load(medium: Medium, limits: MediaLimits, budget: PixelBudget) -> Any:
-    content = await _content(medium, limits)
-    return await asyncio.to_thread(_decoded, medium, content, budget)
+async def _load(medium: Medium, limits: MediaLimits, budget: PixelBudget, sizes: list[int]) -> Any:
+    """One medium, decoded; `sizes` are the bytes of the request's audio and video so far."""
+    check_encoded_size(len(medium.content), medium.input, limits)
+    url = _url(medium)
+    content = None if url is None else await fetch_media(url, medium.input, limits)
+    decoded = await asyncio.to_thread(_decoded, medium, content, limits, budget)
+    if medium.modality != "image":
+        sizes.append(_size(decoded))
+        if sum(sizes) > _MOST_DECODED:
+            raise InvalidRequestError(
+                f"input '{medium.input}' holds audio or video of more than {_MOST_DECODED} bytes, "
+                "decoded and with others together"
+            )
+    return decoded
 
 
-async def _content(medium: Medium, limits: MediaLimits) -> bytes:
-    """The file: `image` holds Base64, `image_url` a URL, the others either."""
+def _url(medium: Medium) -> str | None:
+    """`image` holds Base64, `image_url` a URL, the others either."""
     start = medium.content[:64].lower()
-    if medium.input == "image_url" or b"://" in start or start.startswith(b"data:"):
-        if medium.input == "image":
-            raise InvalidRequestError("input 'image' holds Base64; URLs go into input 'image_url'")
-        try:
-            url = medium.content.decode()
-        except UnicodeDecodeError as error:
-            raise _unreadable(medium, error) from error
-        return await fetch_media(url, medium.input, limits)
+    if not (medium.input == "image_url" or b"://" in start or start.startswith(b"data:")):
+        return None
+    if medium.input == "image":
+        raise InvalidRequestError("input 'image' holds Base64; URLs go into input 'image_url'")
     try:
-        return base64.b64decode(medium.content, validate=True)
-    except ValueError as error:
+        return medium.content.decode()
+    except UnicodeDecodeError as error:
         raise _unreadable(medium, error) from error
 
 
-def _decoded(medium: Medium, content: bytes, budget: PixelBudget) -> Any:
+def _decoded(
+    medium: Medium, content: bytes | None, limits: MediaLimits, budget: PixelBudget
+) -> Any:
+    """What the file holds; without its `content`, that is Base64. For threads."""
+    if content is None:
+        try:
+            content = decode_base64(medium.content, medium.input, limits)
+        except ValueError as error:
+            raise _unreadable(medium, error) from error
     if medium.modality == "image":
         return decode_image(content, medium.input, budget)
     try:
@@ -121,6 +141,12 @@ def _decoded(medium: Medium, content: bytes, budget: PixelBudget) -> Any:
         raise _unreadable(medium, error) from error
 
 
+def _size(decoded: Any) -> int:
+    """Bytes of audio or video as vLLM's decoders return it, with facts about it."""
+    samples, _ = getattr(decoded, "media", decoded)
+    return int(samples.nbytes)
+
+
 def _unreadable(medium: Medium, error: Exception) -> InvalidRequestError:
     a = "an image" if medium.modality == "image" else medium.modality
     return InvalidRequestError(f"input '{medium.input}' does not hold {a}: {error}")
@@ -131,8 +157,21 @@ def _audio(content: bytes) -> Any:
 
 
 def _video(content: bytes) -> Any:
+    _check_frames(content)
     media = import_module("vllm.multimodal.media")
     return media.VideoMediaIO(media.ImageMediaIO(), num_frames=_FRAMES).load_bytes(content)
+
+
+def _check_frames(content: bytes) -> None:
+    """Refuse frames of which those that are taken would not fit into memory."""
+    cv2 = import_module("cv2")
+    decoder = import_module("vllm.multimodal.video_decoders.opencv").OpenCVVideoBackendMixin
+    capture = decoder.open_video_capture(content)  # not `release`d: OpenCV crashes at that
+    width, height = (
+        int(capture.get(one)) for one in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
+    )
+    if width * height * _CHANNELS * _FRAMES > _MOST_DECODED:
+        raise ValueError(f"{_FRAMES} frames of {width} x {height} pixels are too large")
 
 
 _DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {

@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY
 from vllm.outputs import CompletionOutput, RequestOutput
@@ -26,6 +27,7 @@ from penstock.testing import RunningInstance
 from penstock_backends.language_model import MediaLimits, StreamInterval
 from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.arguments.engine_args import MEDIA_CONNECTOR
+from penstock_backends.vllm.inputs import media
 from penstock_backends.vllm.inputs.media import limits_of, load_media, read_media
 from penstock_backends.vllm.model_facts import ModelFacts
 from penstock_backends.vllm.openai.media_connector import bound_media
@@ -100,6 +102,37 @@ async def test_no_media_are_nothing() -> None:
 async def test_anything_else_is_refused(name: str, element: bytes, why: str) -> None:
     with pytest.raises(InvalidRequestError, match=why):
         await load(name, element)
+
+
+async def test_base64_is_bounded_before_it_is_decoded() -> None:
+    """Of any input; what it says about Base64 shows that nobody has looked."""
+    for name in ("image", "audio", "video"):
+        with pytest.raises(InvalidRequestError, match=f"input '{name}' is larger than 33554432"):
+            await load(name, b"?" * (45 << 20))
+
+
+def movie(folder: Path, frames: int) -> bytes:
+    cv2 = import_module("cv2")
+    file = str(folder / "a.avi")
+    writer = cv2.VideoWriter(file, cv2.VideoWriter.fourcc(*"MJPG"), 8, (64, 32))
+    for _ in range(frames):
+        writer.write(np.zeros((32, 64, 3), np.uint8))
+    writer.release()
+    return Path(file).read_bytes()
+
+
+async def test_videos_of_a_request_have_so_many_bytes_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = base64.b64encode(movie(tmp_path, 32))
+    size = 32 * 32 * 64 * 3
+    monkeypatch.setattr(media, "_MOST_DECODED", 2 * size)
+    assert len((await load("video", text, text))["video"]) == 2
+    with pytest.raises(InvalidRequestError, match=f"video of more than {2 * size} bytes"):
+        await load("video", *[text] * 3)
+    monkeypatch.setattr(media, "_MOST_DECODED", size - 1)
+    with pytest.raises(InvalidRequestError, match="32 frames of 64 x 32 pixels are too large"):
+        await load("video", text)
 
 
 async def test_a_model_takes_so_many() -> None:
