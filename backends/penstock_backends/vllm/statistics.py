@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.backend import Histogram, series_name
 from penstock_backends.language_model import ENGINE_REQUESTS, ENGINE_TOKENS, EngineStatistics
@@ -16,14 +16,25 @@ _WHOLE = ("STOP", "LENGTH")
 """Reasons for the end of requests that were neither cancelled nor failed."""
 
 
+class _Load(NamedTuple):
+    """What one of several engines runs and holds; adapters by whether their requests run."""
+
+    running: int
+    waiting: int
+    cache_usage: float
+    running_adapters: frozenset[str] = frozenset()
+    waiting_adapters: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class VllmStatistics(EngineStatistics):
     """Statistics of a vLLM engine, updated by `record`.
 
     `longest` is the engine's context in tokens; 0 if it keeps no statistics. `adapters` describes
     the LoRA adapters of requests, under vLLM's names, and `adapters_at` when it was so.
-    `places` is how many requests the engine runs at once. `owners` tells whose the outputs of the
-    next report are.
+    `places` is how many requests each engine runs at once, by its number: with data parallelism
+    there are several, of whose loads `loads` has the last reports. `owners` tells whose the outputs
+    of the next report are.
     """
 
     cached_tokens: int | None = 0
@@ -33,7 +44,8 @@ class VllmStatistics(EngineStatistics):
     most_adapters: int = 0
     adapters: Mapping[str, str] = field(default_factory=dict)
     adapters_at: float = 0.0
-    places: int = 0
+    places: dict[int, int] = field(default_factory=dict)
+    loads: dict[int, _Load] = field(default_factory=dict)
     triton: TritonMetrics | None = None
     owners: OutputOwners = field(default_factory=OutputOwners)
 
@@ -50,20 +62,16 @@ class VllmStatistics(EngineStatistics):
     def metrics(self) -> Mapping[str, float]:
         """The values by metric name."""
         own = {**EngineStatistics.metrics(self)}
-        own["penstock_llm_max_running_requests"] = self.places
+        own["penstock_llm_max_running_requests"] = sum(self.places.values())
         if self.adapters:
             own[series_name("penstock_llm_lora_requests_info", **self.adapters)] = self.adapters_at
         return own if self.triton is None else {**own, **self.triton.metrics()}
 
-    def record(self, scheduler: Any, iteration: Any) -> None:
-        """Record vLLM's report of one step; either part may be `None`."""
+    def record(self, scheduler: Any, iteration: Any, engine: int = 0) -> None:
+        """Record the report of one engine's step; either part may be `None`."""
         if scheduler is not None:
-            self.running = scheduler.num_running_reqs
-            self.waiting = scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs
-            self.cache_usage = scheduler.kv_cache_usage
+            self._note_load(scheduler, engine)
             self._count_drafts(scheduler.spec_decoding_stats)
-            if self.most_adapters:
-                self._note_adapters(scheduler)
         if iteration is not None:
             self.prefill_tokens += iteration.num_prompt_tokens
             self.cached_tokens = (
@@ -83,11 +91,34 @@ class VllmStatistics(EngineStatistics):
                 self.spec_accepted_tokens or 0
             ) + drafts.num_accepted_tokens
 
-    def _note_adapters(self, scheduler: Any) -> None:
+    def _note_load(self, scheduler: Any, engine: int) -> None:
+        """Note what an engine runs: requests of all are added up, the use of caches is a mean."""
+        load = _Load(
+            scheduler.num_running_reqs,
+            scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs,
+            scheduler.kv_cache_usage,
+        )
+        if self.most_adapters:
+            load = load._replace(
+                running_adapters=frozenset(scheduler.running_lora_adapters),
+                waiting_adapters=frozenset(scheduler.waiting_lora_adapters),
+            )
+        self.loads[engine] = load
+        loads = self.loads.values()
+        self.running = sum(one.running for one in loads)
+        self.waiting = sum(one.waiting for one in loads)
+        self.cache_usage = sum(one.cache_usage for one in loads) / len(loads)
+        if self.most_adapters:
+            self._note_adapters()
+
+    def _note_adapters(self) -> None:
+        loads = self.loads.values()
+        running = frozenset[str]().union(*(one.running_adapters for one in loads))
+        waiting = frozenset[str]().union(*(one.waiting_adapters for one in loads))
         self.adapters = {
             "max_lora": str(self.most_adapters),
-            "running_lora_adapters": ",".join(scheduler.running_lora_adapters),
-            "waiting_lora_adapters": ",".join(scheduler.waiting_lora_adapters),
+            "running_lora_adapters": ",".join(sorted(running)),
+            "waiting_lora_adapters": ",".join(sorted(waiting)),
         }
         self.adapters_at = time.time()
 
@@ -129,7 +160,7 @@ def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
             statistics.most_adapters = 0 if lora is None else lora.max_loras
             if vllm_config.speculative_config is not None:
                 statistics.spec_draft_tokens = statistics.spec_accepted_tokens = 0
-            statistics.places = vllm_config.scheduler_config.max_num_seqs
+            statistics.places[engine_index] = vllm_config.scheduler_config.max_num_seqs
 
         def record(
             self,
@@ -138,7 +169,7 @@ def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
             mm_cache_stats: Any = None,
             engine_idx: int = 0,
         ) -> None:
-            statistics.record(scheduler_stats, iteration_stats)
+            statistics.record(scheduler_stats, iteration_stats, engine_idx)
 
         def log_engine_initialized(self) -> None:
             known = self._cache.block_size, self._cache.num_gpu_blocks

@@ -43,6 +43,34 @@ def test_reports_of_steps_add_up() -> None:
     assert metrics["penstock_llm_spec_accepted_tokens_total"] == 8
 
 
+def load(running: int, waiting: int, usage: float, *adapters: str) -> Any:
+    return SimpleNamespace(
+        num_running_reqs=running,
+        num_waiting_reqs=waiting,
+        num_skipped_waiting_reqs=0,
+        kv_cache_usage=usage,
+        spec_decoding_stats=None,
+        running_lora_adapters=dict.fromkeys(adapters, 1),
+        waiting_lora_adapters={},
+    )
+
+
+def test_loads_of_several_engines_are_those_of_all() -> None:
+    """With data parallelism: requests are added up, use of the caches is a mean."""
+    statistics = VllmStatistics(most_adapters=4, places={0: 8, 1: 8})
+    statistics.record(load(3, 1, 0.5, "loud"), None, 0)
+    statistics.record(load(8, 9, 1.0), None, 1)
+    statistics.record(load(2, 0, 0.25, "loud", "deep"), None, 0)
+    metrics = statistics.metrics()
+    assert metrics["penstock_llm_running_requests"] == 10
+    assert metrics["penstock_llm_waiting_requests"] == 9
+    assert metrics["penstock_llm_kv_cache_usage"] == 0.625
+    assert metrics["penstock_llm_max_running_requests"] == 16
+    statistics.record(load(0, 0, 0.0, "low"), None, 1)
+    (name,) = [name for name in statistics.metrics() if "lora" in name]
+    assert 'running_lora_adapters="deep,loud,low"' in name
+
+
 def test_adapters_are_told_in_labels() -> None:
     statistics = VllmStatistics(most_adapters=4)
     scheduler = SimpleNamespace(
