@@ -75,7 +75,7 @@ httpGet:
 - --http-port={{ .Values.ports.http }}
 - --grpc-port={{ .Values.ports.grpc }}
 - --metrics-port={{ .Values.ports.metrics }}
-- --exit-timeout-secs={{ .Values.server.exitTimeoutSeconds }}
+- --exit-timeout-secs={{ .Values.server.exitTimeoutSeconds | int }}
 {{- if .Values.tls.enabled }}
 {{- range list "http" "grpc" }}
 - --{{ . }}-use-ssl=true
