@@ -46,9 +46,9 @@ BETWEEN: tuple[Difference, ...] = (
     Difference(
         ("HG-07",),
         "`generate` refuses what has not exactly one response",
-        "with the error text and status 200",
-        "with the error text and status 400",
-        "clients and proxies look at the status, and an error is no success",
+        "with the error text and status 200, when the model has sent all; a success in statistics",
+        "with the error text and status 400, at the second response; the request is cancelled",
+        "clients and proxies look at the status, an error is no success, and nobody wants the rest",
         {"http_generate": ("tokens 0 on generate", "dec_failer 0", "dec_failer 1", "dec_failer 6")},
     ),
     Difference(

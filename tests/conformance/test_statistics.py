@@ -9,6 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
@@ -225,16 +226,7 @@ def test_cancelled_requests_are_failures(client: Any, models: Path) -> None:
 @pytest.mark.contract("DC-05")
 @pytest.mark.contract("ST-04", "ST-01")
 def test_decoupled_request_is_one_inference_of_many_responses(client: Any) -> None:
-    responses: SimpleQueue[Any] = SimpleQueue()
-    tensors = [grpcclient.InferInput("IN", [3], "INT32")]
-    tensors[0].set_data_from_numpy(np.zeros(3, np.int32))
-    for name, count in (("DELAY", 3), ("WAIT", 1)):
-        tensors.append(grpcclient.InferInput(name, [count], "UINT32"))
-        tensors[-1].set_data_from_numpy(np.full(count, 20, np.uint32))
-    client.start_stream(lambda result, error: responses.put(error))
-    client.async_stream_infer("repeat", tensors)
-    assert [responses.get(timeout=60) for _ in range(3)] == [None] * 3
-    client.stop_stream()
+    repeat_over_grpc(client, 3)
     model = counted(client, "repeat")
     assert counts(model) == executed(1)
     assert (model.inference_count, model.execution_count) == (1, 1)
@@ -243,6 +235,59 @@ def test_decoupled_request_is_one_inference_of_many_responses(client: Any) -> No
     each = {int(index): one.success for index, one in model.response_stats.items()}
     assert sorted(index for index, one in each.items() if one.count) == [0, 1, 2]
     assert all(one.ns >= 15_000_000 for one in each.values() if one.count)
+
+
+def repeat_over_grpc(client: Any, count: int) -> None:
+    """Ask for so many responses, and wait for them."""
+    responses: SimpleQueue[Any] = SimpleQueue()
+    tensors = [grpcclient.InferInput("IN", [count], "INT32")]
+    tensors[0].set_data_from_numpy(np.zeros(count, np.int32))
+    for name, size in (("DELAY", count), ("WAIT", 1)):
+        tensors.append(grpcclient.InferInput(name, [size], "UINT32"))
+        tensors[-1].set_data_from_numpy(np.full(size, 20, np.uint32))
+    client.start_stream(lambda result, error: responses.put(error))
+    client.async_stream_infer("repeat", tensors)
+    assert [responses.get(timeout=60) for _ in range(count)] == [None] * count
+    client.stop_stream()
+
+
+def repeat_over_http(server: Served, call: str, count: int) -> httpx.Response:
+    """The same by a call of the HTTP port."""
+    body = {"IN": [0] * count, "DELAY": [20] * count, "WAIT": 20}
+    return httpx.post(f"http://{server.http}/v2/models/repeat/{call}", json=body, timeout=60)
+
+
+def tally(model: Any) -> list[Any]:
+    """All counts of a model: of requests, inferences, executions, and responses by their place."""
+    places = {
+        place: [getattr(one, kind).count for kind in ("success", "fail", "empty_response")]
+        for place, one in sorted(model.response_stats.items())
+    }
+    return [counts(model), model.inference_count, model.execution_count, places]
+
+
+@pytest.mark.contract("ST-04", "ST-01")
+@pytest.mark.parametrize(("call", "count"), [("generate_stream", 3), ("generate", 1)])
+def test_what_is_generated_over_http_is_counted_as_over_grpc(
+    client: Any, server: Served, call: str, count: int
+) -> None:
+    repeat_over_grpc(client, count)
+    expected = tally(counted(client, "repeat"))
+    assert expected[:3] == [executed(1), 1, 1]
+    client.unload_model("repeat")
+    client.load_model("repeat")
+    assert repeat_over_http(server, call, count).status_code == 200
+    assert tally(counted(client, "repeat")) == expected
+
+
+@pytest.mark.contract("ST-04", "HG-07")
+def test_generate_that_gets_several_responses_cancels_its_request(
+    client: Any, server: Served
+) -> None:
+    """Nobody wants the rest; Triton lets the model go on, and counts a success."""
+    assert repeat_over_http(server, "generate", 3).status_code == 400
+    assert counts(counted(client, "repeat"))["fail"] == 1
+    assert counts(counted(client, "repeat"))["success"] == 0
 
 
 @pytest.mark.contract("DC-05", "ST-02")
