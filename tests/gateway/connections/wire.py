@@ -33,9 +33,14 @@ class Transport(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written = b""
+        self.writes: list[bytes] = []
         self.reading = True
         self.closed = False
+
+    @property
+    def written(self) -> bytes:
+        """All that was written."""
+        return b"".join(self.writes)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self if name == "socket" else default
@@ -51,7 +56,7 @@ class Transport(asyncio.Transport):
 
     def write(self, data: object) -> None:
         assert isinstance(data, bytes)
-        self.written += data
+        self.writes.append(data)
 
     def can_write_eof(self) -> bool:
         return True
