@@ -117,14 +117,17 @@ async def test_what_is_unpacked_counts_binary_tensors_too(
     ("declared", "text"),
     [
         (LARGEST - 1000, "unexpected additional input data for model 'numbers'"),
-        (2, "unexpected size for input 'IN', expecting 6 additional bytes for model 'numbers'"),
+        (
+            99_998,
+            "unexpected size for input 'IN', expecting 2 additional bytes for model 'numbers'",
+        ),
     ],
 )
 async def test_bytes_that_no_tensor_claims_are_not_waited_for(
     server: FakeServer, declared: int, text: str
 ) -> None:
-    """The answer comes while the client has only sent the JSON of its 2 GiB."""
-    header, fields = _binary(8)
+    """The answer comes while the client has only sent the JSON of its 2 GiB, or 100 kB."""
+    header, fields = _binary(100_000)
     answer = await _answer_to_head(server, header, fields, len(header) + declared)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert text in answer.decode()
