@@ -24,6 +24,10 @@ _MOST: Final = 10_000
 _DEEPEST: Final = 32
 _LONGEST: Final = 1 << 16
 """Characters of a constraint, which are compiled in about a tenth of a second."""
+_MOST_CHARACTERS: Final = 500
+"""Lengths of all strings of a schema together."""
+_BOUNDS: Final = frozenset(("minLength", "maxLength"))
+_FORMS: Final = frozenset(("enum", "const", "anyOf"))
 _CATEGORIES: Final = {
     "CATEGORY_DIGIT": "0-9",
     "CATEGORY_WORD": "a-zA-Z0-9_",
@@ -56,6 +60,7 @@ def read_structure(given: Any) -> Structure | None:
         return Structure(grammar=_regex_grammar(value))
     schema = _json(value) if isinstance(value, str) else value
     _check_schema(schema, 0)
+    _check_lengths(schema)
     return Structure(json_schema=json.dumps(schema))
 
 
@@ -194,9 +199,40 @@ def _check_schema(schema: Any, depth: int) -> None:
         refuse(NAME, "has a json whose 'minItems' is above 'maxItems'")
     if schema.get("minItems") and "items" not in schema:
         refuse(NAME, "has a json with 'minItems' and without 'items'")
+    _check_bounds(schema)
     parts = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
     for part in [*parts, *([schema["items"]] if "items" in schema else [])]:
         _check_schema(part, depth + 1)
+
+
+def _check_bounds(schema: Mapping[str, Any]) -> None:
+    """Check the bounds of a string's length, which the engine keeps with its type alone."""
+    given = sorted(schema.keys() & _BOUNDS)
+    if given and schema.get("type") != "string":
+        refuse(NAME, f"has '{given[0]}' in its json without the type string")
+    if given and schema.keys() & _FORMS:
+        refuse(NAME, f"has '{given[0]}' in its json beside {', '.join(sorted(_FORMS))}")
+    if schema.get("minLength", 0) > schema.get("maxLength", _MOST):
+        refuse(NAME, "has a json whose 'minLength' is above 'maxLength'")
+
+
+def _check_lengths(schema: Any) -> None:
+    """Bound the lengths of all strings together, as each costs a millisecond a character."""
+    lengths, left = 0, [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, list):
+            left += one
+        elif isinstance(one, dict):
+            lengths += max(one.get("minLength", 0), one.get("maxLength", 0))
+            parts = one.get("items"), one.get("anyOf"), [*one.get("properties", {}).values()]
+            left += parts
+    if lengths > _MOST_CHARACTERS:
+        refuse(
+            NAME,
+            f"has strings in its json with lengths of {lengths} together, more than "
+            f"{_MOST_CHARACTERS}",
+        )
 
 
 def _check_keyword(name: str, value: Any) -> None:
@@ -236,5 +272,7 @@ _KEYWORDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "additionalProperties": lambda value: value is False,
     "minItems": _is_count,
     "maxItems": _is_count,
+    "minLength": _is_count,
+    "maxLength": _is_count,
 }
 """Check of the value of each supported keyword."""

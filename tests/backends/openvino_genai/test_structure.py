@@ -58,6 +58,21 @@ async def test_a_schema_is_kept_to(instance: RunningInstance, encode: Any) -> No
     assert json.loads(reply.text) in kinds
 
 
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [
+        ({"minLength": 3, "maxLength": 5}, lambda value: 3 <= len(value) <= 5),
+        ({"maxLength": 0}, lambda value: value == ""),
+    ],
+)
+async def test_lengths_of_strings_are_kept_to(
+    instance: RunningInstance, bounds: Any, kept: Any
+) -> None:
+    structure = {"json": {"type": "string", **bounds}}
+    reply = await ask(instance, ignore_eos=False, structured_outputs=structure, max_tokens=40)
+    assert kept(json.loads(reply.text))
+
+
 async def test_an_object_begins_with_its_first_property(instance: RunningInstance) -> None:
     """Between the parts any white space may stand, of which this model is fond."""
     structure = {"json": SCHEMA}
@@ -94,6 +109,11 @@ async def test_an_object_begins_with_its_first_property(instance: RunningInstanc
         ({"json": {"minItems": 3, "maxItems": 2}}, "'minItems' is above 'maxItems'"),
         ({"json": {"minItems": 3}}, "'minItems' and without 'items'"),
         ({"json": {"items": {"pattern": "["}}}, "has 'pattern' in its json"),
+        ({"json": {"type": "integer", "minimum": 0}}, "has 'minimum' in its json"),
+        ({"json": {"maxLength": 2}}, "'maxLength' in its json without the type string"),
+        ({"json": {"type": "string", "maxLength": 2, "enum": ["a"]}}, "'maxLength' .* beside"),
+        ({"json": {"type": "string", "minLength": 3, "maxLength": 2}}, "'minLength' is above"),
+        ({"json": {"items": {"type": "string", "maxLength": 501}}}, "lengths of 501 together"),
     ],
 )
 async def test_what_the_engine_might_break_on_is_refused(
