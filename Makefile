@@ -113,7 +113,7 @@ test: .venv/.test vllm tools check  ## run every check and every test
 	@$(BIN)/coverage json -q
 	@$(BIN)/python tests/coverage_floors.py
 
-tools: .venv/.uv  ## install h2spec, ghz, perf_analyzer, Prometheus, Helm, proxies, clients in .tools
+tools: .venv/.uv  ## install h2spec, ghz, perf_analyzer, genai-perf, Prometheus, Helm, proxies, clients in .tools
 	@echo "==> programs that tests run"
 	@$(BIN)/python tests/programs/install.py
 
