@@ -89,3 +89,13 @@ def test_whole_uri_is_its_path_and_query(target: bytes, path: bytes) -> None:
     assert _answered(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % target) == [
         Understood.of(b"GET", path, b"")
     ]
+
+
+def test_fault_right_behind_a_request_that_asks_for_an_upgrade_is_refused() -> None:
+    """The first of them ends in the bytes in which the second one is."""
+    attack = Attack(HttpLimits())
+    attack.feed(b"GET /now/1 HTTP/1.1\r\nhost: x\r\n" + _UPGRADE)
+    attack.feed(b"\r\nGET /now/2#part HTTP/1.1\r\nhost: x\r\n\r\n")
+    attack.settle()
+    attack.lose()
+    assert [response.status for response in attack.responses()] == [200, 400]

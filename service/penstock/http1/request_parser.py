@@ -67,19 +67,21 @@ class RequestParser:
         assert parser is not None
         try:
             parser.feed_data(data)
+            return None
         except HttpParserUpgrade as upgrade:  # to a protocol that the server does not speak
-            self._parser = HttpRequestParser(self)
-            if self._upgrading:
-                self._resume_body()
-            rest = data[upgrade.args[0] :]
-            return self.feed(rest) if rest else None
+            end: int = upgrade.args[0]
         except HttpParserCallbackError as error:
             if not isinstance(error.__context__, _RefusedError | InvalidHeadError):
                 raise
             return self._refusal or HTTPStatus.BAD_REQUEST
         except HttpParserError:
             return HTTPStatus.BAD_REQUEST
-        return None
+        # Here, since what is handled would be the context of an error behind it.
+        self._parser = HttpRequestParser(self)
+        if self._upgrading:
+            self._resume_body()
+        rest = data[end:]
+        return self.feed(rest) if rest else None
 
     def skip_body(self) -> None:
         """The body has been received in another way: what comes next is a request."""
