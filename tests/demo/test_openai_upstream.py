@@ -1,5 +1,7 @@
 """What the tests of Triton's own OpenAI frontend ask of a server, asked of the demo's models.
 
+Most are asked of vLLM, too: `tests/backends/vllm/test_openai_served.py` takes them from here.
+
 Where Triton refuses what is possible here (`n`, log probabilities, usage of whole answers), it is
 expected to work; status 422 of a wrong field is 400.
 """
@@ -38,6 +40,12 @@ def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 def http(served: Served) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=f"http://{served.http}", timeout=60) as http:
         yield http
+
+
+@pytest.fixture
+def refusals() -> set[str]:
+    """The types of errors by which these models refuse a request."""
+    return {"invalid_request_error"}
 
 
 def ask(http: httpx.Client, path: str = CHAT, **fields: Any) -> Any:
@@ -122,7 +130,9 @@ def test_sampling_parameters(path: str, fields: Any, http: httpx.Client) -> None
 )
 def test_invalid_sampling_parameters(path: str, fields: Any, http: httpx.Client) -> None:
     answer = http.post(path, json={**ASKED[path], **fields})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(fields)))
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert next(iter(fields)) in (error["param"] or error["message"])  # vLLM often has the latter
 
 
 @pytest.mark.parametrize(
@@ -165,16 +175,27 @@ def test_temperature_and_seed(path: str, http: httpx.Client) -> None:
         (COMPLETIONS, {**ASKED[COMPLETIONS], "stream_options": {"include_usage": True}}),
     ],
 )
-def test_what_is_missing_is_told(path: str, body: Any, http: httpx.Client) -> None:
+def test_what_is_missing_is_told(
+    path: str, body: Any, http: httpx.Client, refusals: set[str]
+) -> None:
     answer = http.post(path, json=body)
     assert answer.status_code == 400
-    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert answer.json()["error"]["type"] in refusals
 
 
 @pytest.mark.parametrize("echo", [False, True])
 def test_echo(echo: bool, http: httpx.Client) -> None:
     found = text(http, COMPLETIONS, echo=echo, max_tokens=4, temperature=0)
     assert found.startswith("The file is") is echo
+
+
+def given(members: dict[str, Any]) -> dict[str, Any]:
+    """The members that are not null."""
+    return {
+        name: given(value) if isinstance(value, dict) else value
+        for name, value in members.items()
+        if value is not None
+    }
 
 
 @pytest.mark.contract("OA-10")
@@ -188,9 +209,9 @@ def test_streams_say_what_whole_answers_do(path: str, stop: Any, http: httpx.Cli
     *events, done = told.strip().split("\n\n")
     assert done == "data: [DONE]"
     chunks = [json.loads(one.removeprefix("data: ")) for one in events]
-    assert chunks[-1]["usage"] == whole["usage"]
+    assert given(chunks[-1]["usage"]) == given(whole["usage"])
     assert chunks[-1]["choices"] == []
-    assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert [chunk.get("usage") for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
     choices = [chunk["choices"][0] for chunk in chunks[:-1]]
     reasons = [one["finish_reason"] for one in choices if one["finish_reason"]]
     assert reasons == [whole["choices"][0]["finish_reason"]]
@@ -200,9 +221,9 @@ def test_streams_say_what_whole_answers_do(path: str, stop: Any, http: httpx.Cli
 
 
 @pytest.mark.contract("OA-04")
-@pytest.mark.parametrize("given", ["A test sentence.", ["A test sentence.", "Another one."]])
-def test_embeddings(given: Any, http: httpx.Client) -> None:
-    answer = http.post("/v1/embeddings", json={"model": "minilm", "input": given}).json()
+@pytest.mark.parametrize("texts", ["A test sentence.", ["A test sentence.", "Another one."]])
+def test_embeddings(texts: Any, http: httpx.Client) -> None:
+    answer = http.post("/v1/embeddings", json={"model": "minilm", "input": texts}).json()
     assert [one["index"] for one in answer["data"]] == list(range(len(answer["data"])))
     assert {len(one["embedding"]) for one in answer["data"]} == {384}
     assert (answer["object"], answer["model"]) == ("list", "minilm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from programs import openai_clients
 from programs.places import find
@@ -26,15 +27,18 @@ EXPECTED = {
 """What each client is asked for."""
 
 
-def asked_by_the_official_client(address: str, model: str) -> set[str]:
-    """What OpenAI's client of this environment was seen to do with a model."""
-    return set(openai_clients.openai_client(f"http://{address}/v1", model))
+def asked_by_the_official_client(
+    address: str, model: str, parameters: Any = openai_clients.PARITY
+) -> set[str]:
+    """What OpenAI's client of this environment was seen to do; a tool has these `parameters`."""
+    tool = openai_clients.parity_tool(parameters)
+    return set(openai_clients.openai_client(f"http://{address}/v1", model, tool))
 
 
-def asked_by(client: str, address: str, model: str) -> set[str]:
+def asked_by(client: str, address: str, model: str, *options: str) -> set[str]:
     """What a client of the other environment was seen to do; `client` is a key of `EXPECTED`."""
     done = subprocess.run(
-        [OTHERS, _PROGRAM, f"http://{address}/v1", model, client],
+        [OTHERS, _PROGRAM, f"http://{address}/v1", model, client, *options],
         env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},  # it would fetch a newer one
         capture_output=True,
         text=True,

@@ -1,8 +1,10 @@
 """Clients of OpenAI's API, each asked for what people use it for; prints a line for each thing.
 
-    python tests/programs/openai_clients.py http://localhost:8000/v1 MODEL [CLIENT ...]
+    python tests/programs/openai_clients.py URL MODEL [CLIENT ...] [--constants]
 
-The clients are `openai`, `litellm` and `langchain`; without a name, all are asked. LiteLLM and
+A URL is http://localhost:8000/v1, the clients are `openai`, `litellm` and `langchain`, and
+without a name all are asked. With `--constants` the arguments of a tool are one of two constants,
+so that a call ends: into others the models of tests put white space without end. LiteLLM and
 LangChain take older releases of the package `openai` than the tests do, so they are in an
 environment of their own (`make tools`).
 """
@@ -10,32 +12,40 @@ environment of their own (`make tools`).
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 MESSAGES: Final[Any] = [{"role": "user", "content": "How do I open a file?"}]
-TOOL: Final[Any] = {
-    "type": "function",
-    "function": {
+PARITY: Final[Any] = {
+    "type": "object",
+    "properties": {"odd": {"type": "boolean"}},
+    "required": ["odd"],
+    "additionalProperties": False,
+}
+CONSTANTS: Final[Any] = {"type": "object", "enum": [{"odd": True}, {"odd": False}]}
+"""The same arguments without white space; our own application refuses such a schema."""
+
+
+def parity_tool(parameters: Any = PARITY) -> Any:
+    """A tool with such arguments."""
+    function = {
         "name": "parity",
         "description": "Whether a number is odd.",
         "strict": True,  # without it vLLM leaves the form of arguments to the model
-        "parameters": {
-            "type": "object",
-            "properties": {"odd": {"type": "boolean"}},
-            "required": ["odd"],
-            "additionalProperties": False,
-        },
-    },
-}
+        "parameters": parameters,
+    }
+    return {"type": "function", "function": function}
+
+
 NAMED: Final[Any] = {"type": "function", "function": {"name": "parity"}}
 """The choice of that tool: a model of the tests would not choose it."""
 
 LENGTH: Final = 300
 
 
-def openai_client(url: str, model: str) -> Iterator[str]:
+def openai_client(url: str, model: str, tool: Any) -> Iterator[str]:
     """The official client, in both forms."""
     import openai
 
@@ -73,24 +83,36 @@ def openai_client(url: str, model: str) -> Iterator[str]:
     assert "".join(deltas) == response.output_text != ""
     yield "responses"
     yield from _parsed(client, asked)
-    called = client.chat.completions.create(
-        **{**asked, "max_tokens": LENGTH}, tools=[TOOL], tool_choice=NAMED
-    )
-    _check_call(called)
+    tools: Any = {**asked, "max_tokens": LENGTH, "tools": [tool]}
+    _check_call(client.chat.completions.create(**tools, tool_choice=NAMED))
+    _check_streamed_call(client.chat.completions.create(**tools, tool_choice=NAMED, stream=True))
     yield "tools"
     assert asyncio.run(_asynchronously(url, asked)) == text
     yield "async"
 
 
 def _check_call(answer: Any) -> None:
-    """Check that an answer is the call that was forced.
+    """Check that an answer is the call that was forced, and nothing else."""
+    (choice,) = answer.choices
+    (call,) = choice.message.tool_calls
+    assert call.function.name == "parity"
+    assert not choice.message.content
+    _check_arguments(call.function.arguments, choice.finish_reason)
 
-    The models of tests put white space without end into it, and what is half a call is content to
-    vLLM.
-    """
-    message = answer.choices[0].message
-    called = [call.function.name for call in message.tool_calls or ()]
-    assert called == ["parity"] or '"name": "parity"' in message.content
+
+def _check_streamed_call(chunks: Any) -> None:
+    """Check that a stream is such a call, whose arguments come in pieces."""
+    choices = [one.choices[0] for one in chunks]
+    functions = [call.function for one in choices for call in one.delta.tool_calls or ()]
+    assert [one.name for one in functions if one.name] == ["parity"]
+    pieces = [one.arguments for one in functions if one.arguments]
+    assert len(pieces) > 1
+    _check_arguments("".join(pieces), choices[-1].finish_reason)
+
+
+def _check_arguments(text: str, reason: str) -> None:
+    """Check what is given to a tool, unless it is cut off by the length of the answer."""
+    assert reason == "length" or type(json.loads(text)["odd"]) is bool
 
 
 def _parsed(client: Any, asked: Any) -> Iterator[str]:
@@ -112,7 +134,7 @@ async def _asynchronously(url: str, asked: Any) -> str:
         return "".join([one.choices[0].delta.content or "" async for one in chunks])
 
 
-def litellm(url: str, model: str) -> Iterator[str]:
+def litellm(url: str, model: str, tool: Any) -> Iterator[str]:
     """LiteLLM, whose provider `openai` asks any server that speaks the API."""
     from litellm import acompletion, completion
 
@@ -131,12 +153,12 @@ def litellm(url: str, model: str) -> Iterator[str]:
     yield "chat"
     assert asyncio.run(acompletion(**asked)).choices[0].message.content == text
     yield "async"
-    called = completion(**{**asked, "max_tokens": LENGTH}, tools=[TOOL], tool_choice=NAMED)
+    called = completion(**{**asked, "max_tokens": LENGTH}, tools=[tool], tool_choice=NAMED)
     _check_call(called)
     yield "tools"
 
 
-def langchain(url: str, model: str) -> Iterator[str]:
+def langchain(url: str, model: str, tool: Any) -> Iterator[str]:
     """LangChain's `ChatOpenAI`."""
     from langchain_core.messages import ToolMessage
     from langchain_openai import ChatOpenAI
@@ -150,30 +172,32 @@ def langchain(url: str, model: str) -> Iterator[str]:
     streamed = [chunk.content for chunk in chat.stream("How do I open a file?")]
     assert "".join(streamed) == answer.content
     yield "chat"
-    tools = chat.bind_tools([TOOL], tool_choice="parity")
+    tools = chat.bind_tools([tool], tool_choice="parity")
     called = tools.invoke("Is 7 odd?")
-    calls = called.tool_calls or called.invalid_tool_calls  # of arguments without an end
-    assert [call["name"] for call in calls] == ["parity"] or "parity" in called.content
-    result = ToolMessage("yes", tool_call_id=calls[0]["id"] if calls else "1")
+    (call,) = called.tool_calls or called.invalid_tool_calls  # of arguments without an end
+    assert call["name"] == "parity"
+    result = ToolMessage("yes", tool_call_id=call["id"])
     assert chat.invoke([("user", "Is 7 odd?"), called, result]).content
     yield "tools"
     assert asyncio.run(chat.ainvoke("How do I open a file?")).content == answer.content
     yield "async"
 
 
-CLIENTS: Final[dict[str, Callable[[str, str], Iterator[str]]]] = {
+CLIENTS: Final[dict[str, Callable[[str, str, Any], Iterator[str]]]] = {
     "openai": openai_client,
     "litellm": litellm,
     "langchain": langchain,
 }
 
 
-def main(url: str, model: str, names: Sequence[str]) -> None:
+def main(url: str, model: str, names: Sequence[str], tool: Any) -> None:
     """Ask a server's model by these clients, or by all."""
     for name in names or CLIENTS:
-        for thing in CLIENTS[name](url, model):
+        for thing in CLIENTS[name](url, model, tool):
             print(f"ok {name}: {thing}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    given = [one for one in sys.argv[1:] if one != "--constants"]
+    tool = parity_tool(CONSTANTS if "--constants" in sys.argv else PARITY)
+    main(given[0], given[1], given[2:], tool)

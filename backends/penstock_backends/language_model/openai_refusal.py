@@ -45,14 +45,14 @@ async def refuse_size(send: Send, name: str, how: str) -> None:
 
 
 async def refuse_model(send: Send, message: str) -> None:
-    """Answer that the model, or the adapter that is named with it, is not to be had."""
+    """Answer that there is no such model: the adapter that is named with it is not to be had."""
     error = {
         "message": message,
-        "type": "invalid_request_error",
+        "type": "not_found_error",
         "param": "model",
         "code": "model_not_found",
     }
-    await _answer(send, 400, error)
+    await _answer(send, 404, error)
 
 
 def replayed(first: Message, receive: Receive) -> Receive:

@@ -17,11 +17,13 @@ PATH = Path("/models/m/1/model.json")
 
 def test_front_end_arguments_leave_those_of_the_engine() -> None:
     engine: dict[str, Any] = {"model": "x", "openai": {"tool_call_parser": "hermes"}}
-    assert take_openai(engine, PATH).options == [
-        "--enable-prompt-tokens-details",
-        "--tool-call-parser=hermes",
-    ]
+    assert take_openai(engine, PATH).options == ["--tool-call-parser=hermes"]
     assert engine == {"model": "x"}
+
+
+def test_vllm_is_given_no_option_that_the_model_does_not_name() -> None:
+    """A vLLM in which one has another name would fail the load of every model."""
+    assert take_openai({"model": "x"}, PATH).options == []
 
 
 def test_engine_gets_what_is_its_own() -> None:

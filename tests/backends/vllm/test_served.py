@@ -222,7 +222,7 @@ def test_openais_client_names_adapters(client: httpx.Client, openai_client: open
     assert "plain:loud" in {one.id for one in openai_client.models.list()}
     assert chat(openai_client, "plain:loud").choices[0].message.content != without
     assert client.delete(path).status_code == 200
-    with pytest.raises(openai.BadRequestError, match="LoRA loud is not supported"):
+    with pytest.raises(openai.NotFoundError, match="LoRA loud is not supported"):
         chat(openai_client, "plain:loud")
 
 
@@ -242,55 +242,56 @@ def test_openais_client_that_leaves_cancels(served: Served, openai_client: opena
     wait_until(lambda: counted(served, "penstock_llm_running_requests") == 0)
 
 
-def kill_core(served: Served, model: str) -> None:
-    """Kill the engine's core with SIGKILL; it is the first child of the model's process."""
+def process_of(served: Served, model: str) -> int:
+    """The process id of a model."""
     page = httpx.get(served.metrics).text
     found = re.search(rf'penstock_model_process_pid{{.*model="{model}".*}} (\d+)', page)
     assert found is not None
-    core = min(process.pid for process in descendants(int(found[1])))
+    return int(found[1])
+
+
+def kill_core(served: Served, model: str) -> None:
+    """Kill the engine's core with SIGKILL; it is the first child of the model's process."""
+    core = min(process.pid for process in descendants(process_of(served, model)))
     os.kill(core, signal.SIGKILL)
 
 
-def test_killed_core_ends_a_stream_with_an_error(
-    client: httpx.Client, served: Served, openai_client: openai.OpenAI
+@pytest.mark.parametrize("killed", ["core", "process"])
+def test_death_ends_a_stream_with_an_error_and_refuses_requests_until_it_is_back(
+    killed: str, client: httpx.Client, served: Served, openai_client: openai.OpenAI
 ) -> None:
-    """Then requests are refused until the engine is back; the other model serves on."""
+    """The engine's core dies, or the model's process; the other model serves on."""
+    alone = text(client)
     many: Any = {"stream": True, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
     chunks = chat(openai_client, "plain", **many)
     next(chunks)
-    kill_core(served, "plain")
-    with pytest.raises(openai.APIError):
+    if killed == "core":
+        kill_core(served, "plain")
+    else:
+        os.kill(process_of(served, "plain"), signal.SIGKILL)
+    with pytest.raises(openai.APIError) as failed:
         list(chunks)
+    assert isinstance(failed.value.body, dict), "the stream broke off without an event"
     assert chat(openai_client, "checked").choices
-    refused: set[int] = set()
+    refused: list[openai.APIStatusError] = []
+    errors: list[str] = []
 
     def is_back() -> bool:
+        answer = ask(client)
+        errors.extend([answer.json()["error"]] if answer.status_code != 200 else ())
         try:
             return bool(chat(openai_client, "plain").choices)
         except openai.APIStatusError as error:
-            refused.add(error.status_code)
+            refused.append(error)
             return False
 
     wait_until(is_back, 220)
-    assert refused <= {500, 503}
-
-
-def test_killed_core_is_started_again(client: httpx.Client, served: Served) -> None:
-    alone = text(client)
-    kill_core(served, "plain")
-    refused: list[str] = []
-
-    def is_down() -> bool:
-        answer = ask(client)
-        if answer.status_code != 200:
-            refused.append(answer.json()["error"])
-        return "it is being restarted" in answer.text
-
-    wait_until(is_down)
-    causes = (UNHEALTHY, "model 'plain', instance 'plain_0_0': its model process was stopped since")
-    assert [error for error in refused if not error.startswith(causes)] == []
-    assert text(client, "checked")
-    wait_until(lambda: client.get("/v2/models/plain/ready").status_code == 200, 220)
+    assert {error.status_code for error in refused} == {503}
+    assert {"retry-after" in error.response.headers for error in refused} == {True}
+    assert any("it is being restarted" in error for error in errors)
+    causes = (UNHEALTHY, "model 'plain', instance 'plain_0_0': its model process ")
+    assert [error for error in errors if not error.startswith(causes)] == []
+    assert client.get("/v2/models/plain/ready").status_code == 200
     assert text(client) == alone
 
 

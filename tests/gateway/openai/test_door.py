@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest_asyncio
 from fakes import InstallBackend, until
 from gateway.openai.speaking import CHAT, OPENAI, Speaker, speaking
 from gateway.serving import LOCAL
+from penstock_backends.vllm.openai.response_ids import with_response_id
 
 
 @pytest_asyncio.fixture
@@ -148,6 +150,16 @@ async def test_model_of_a_form_is_found(client: httpx.AsyncClient) -> None:
 async def test_model_of_a_get_is_in_the_query(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v1/responses/resp_1?model=m")).status_code == 200
     assert (await client.get("/v1/responses/resp_1")).status_code == 400
+
+
+@pytest.mark.parametrize("end", ["", "/cancel"])
+async def test_id_of_a_stored_response_names_its_model(client: httpx.AsyncClient, end: str) -> None:
+    stored = with_response_id(b'{"model":"m"}', "m:loud").decode()
+    path = f"/v1/responses/{json.loads(stored)['request_id']}{end}"
+    method = client.post if end else client.get
+    assert (await method(path)).status_code == 200
+    (request,) = Speaker.requests
+    assert request.parameters == {"model": "m:loud", "adapter": "loud"}
 
 
 @pytest.mark.contract("OA-14")

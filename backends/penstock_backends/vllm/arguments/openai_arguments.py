@@ -54,7 +54,7 @@ class OpenAiArguments:
     def options(self) -> list[str]:
         """The values as vLLM's command line has them."""
         found: list[str] = []
-        for name, value in {"enable_prompt_tokens_details": True, **self.values}.items():
+        for name, value in self.values.items():
             option = name.replace("_", "-")
             if isinstance(value, bool):
                 found.append(f"--{option}" if value else f"--no-{option}")

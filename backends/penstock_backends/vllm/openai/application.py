@@ -6,6 +6,7 @@ import asyncio
 from argparse import Namespace
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 from penstock.backend import (
@@ -29,11 +30,13 @@ from penstock_backends.language_model.openai_refusal import (
     refuse_size,
     replayed,
 )
+from penstock_backends.vllm.adapters import Adapter
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.failures import UNHEALTHY
 from penstock_backends.vllm.lora import DISABLED
 from penstock_backends.vllm.openai.entry_points import EntryPoints
+from penstock_backends.vllm.openai.event_stream import EventStream
 from penstock_backends.vllm.openai.media_connector import bound_media
 from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
 from penstock_backends.vllm.openai.request_fields import (
@@ -42,6 +45,8 @@ from penstock_backends.vllm.openai.request_fields import (
     too_large,
     unknown_field,
 )
+from penstock_backends.vllm.openai.response_ids import PATH as RESPONSES
+from penstock_backends.vllm.openai.response_ids import with_response_id
 from penstock_backends.vllm.openai.routes import SHOWN, shown_route
 from penstock_backends.vllm.output_owners import OWNER, owner_of
 from penstock_backends.vllm.own_spans import trace_headers
@@ -50,6 +55,8 @@ ADAPTER: Final = "adapter"
 """The parameter of a request whose model name has an adapter in it."""
 UNKNOWN_FIELDS: Final = "unknown_fields"
 """The parameter of a request whose unknown fields are ignored: `ignore`."""
+_CACHED: Final = "enable_prompt_tokens_details"
+"""vLLM's argument by which usage tells of cached tokens; here it is true by default."""
 
 
 async def vllm_application(
@@ -58,7 +65,8 @@ async def vllm_application(
     """The application of a running engine, which answers for the model `name`.
 
     It fetches media within `limits`. Raises `ModelLoadError` for arguments that vLLM refuses,
-    `UnsupportedError` for a vLLM whose entry points are others.
+    `UnsupportedError` for a vLLM whose entry points are others, and what a vLLM raises that does
+    not fit otherwise.
     """
     found = await asyncio.to_thread(EntryPoints.find)
     bound_media(limits)
@@ -66,9 +74,13 @@ async def vllm_application(
     llm = MeteredEngine(engine, engine.llm)
     tasks = tuple(sorted(engine.tasks))
     app = found.build_app(options, tasks, engine.llm.model_config)
+    # vLLM's handler of the engine's errors tells its server to exit; ours restarts the process.
+    app.state.server = SimpleNamespace(should_exit=False)
     try:
         await found.init_app_state(llm, app.state, options, tasks)
-    except (ValueError, TypeError, KeyError) as error:  # of parsers and templates that are not
+    except ValueError as error:  # of a template that is none
+        if not arguments.openai.values:
+            raise
         raise ModelLoadError(f"'openai' in '{arguments.path}': {error}") from error
     return VllmApplication(engine, app, arguments.openai.ignores_unknown)
 
@@ -90,6 +102,8 @@ def _parsed(
     options.served_model_name = [name]
     options.structured_outputs_config = config.structured_outputs_config
     options.disable_log_stats = options.disable_fastapi_docs = True
+    if arguments.openai.values.get(_CACHED) is None:
+        setattr(options, _CACHED, True)  # also where vLLM has no such option
     _check_parser(options, arguments.path)
     return options
 
@@ -112,6 +126,12 @@ def _check_parser(options: Namespace, path: Path) -> None:
         )
 
 
+def _stores_responses() -> bool:
+    from vllm import envs
+
+    return bool(getattr(envs, "VLLM_ENABLE_RESPONSES_API_STORE", False))
+
+
 class VllmApplication:
     """Shows some routes of vLLM's application, and gives it requests with their adapters loaded."""
 
@@ -123,6 +143,7 @@ class VllmApplication:
         self._paths = {getattr(route, "path", "") for route in app.routes}
         self._adapters: dict[str, Any] = app.state.openai_serving_models.lora_requests
         self._users: dict[str, int] = {}
+        self._stores = _stores_responses()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one exchange."""
@@ -141,19 +162,23 @@ class VllmApplication:
         first = await receive()
         if await self._refused(shown[0], first.get("body", b""), request, send):
             return
+        if self._stores and shown[0] == RESPONSES:
+            model = str(request.parameters.get("model", request.model_name))
+            first = {**first, "body": with_response_id(first["body"], model)}
         async with AsyncExitStack() as stack:
-            adapter = request.parameters.get(ADAPTER)
-            if isinstance(adapter, str):
+            named = request.parameters.get(ADAPTER)
+            if isinstance(named, str):
                 try:
-                    model = str(request.parameters.get("model", adapter))
-                    await self._load(adapter, stack, model)
+                    adapter = self._find(named)
                 except InvalidRequestError as error:
                     await refuse_model(send, error.message)
                     return
+                await self._load(adapter, stack, str(request.parameters.get("model", named)))
             report = request.report_usage
             CURRENT.set(None if report is None else ExchangeUsage(report))
             OWNER.set(owner_of(request))
-            await self._app(self._traced(scope, request), replayed(first, receive), send)
+            events = EventStream(send)
+            await self._app(self._traced(scope, request), replayed(first, receive), events.send)
 
     async def _refused(self, path: str, body: bytes, request: InferenceRequest, send: Send) -> bool:
         """Whether a body was refused, which vLLM itself would not have done."""
@@ -169,12 +194,15 @@ class VllmApplication:
             await refuse_field(send, *unknown)
         return unknown is not None
 
-    async def _load(self, name: str, stack: AsyncExitStack, model: str) -> None:
+    def _find(self, name: str) -> Adapter:
+        if self._engine.adapters is None:
+            raise InvalidRequestError(DISABLED)
+        return self._engine.adapters.find(name)
+
+    async def _load(self, adapter: Adapter, stack: AsyncExitStack, model: str) -> None:
         """Have an adapter loaded under the name that the request gives the model."""
         adapters = self._engine.adapters
-        if adapters is None:
-            raise InvalidRequestError(DISABLED)
-        adapter = adapters.find(name)
+        assert adapters is not None
         loaded = await adapters.acquire(adapter)
         stack.callback(adapters.release, adapter)
         self._adapters[model] = loaded
@@ -187,11 +215,16 @@ class VllmApplication:
             del self._users[model], self._adapters[model]
 
     def _traced(self, scope: Message, request: InferenceRequest) -> Message:
-        """The scope, with the server's span as parent of vLLM's, where it makes any."""
+        """The scope, with the parent of vLLM's spans, where it makes any.
+
+        It is the server's span, or the client's where the server's is not exported.
+        """
+        makes_spans, timeline = self._engine.makes_spans, request.timeline
+        own = trace_headers(timeline) if makes_spans and timeline is not None else None
+        if makes_spans and own is None:
+            return scope
         headers = [one for one in scope["headers"] if one[0] not in _TRACE]
-        if request.timeline is not None and self._engine.makes_spans:
-            own = trace_headers(request.timeline) or {}
-            headers += [(name.encode(), value.encode()) for name, value in own.items()]
+        headers += [(name.encode(), value.encode()) for name, value in (own or {}).items()]
         return {**scope, "headers": headers}
 
 

@@ -7,9 +7,10 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
-from penstock.backend import InvalidRequestError, ReportUsage
+from penstock.backend import InvalidRequestError, ReportUsage, UnavailableError
 from penstock_backends.language_model import UsageReporter, check_stops
 from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.vllm.engine import VllmEngine
@@ -78,7 +79,10 @@ class MeteredEngine:
         self, outputs: AsyncGenerator[Any, None], count: _Count | _PromptCount | None
     ) -> AsyncGenerator[Any, None]:
         engine = self._engine
-        engine.begin()
+        try:
+            engine.begin()
+        except UnavailableError as error:
+            raise _unavailable(error.message) from error
         finished = False
         try:
             async with aclosing(outputs):
@@ -88,7 +92,9 @@ class MeteredEngine:
                     finished = output.finished
                     yield output
         except Exception as error:  # vLLM's own, which its application tells of
-            engine.failure(error)
+            told = engine.failure(error)
+            if engine.failed or isinstance(told, UnavailableError):
+                raise _unavailable(told.message) from error
             raise
         except BaseException:  # the client has disconnected
             engine.statistics.cancelled += not finished
@@ -143,6 +149,14 @@ def _check(params: Any, engine: VllmEngine, priority: int | None) -> None:
         check_constraint({name: getattr(constraint, name, None) for name in _CONSTRAINTS})
     except InvalidRequestError as error:
         raise ValueError(error.message) from error
+
+
+def _unavailable(message: str) -> Exception:
+    """The error that vLLM's application tells with status 503; of its own it makes 500."""
+    from vllm.exceptions import GracefulHTTPError
+
+    told: Exception = GracefulHTTPError(message, HTTPStatus.SERVICE_UNAVAILABLE)
+    return told
 
 
 def _told_early(sampling: Any) -> Any:

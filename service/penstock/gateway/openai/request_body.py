@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -32,6 +33,9 @@ _LENGTHS: Final = {
 """The fields by which a request limits its answer, by path; the first gets the default."""
 
 _LONGEST_NAME: Final = 512
+
+_STORED: Final = re.compile(r"/v1/responses/resp_[0-9a-f]{32}_((?:[0-9a-f]{2})+)(?:/cancel)?")
+"""The path of a response that vLLM has stored, whose id ends with the model's name."""
 
 
 class RequestBody(NamedTuple):
@@ -134,6 +138,8 @@ def _form_body(body: bytes) -> RequestBody:
 
 def _query_model(call: HttpCall) -> str:
     found = parse_qs(call.head.query.decode("latin-1")).get("model")
+    if not found and (stored := _STORED.fullmatch(call.path)):
+        found = [bytes.fromhex(stored[1]).decode("utf-8", "replace")]
     if not found:
         raise OpenAiError("add the model's name to the path: ?model=NAME", param="model")
     return _checked(found[0])

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from backends.exchanging import application, whole
 from backends.generation import PROMPT, plain, start, until, usage
-from penstock.core.request import Sender
+from penstock.core.http_exchange import HttpExchange
+from penstock.core.request import InferenceRequest, Sender
 from penstock.core.timeline import Timeline, Trace
 from penstock.metrics.series_name import split_series_name
 from penstock.testing import RunningInstance
@@ -168,15 +170,7 @@ async def test_vllms_spans_are_children_of_exported_requests(
     timelines = [Trace(1, propagated=propagated).root for propagated in (False, True)]
     for timeline in (None, *timelines):
         await ask(instance, timeline, max_tokens=4)
-    await asyncio.to_thread(trace.get_tracer_provider().force_flush)
-    spans = [
-        span
-        for body in collected
-        for resource in messages.ExportTraceServiceRequest.FromString(body).resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-    (span,) = spans
+    (span,) = await _exported(collected)
     exported = timelines[1]
     assert span.name == "llm_request"
     assert int.from_bytes(span.trace_id) == exported.trace.trace_id
@@ -185,3 +179,40 @@ async def test_vllms_spans_are_children_of_exported_requests(
     assert [told["gen_ai.usage.prompt_tokens"], told["gen_ai.usage.completion_tokens"]] == noted(
         exported
     )
+
+
+async def _exported(collected: list[bytes]) -> list[Any]:
+    """The spans that vLLM has sent since they were last taken."""
+    await asyncio.to_thread(trace.get_tracer_provider().force_flush)
+    bodies, collected[:] = collected[:], []
+    return [
+        span
+        for body in bodies
+        for resource in messages.ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+async def test_context_of_an_exchange_reaches_the_engine(
+    instance: RunningInstance, collected: list[bytes]
+) -> None:
+    """The client's own, unless the server's span is between it and vLLM's."""
+    client, unsampled = f"00-{7:032x}-{8:016x}-01", f"00-{7:032x}-{9:016x}-00"
+    exported = Trace(1, propagated=True).root
+    await _exported(collected)
+    async with application(instance.backend) as app:
+        for traceparent, timeline in (
+            (client, None),
+            (unsampled, None),
+            (client, Trace(1).root),
+            (client, exported),
+        ):
+            headers = (("content-type", "application/json"), ("traceparent", traceparent))
+            body = b'{"model": "m", "prompt": "a", "max_tokens": 2}'
+            exchange = HttpExchange("POST", "/v1/completions", headers=headers, body=body)
+            request = InferenceRequest("m", exchange=exchange, timeline=timeline)
+            status, _ = await whole(app.answer(request))
+            assert status == 200
+    parents = [int.from_bytes(span.parent_span_id) for span in await _exported(collected)]
+    assert parents == [8, 8, exported.span_id]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from backends.exchanging import application, begin, whole
 from backends.generation import PROMPT, plain, start, until, usage
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError, ModelLoadError, UnavailableError
@@ -187,6 +188,9 @@ async def test_a_slow_reader_gets_merged_responses(instance: RunningInstance) ->
     assert len(pieces) < 20
 
 
+LONG: Any = {"model": "m", "prompt": PROMPT, "max_tokens": 900, "ignore_eos": True}
+
+
 @pytest.mark.contract("VL-01")
 async def test_an_unknown_argument_fails_the_load(version: Path, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"model": "m", "max_seq_num": 1}')
@@ -211,11 +215,19 @@ async def test_a_dead_engine_fails_its_requests_and_its_health(instance: Running
     backend: Any = instance.backend
     children = backend._engine._children
     core = min(process.pid for process in children)
-    async with aclosing(start(instance, max_tokens=900)) as responses:
+    async with application(backend) as app, aclosing(start(instance, max_tokens=900)) as responses:
         await anext(responses)
+        asked = [begin(app, "/v1/completions", {**LONG, "stream": each}) for each in (False, True)]
+        await until(lambda: usage(instance)[0] == 3, PAUSE)
         os.kill(core, signal.SIGKILL)
         with pytest.raises(UnavailableError, match=UNHEALTHY):
             [response async for response in responses]
+        (status, body), (_, events) = [await whole(answer) for answer in asked]
+    error = json.loads(body)["error"]
+    assert (status, error["code"]) == (503, 503)
+    assert error["message"].startswith(UNHEALTHY)
+    last = events.rstrip().rpartition("\n\n")[2]
+    assert json.loads(last.removeprefix("data: ")) == {"error": error}
     assert not await backend.healthy()
     with pytest.raises(UnavailableError, match=UNHEALTHY):
         await text(instance)

@@ -6,18 +6,22 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from backends.generation import until
+from backends.vllm.real.scripted_model import scripted
 from penstock.core.application import BackendApplication
+from penstock.core.errors import ModelLoadError, UnsupportedError
 from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest, Sender, metered
 from penstock.core.stream import ResponseStream
 from penstock.testing import RunningInstance
 from penstock_backends.vllm import VllmBackend
+from penstock_backends.vllm.openai.entry_points import EntryPoints
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -60,6 +64,51 @@ async def test_chat_is_answered_with_its_usage(application: BackendApplication) 
     assert (status, answer["object"], answer["model"]) == (200, "chat.completion", "m")
     assert answer["usage"]["completion_tokens"] == 4
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+async def test_state_of_the_application_has_what_is_read_of_it(
+    application: BackendApplication, instance: RunningInstance
+) -> None:
+    """Of a vLLM without it, the routes would be off."""
+    shown: Any = application._app
+    state = shown._app.state
+    assert type(state.openai_serving_models.lora_requests) is dict
+    assert state.engine_client.vllm_config is instance.backend._engine.llm.vllm_config  # type: ignore[attr-defined]
+    assert state.server.should_exit is False
+
+
+@pytest.mark.parametrize("given", [{}, {"response_role": "assistant"}])
+async def test_a_vllm_that_does_not_fit_leaves_the_tensors(
+    instance: RunningInstance, monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    """Whatever it raises: of what the model says, vLLM's parser has read it all before."""
+    for error in (TypeError("no 'state'"), KeyError("args"), AttributeError("renamed")):
+        _break_state(monkeypatch, error)
+        async with scripted(instance, **given) as (application, _):
+            with pytest.raises(UnsupportedError, match="OpenAI routes of 'm' are off: "):
+                await whole(begin(application, "/v1/chat/completions", CHAT))
+    assert [one async for one in instance.infer({"text_input": "a"})]
+
+
+async def test_value_error_is_the_models_only_where_it_says_something(
+    instance: RunningInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _break_state(monkeypatch, ValueError("no template"))
+    async with scripted(instance) as (application, _):
+        assert not application.opened
+    with pytest.raises(ModelLoadError, match=r"'openai' in '.*model.json': no template"):
+        async with scripted(instance, chat_template="{{"):
+            pass
+
+
+def _break_state(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Have vLLM's `init_app_state` raise this."""
+
+    async def init_app_state(*_: Any) -> None:
+        raise error
+
+    found = replace(EntryPoints.find(), init_app_state=init_app_state)
+    monkeypatch.setattr(EntryPoints, "find", lambda: found)
 
 
 async def test_stream_ends_with_done(application: BackendApplication) -> None:
@@ -127,7 +176,8 @@ async def test_adapter_changes_the_answer(application: BackendApplication) -> No
 
 async def test_unknown_adapter_is_refused(application: BackendApplication) -> None:
     status, answer = await whole(begin(application, "/v1/completions", {}, adapter="lost"))
-    assert (status, answer["error"]["param"]) == (400, "model")
+    error = answer["error"]
+    assert (status, error["param"], error["code"]) == (404, "model", "model_not_found")
     assert "LoRA lost is not supported" in answer["error"]["message"]
 
 

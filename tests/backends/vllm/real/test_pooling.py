@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -166,23 +167,37 @@ async def test_a_malformed_embedding_request_is_refused(
         await ask(instance, embedding_request=text)
 
 
-ASKED: dict[str, tuple[str, Any]] = {
-    "embed": ("/v1/embeddings", {"input": ["a list", "a class of things"]}),
-    "classify": ("/classify", {"input": ["a list", "a class of things"]}),
-    "rerank": ("/v1/rerank", {"query": "a", "documents": ["a list", "a class of things"]}),
+TEXTS: Any = {"input": ["a list", "a class of things"]}
+SCORED: Any = {"text_1": "a", "text_2": ["a list", "a class of things"]}
+RANKED: Any = {"query": "a", "documents": ["a list", "a class of things"]}
+ASKED: dict[str, dict[str, Any]] = {
+    "embed": {"/v1/embeddings": TEXTS, "/pooling": TEXTS, "/v1/score": SCORED},
+    "classify": {"/classify": TEXTS, "/pooling": TEXTS},
+    "rerank": {
+        **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), RANKED),
+        **dict.fromkeys(("/v1/score", "/score"), SCORED),
+    },
 }
+"""The routes that each kind of model has, with a request of two texts."""
 
 
-async def test_tokens_of_exchanges_are_reported(model: tuple[str, RunningInstance]) -> None:
+async def test_routes_answer_and_tokens_of_exchanges_are_reported(
+    model: tuple[str, RunningInstance],
+) -> None:
     name, instance = model
-    path, body = ASKED[name]
-    told: list[tuple[int, int, int]] = []
-    exchange = HttpExchange(
-        "POST", path, "", JSON_BODY, json.dumps({"model": "m", **body}).encode()
-    )
-    request = metered(InferenceRequest("m", exchange=exchange), lambda *one: told.append(one))
     async with application(instance.backend) as app:
-        status, text = await whole(app.answer(request))
-    assert status == 200
-    assert told[-1] == (json.loads(text)["usage"]["prompt_tokens"], 0, 0)
-    assert len(told) == 2
+        for path, body in ASKED[name].items():
+            told: list[tuple[int, int, int]] = []
+            exchange = HttpExchange(
+                "POST", path, "", JSON_BODY, json.dumps({"model": "m", **body}).encode()
+            )
+            request = metered(InferenceRequest("m", exchange=exchange), partial(_add, told))
+            status, text = await whole(app.answer(request))
+            assert status == 200, (path, text)
+            answer = json.loads(text)
+            assert len(answer.get("data", answer.get("results"))) == 2, path
+            assert told[-1] == (answer["usage"]["prompt_tokens"], 0, 0), path
+
+
+def _add(told: list[tuple[int, int, int]], *tokens: int) -> None:
+    told.append(tokens)  # type: ignore[arg-type]
