@@ -172,7 +172,7 @@ SCORED: Any = {"text_1": "a", "text_2": ["a list", "a class of things"]}
 RANKED: Any = {"query": "a", "documents": ["a list", "a class of things"]}
 ASKED: dict[str, dict[str, Any]] = {
     "embed": {"/v1/embeddings": TEXTS, "/pooling": TEXTS, "/v1/score": SCORED},
-    "classify": {"/classify": TEXTS, "/pooling": TEXTS},
+    "classify": {"/classify": TEXTS},
     "rerank": {
         **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), RANKED),
         **dict.fromkeys(("/v1/score", "/score"), SCORED),
