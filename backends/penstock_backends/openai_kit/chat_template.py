@@ -106,14 +106,18 @@ def _refusal(error: Exception, field: str) -> ApiError:
 
 
 class _GenerationTag(Extension):
-    """The tag `generation`, which marks what assistants say; it is rendered like any text."""
+    """The tag `generation`, which marks what assistants say; it is rendered like any text.
+
+    What is set inside is not known behind it.
+    """
 
     tags = {"generation"}  # noqa: RUF012  (jinja2's own form)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         """The nodes between the tag and its end."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return [nodes.Scope(body, lineno=line)]
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

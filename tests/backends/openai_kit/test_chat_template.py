@@ -27,6 +27,7 @@ USER: Any = [{"role": "user", "content": "é<&"}]
         ("{{ {'a': [1]} | tojson(indent=2) }}", '{\n  "a": [\n    1\n  ]\n}'),
         ("{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "1"),
         ("{% generation %}said{% endgeneration %}", "said"),
+        ("{% set a = 1 %}{% generation %}{% set a = 2 %}{% endgeneration %}{{ a }}", "1"),
         ("{{ bos_token }}{{ tools }}{{ enable_thinking }}", "<s>NoneFalse"),
         ("{{ strftime_now('%%') }}", "%"),
         ("  {% if true %}\nx\n  {% endif %}\n", "x\n"),
