@@ -99,9 +99,10 @@ def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -
     del settings["max_lora_rank"]
     (version / "model.json").write_text(json.dumps(settings))
     python = f"--backend-config=vllm,python={PYTHON}"
+    alias = "--openai-alias=gpt-4o-mini=tiny_llm"
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("VLLM_ENABLE_RESPONSES_API_STORE", "1")
-        with serving(folder / "models", folder / "log", python, timeout=220) as server:
+        with serving(folder / "models", folder / "log", python, alias, timeout=220) as server:
             yield server
 
 
@@ -126,6 +127,47 @@ def test_the_official_client_gets_what_it_asks_for(served: Served) -> None:
 @pytest.mark.parametrize("client", EXPECTED)
 def test_further_clients_get_what_they_ask_for(client: str, served: Served) -> None:
     assert asked_by(client, served.http, "tiny_llm", "--constants") == EXPECTED[client]
+
+
+def test_headers_explain_a_whole_answer(http: httpx.Client) -> None:
+    headers = {**JSON, "penstock-explain": "1"}
+    answer = http.post(CHAT, content=chat(max_tokens=4, ignore_eos=True), headers=headers)
+    told = json.loads(answer.headers["penstock-explain"])["requests"][0]
+    assert told["gen_ai.usage.output_tokens"] == 4
+    usage = answer.json()["usage"]
+    found = [int(answer.headers[f"x-{name}-tokens"]) for name in ("prompt", "generated", "wasted")]
+    assert found == [usage["prompt_tokens"], usage["completion_tokens"], 0]
+    times = ("time-to-first-token", "total-time")
+    assert all(float(answer.headers[f"x-{name}"]) > 0 for name in times)
+
+
+def test_last_event_explains_a_stream(http: httpx.Client) -> None:
+    headers = {**JSON, "penstock-explain": "1"}
+    body = chat(max_tokens=4, ignore_eos=True, stream=True)
+    *_, done, last, rest = http.post(CHAT, content=body, headers=headers).text.split("\n\n")
+    kind, _, text = last.partition("\ndata: ")
+    assert (done, kind, rest) == ("data: [DONE]", "event: penstock-explain", "")
+    told = json.loads(text)["requests"][0]
+    assert (told["gen_ai.usage.output_tokens"], told["gen_ai.request.stream"]) == (4, True)
+
+
+def test_several_prompts_are_not_told_as_one(http: httpx.Client) -> None:
+    body = {"model": "tiny_llm", "prompt": ["The file", "A file"], "max_tokens": 4}
+    answer = http.post("/v1/completions", json=body, headers={"penstock-explain": "1"})
+    assert answer.status_code == 200
+    assert "penstock-explain" in answer.headers
+    assert "x-generated-tokens" not in answer.headers
+
+
+def test_alias_stands_for_its_model(http: httpx.Client) -> None:
+    answer = http.post(CHAT, content=chat(model="gpt-4o-mini"), headers=JSON)
+    assert (answer.status_code, answer.json()["model"]) == (200, "tiny_llm")
+
+
+def test_priority_wants_a_scheduling_policy(http: httpx.Client) -> None:
+    answer = http.post(CHAT, content=chat(priority=3), headers=JSON)
+    assert answer.status_code == 400
+    assert '"scheduling_policy": "priority"' in answer.json()["error"]["message"]
 
 
 def test_two_requests_may_have_the_same_id(http: httpx.Client) -> None:

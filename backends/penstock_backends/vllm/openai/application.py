@@ -37,6 +37,7 @@ from penstock_backends.vllm.failures import UNHEALTHY
 from penstock_backends.vllm.lora import DISABLED
 from penstock_backends.vllm.openai.entry_points import EntryPoints
 from penstock_backends.vllm.openai.event_stream import EventStream
+from penstock_backends.vllm.openai.exchange_record import RECORD, exchange_record
 from penstock_backends.vllm.openai.media_connector import bound_media
 from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
 from penstock_backends.vllm.openai.request_fields import (
@@ -176,6 +177,7 @@ class VllmApplication:
                 await self._load(adapter, stack, str(request.parameters.get("model", named)))
             report = request.report_usage
             CURRENT.set(None if report is None else ExchangeUsage(report))
+            RECORD.set(exchange_record(request))
             OWNER.set(owner_of(request))
             events = EventStream(send)
             await self._app(self._traced(scope, request), replayed(first, receive), events.send)

@@ -16,6 +16,7 @@ from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.inputs.request_options import NEEDS_POLICY
 from penstock_backends.vllm.inputs.sampling import check_values
+from penstock_backends.vllm.openai.exchange_record import Counting, noting
 
 _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "structural_tag")
 
@@ -63,7 +64,8 @@ class MeteredEngine:
         if usage is not None:
             sampling_params = _told_early(sampling_params)
         outputs = self._llm.generate(prompt, sampling_params, request_id, **more)
-        return self._followed(outputs, None if usage is None else _Count(usage, sampling_params))
+        count = None if usage is None else _Count(usage, sampling_params)
+        return self._followed(outputs, noting(count, sampling_params))
 
     def encode(
         self, prompt: Any, pooling_params: Any, *arguments: Any, **more: Any
@@ -76,7 +78,7 @@ class MeteredEngine:
         return self._followed(outputs, count)
 
     async def _followed(
-        self, outputs: AsyncGenerator[Any, None], count: _Count | _PromptCount | None
+        self, outputs: AsyncGenerator[Any, None], count: Counting | None
     ) -> AsyncGenerator[Any, None]:
         engine = self._engine
         try:

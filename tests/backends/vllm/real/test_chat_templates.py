@@ -1,4 +1,4 @@
-"""Chat templates as our kit renders them, and as transformers does, which templates are made for."""
+"""Chat templates as our kit renders them, and as transformers does, which they are made for."""
 
 from __future__ import annotations
 
