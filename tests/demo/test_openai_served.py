@@ -119,7 +119,7 @@ _PATHS: Any = {
 
 @pytest.mark.parametrize("path", _PATHS)
 def test_headers_explain_a_whole_answer(served: Served, path: str) -> None:
-    body = {"model": "tiny_llm", **_PATHS[path]}
+    body = {"model": "tiny_llm", "temperature": 0, **_PATHS[path]}
     answer = httpx.post(f"http://{served.http}{path}", json=body, headers=EXPLAINED, timeout=60)
     told = json.loads(answer.headers["penstock-explain"])["requests"][0]
     usage = answer.json()["usage"]
@@ -133,7 +133,7 @@ def test_headers_explain_a_whole_answer(served: Served, path: str) -> None:
 
 @pytest.mark.parametrize("path", _PATHS)
 def test_last_event_explains_a_stream(served: Served, path: str) -> None:
-    body = {"model": "tiny_llm", "stream": True, **_PATHS[path]}
+    body = {"model": "tiny_llm", "temperature": 0, "stream": True, **_PATHS[path]}
     answer = httpx.post(f"http://{served.http}{path}", json=body, headers=EXPLAINED, timeout=60)
     *_, last, rest = answer.text.split("\n\n")
     kind, _, text = last.partition("\ndata: ")
@@ -149,7 +149,8 @@ def test_client_reads_a_stream_that_is_explained(client: openai.OpenAI) -> None:
 
 
 def test_several_prompts_are_not_told_as_one(served: Served) -> None:
-    body = {"model": "tiny_llm", "prompt": ["The file", "A file"], "max_tokens": 4}
+    prompts = ["The file", "A file"]
+    body = {"model": "tiny_llm", "temperature": 0, "prompt": prompts, "max_tokens": 4}
     url = f"http://{served.http}/v1/completions"
     answer = httpx.post(url, json=body, headers=EXPLAINED, timeout=60)
     assert answer.json()["usage"]["completion_tokens"] == 8
