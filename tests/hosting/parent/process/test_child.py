@@ -49,6 +49,7 @@ async def family() -> AsyncIterator[Family]:
     daemon = int(await process.stdout.readline())
     yield Family(Child(process, reaper, mark), daemon, reaper)
     reaper.close()  # kills what a failed test has left
+    await process.communicate()  # the loop must not be closed before it knows of their ends
 
 
 @pytest_asyncio.fixture
