@@ -1,4 +1,4 @@
-"""What the modes of perf_analyzer need: models, files with inputs, certificates."""
+"""Models, files with inputs and certificates for the modes of perf_analyzer."""
 
 from __future__ import annotations
 

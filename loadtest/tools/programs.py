@@ -23,7 +23,7 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a program ended with and printed."""
+    """Exit status and output of a program."""
 
     status: int
     output: str

@@ -36,7 +36,7 @@ What it gives until then counts.
 
 @dataclass(slots=True)
 class Found:
-    """What a run has found: outcomes, requests that failed in the server, and faults of the run.
+    """Findings of a run: outcomes, requests that failed in the server, and faults of the run.
 
     Without an answer of the server at the end, `failed` is `None`.
     """

@@ -23,8 +23,8 @@ class TokenSequence:
     """The generated sequence of one candidate of a request.
 
     `handle` is set while the sequence is in the pipeline. It is `ready` for that once it has a
-    `prompt`. `report` decodes the tokens of reported
-    log probabilities; without it only their sum is kept. `keep_ids` keeps the tokens' ids.
+    `prompt`. `report` decodes the tokens of reported log probabilities; without it only their sum
+    is kept. `keep_ids` keeps the tokens' ids.
     """
 
     __slots__ = (

@@ -21,11 +21,11 @@ class Owner(NamedTuple):
 NOBODY: Final = Owner()
 
 OWNER: Final[ContextVar[Owner]] = ContextVar("owner", default=NOBODY)
-"""Whose request vLLM is given."""
+"""The owner of the request that vLLM is given."""
 
 
 def owner_of(request: InferenceRequest) -> Owner:
-    """Whose request it is."""
+    """The owner of a request."""
     return Owner(tenant_label(request), request.waited / 1e9)
 
 

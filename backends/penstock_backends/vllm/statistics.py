@@ -17,7 +17,7 @@ _WHOLE = ("STOP", "LENGTH")
 
 
 class _Load(NamedTuple):
-    """What one of several engines runs and holds; adapters by whether their requests run."""
+    """The load of one of several engines; adapters by whether their requests run or wait."""
 
     running: int
     waiting: int

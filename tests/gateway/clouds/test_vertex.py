@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+from gateway.clouds.binary_bodies import LARGE, large_body
 from gateway.serving import LOCAL, FakeServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.clouds.errors import EndpointStartError
@@ -73,19 +74,13 @@ async def test_length_of_the_json_stands_in_the_content_type(client: httpx.Async
 
 @pytest.mark.contract("CLD-05")
 async def test_large_tensors_are_received_into_memory_that_model_processes_map() -> None:
-    values = np.arange(1 << 16, dtype=np.float32)
-    text = (
-        f'{{"inputs":[{{"name":"IN","datatype":"FP32","shape":[{values.size}],'
-        f'"parameters":{{"binary_data_size":{values.nbytes}}}}}]}}'
-    ).encode()
-    headers = {"content-type": f"{_BINARY}{len(text)}"}
+    body, headers = large_body(_BINARY)
     server = _server("numbers")
     async with _opened(server) as client:
-        sent = text + values.tobytes()
-        assert (await client.post("/predict", content=sent, headers=headers)).status_code == 200
+        assert (await client.post("/predict", content=body, headers=headers)).status_code == 200
     received = server.requests[0].inputs["IN"]
     assert received.shared is not None
-    assert received.numpy().tolist() == values.tolist()
+    assert received.numpy().tolist() == LARGE.tolist()
 
 
 @pytest.mark.contract("CLD-05")

@@ -13,6 +13,7 @@ import h2.connection
 import h2.events
 import pytest
 
+from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
@@ -59,6 +60,22 @@ async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.Monkey
         reader, writer = await asyncio.open_connection("localhost", port)
         assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         writer.close()
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+async def test_handshakes_end_with_the_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are broken off: their time is not waited for."""
+    monkeypatch.setattr(server_state, "_ages", lambda _: ConnectionAges(opening=600))
+    settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
+    tasks = len(asyncio.all_tasks())
+    async with open_native([], settings, ExitDeadline(0)) as port:
+        reader, writer = await asyncio.open_connection("localhost", port)
+        await eventually(lambda: len(asyncio.all_tasks()) > tasks)  # the handshake has begun
+    assert len(asyncio.all_tasks()) == tasks
+    assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+    writer.close()
 
 
 @pytest.mark.parametrize("missing", [0, 1], ids=["block", "frame"])

@@ -123,7 +123,10 @@ def _url(medium: Medium) -> str | None:
 def _decoded(
     medium: Medium, content: bytes | None, limits: MediaLimits, budget: PixelBudget
 ) -> Any:
-    """What the file holds; without its `content`, that is Base64. For threads."""
+    """Image, audio or video of a medium, decoded; without a file's `content` from its Base64.
+
+    For threads.
+    """
     if content is None:
         try:
             content = decode_base64(medium.content, medium.input, limits)

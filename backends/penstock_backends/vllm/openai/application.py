@@ -165,7 +165,7 @@ class VllmApplication:
             return
         if self._stores and shown[0] == RESPONSES:
             model = str(request.parameters.get("model", request.model_name))
-            first = {**first, "body": with_response_id(first["body"], model)}
+            first = {**first, "body": with_response_id(first.get("body", b""), model)}
         async with AsyncExitStack() as stack:
             named = request.parameters.get(ADAPTER)
             if isinstance(named, str):

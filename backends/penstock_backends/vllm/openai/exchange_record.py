@@ -69,7 +69,7 @@ def exchange_record(request: InferenceRequest) -> ExchangeRecord | None:
 
 
 def noting(count: Counting | None, sampling: Any) -> Counting | None:
-    """What counts outputs, and notes them in the exchange's record if there is one."""
+    """The counter of outputs, which also notes them in the exchange's record if there is one."""
     exchange = RECORD.get()
     record = None if exchange is None else exchange.begin(sampling)
     if exchange is None or record is None:

@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 _MODEL = re.compile(r"/v2/(?:repository/)?models/([^/]+)")
 
-
 _SMALL_BODY = 64 << 10
 """Bytes of a body that is waited for before its request is begun."""
 
