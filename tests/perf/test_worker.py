@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -62,6 +63,12 @@ def test_as_many_requests_as_are_asked_for(traffic: Traffic) -> None:
     assert (len(results.times), int(results.answered.sum()), problem) == (50, 50, "")
     assert np.all(results.start <= results.first)
     assert np.all(results.last <= results.end)
+
+
+def test_answers_behind_the_time_limit_are_failures(traffic: Traffic) -> None:
+    (job,) = jobs(traffic, Point(concurrency=1), Limits(requests=5))
+    results, _ = _ran(replace(job, timeout=1e-9))  # they come before the worker gives them up
+    assert results.error_counts() == {"no answer within 1e-09 s": 5}
 
 
 def test_parent_ends_the_load(traffic: Traffic) -> None:

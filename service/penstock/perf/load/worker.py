@@ -50,6 +50,7 @@ class Worker:
         self._free: list[int] = []
         self._sent = 0
         self._most = job.requests or sys.maxsize
+        self._longest = job.timeout or float("inf")
         self._stop_at = 0.0
         self._retry_at = 0.0
         self._gone_since = 0.0
@@ -185,6 +186,8 @@ class Worker:
         """A request has ended: its slot sends the next, on the same connection if it can."""
         self._in_flight -= 1
         outcome = OK
+        if not error and now - call.start > self._longest:
+            error = self._no_answer()  # it came before this looked for those that take too long
         if error or not call.responses:
             outcome = self._record.outcome(error or "the call ended without a response")
         self._record.end(call, now, outcome)
@@ -268,15 +271,15 @@ class Worker:
 
     def _expire(self, now: float) -> None:
         """Give up requests that have taken too long."""
-        if not self._job.timeout:
-            return
-        earliest = now - self._job.timeout
         for wire in list(self._pool.wires.values()):
             for call in wire.under_way:
-                if call.start < earliest:
+                if now - call.start > self._longest:
                     wire.cancel(call)
-                    self.on_end(call, now, f"no answer within {self._job.timeout:g} s")
+                    self.on_end(call, now, self._no_answer())
             wire.flush()
+
+    def _no_answer(self) -> str:
+        return f"no answer within {self._job.timeout:g} s"
 
     def _cut_off(self) -> None:
         """Give up what is under way; it counts neither as answered nor as failed."""
