@@ -21,7 +21,7 @@ from penstock.perf.load.plan import Limits, Point, Traffic, jobs
 from penstock.perf.load.results import Collected, Results
 from penstock.perf.load.slots import Slots
 from penstock.perf.load.worker import Worker
-from penstock.perf.options import SequenceOptions, Target, What
+from penstock.perf.options import RequestOptions, SequenceOptions, Target
 from penstock.perf.requests.tensors import TensorOptions
 from penstock.perf.traffic import traffic_for
 from penstock.perf.wire.endpoint import Endpoint
@@ -31,12 +31,12 @@ from penstock.protocol import grpc_service_pb2 as pb
 @pytest.fixture
 def traffic(served: Served) -> Iterator[Traffic]:
     endpoint = Endpoint("127.0.0.1", served.ports["grpc"])
-    with traffic_for(Target(endpoint), What("identity")) as traffic:
+    with traffic_for(Target(endpoint), RequestOptions("identity")) as traffic:
         yield traffic
 
 
 def _ran(job: Job, stop_after: float = 0.0) -> tuple[Results, str]:
-    """What a worker told that ran the job, and its problem; told to stop after some time."""
+    """The results of a worker that ran the job, and its problem; it is stopped after some time."""
     told: list[Message] = []
     reading, writing = os.pipe()
     worker = Worker(job, told.append, reading)
@@ -134,9 +134,9 @@ def test_each_sequence_takes_the_next_stream_of_a_file(served: Served, tmp_path:
     data = {"data": [[{"IN": rows[0]}, {"IN": rows[1]}], [{"IN": rows[2]}]]}
     (tmp_path / "streams.json").write_text(json.dumps(data))
     endpoint = Endpoint("127.0.0.1", served.ports["grpc"])
-    options = SequenceOptions(1, length=3, variation=0.0)
-    what = What("sequence", input_file=tmp_path / "streams.json", sequences=options)
-    with traffic_for(Target(endpoint), what) as traffic:
+    sequences = SequenceOptions(1, length=3, variation=0.0)
+    options = RequestOptions("sequence", input_file=tmp_path / "streams.json", sequences=sequences)
+    with traffic_for(Target(endpoint), options) as traffic:
         (job,) = jobs(traffic, Point(concurrency=1), Limits())
         slots = Slots(job)
     assert [slots.next(0)[0] for _ in range(9)] == [0, 1, 0, 2, 2, 2, 0, 1, 0]
@@ -144,5 +144,7 @@ def test_each_sequence_takes_the_next_stream_of_a_file(served: Served, tmp_path:
 
 def test_requests_are_made_with_contents_of_their_own(served: Served) -> None:
     endpoint = Endpoint("127.0.0.1", served.ports["grpc"])
-    with traffic_for(Target(endpoint), What("identity", tensors=TensorOptions(count=3))) as traffic:
+    with traffic_for(
+        Target(endpoint), RequestOptions("identity", tensors=TensorOptions(count=3))
+    ) as traffic:
         assert len({each.body for each in traffic.payloads}) == 3

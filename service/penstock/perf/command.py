@@ -74,7 +74,7 @@ def _document(options: Options, outcome: Outcome, gate: list[Limit]) -> dict[str
     document: dict[str, Any] = {
         "tool": f"penstock perf {__version__}",
         "arguments": list(options.words),
-        "model": options.what.model,
+        "model": options.request.model,
         "targets": [each.endpoint.authority for each in options.targets],
         "points": outcome.points,
     }
@@ -118,7 +118,7 @@ def _write(options: Options, outcome: Outcome, document: Mapping[str, Any]) -> N
             else:
                 outputs.json.write_text(text)
         if outputs.csv is not None:
-            write_loads(outputs.csv, list(outcome.all), options.what.model)
+            write_loads(outputs.csv, list(outcome.all), options.request.model)
         if outputs.html is not None:
             outputs.html.write_text(html_report(document))
         if outputs.requests is not None:

@@ -59,10 +59,10 @@ class SequenceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class What:
-    """What is sent: the model, and its inputs.
+class RequestOptions:
+    """Options of requests: the model, the protocol and the inputs.
 
-    Without word about JSON, tensors are sent over HTTP as the server takes them.
+    Where `json_inputs` or `json_outputs` is `None`, tensors go over HTTP as the server takes them.
     """
 
     model: str
@@ -87,7 +87,7 @@ class What:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where results go, beside the terminal."""
+    """Files for results, beside the terminal; `gate` is one to read."""
 
     json: Path | None = None
     csv: Path | None = None
@@ -99,10 +99,10 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All of it. With two `targets` they are compared, in so many `rounds`."""
+    """The whole command line. With two `targets` they are compared, in so many `rounds`."""
 
     targets: Sequence[Target]
-    what: What
+    request: RequestOptions
     points: Sequence[Point]
     limits: Limits
     goals: Sequence[Goal] = ()

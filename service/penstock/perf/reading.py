@@ -20,9 +20,9 @@ from penstock.perf.options import (
     Options,
     Outputs,
     Prompts,
+    RequestOptions,
     SequenceOptions,
     Target,
-    What,
 )
 from penstock.perf.parser import command_parser
 from penstock.perf.requests.language import CHAT, OPENAI_PATHS
@@ -38,9 +38,7 @@ def read_options(words: Sequence[str]) -> Options:
     chosen = parser.parse_args(words)
     try:
         return _options(chosen, words)
-    except ArgumentTypeError as error:
-        parser.error(str(error))
-    except PerfError as error:
+    except (ArgumentTypeError, PerfError) as error:
         parser.error(str(error))
 
 
@@ -49,7 +47,7 @@ def _options(chosen: Namespace, words: Sequence[str]) -> Options:
     points = _points(chosen, trace)
     return Options(
         targets=_targets(chosen),
-        what=_what(chosen, trace),
+        request=_request(chosen, trace),
         points=points,
         limits=_limits(chosen, trace),
         goals=chosen.goodput,
@@ -114,7 +112,7 @@ def _limits(chosen: Namespace, trace: Trace | None) -> Limits:
     )
 
 
-def _what(chosen: Namespace, trace: Trace | None) -> What:
+def _request(chosen: Namespace, trace: Trace | None) -> RequestOptions:
     endpoints = {GRPC: [INFER], HTTP: [INFER, GENERATE], OPENAI: list(OPENAI_PATHS)}[chosen.wire]
     endpoint = chosen.endpoint or (CHAT if chosen.wire == OPENAI else INFER)
     if endpoint not in endpoints:
@@ -125,7 +123,7 @@ def _what(chosen: Namespace, trace: Trace | None) -> What:
     if streamed and chosen.wire == HTTP and endpoint == INFER:
         raise PerfError("-i http streams with --endpoint generate only")
     made, zero = chosen.input_data in ("random", "zero"), chosen.input_data == "zero"
-    return What(
+    return RequestOptions(
         model=chosen.model,
         version=chosen.version,
         wire=chosen.wire,

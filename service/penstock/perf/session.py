@@ -55,9 +55,9 @@ class Session:
     def run(self) -> Outcome:
         """Measure everything, until a load cannot begin; raises `PerfError` if none can."""
         with ExitStack() as stack:
-            what = self._options.what
+            request = self._options.request
             targets = self._options.targets
-            traffic = [stack.enter_context(traffic_for(each, what)) for each in targets]
+            traffic = [stack.enter_context(traffic_for(each, request)) for each in targets]
             if len(targets) == 2:
                 self._compare(traffic)
             else:
@@ -101,7 +101,7 @@ class Session:
     def _measure(self, point: Point, target: Target, traffic: Traffic) -> dict[str, Any] | None:
         """The figures of a load; `None` if it cannot begin, and others are there to be reported."""
         options, found = self._options, self.outcome
-        observer = Observer(server_of(target, options.what), target.metrics, target.pid)
+        observer = Observer(server_of(target, options.request), target.metrics, target.pid)
         try:
             measured = measure(traffic, point, options.limits, observer, self._report)
         except PerfError as error:
@@ -123,7 +123,7 @@ class Session:
         host = target.endpoint.host
         return summarize(
             measured,
-            rows=self._options.what.batch,
+            rows=self._options.request.batch,
             streamed=traffic.streamed,
             local=host in ("localhost", "::1") or host.startswith("127."),
             goals=self._options.goals,

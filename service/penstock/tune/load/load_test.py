@@ -69,7 +69,7 @@ class LoadTest:
         options = replace(
             self._options,
             points=[load.point],
-            what=replace(self._options.what, batch=load.batch),
+            request=replace(self._options.request, batch=load.batch),
         )
         session = Session(options, lambda _: None, self._progress)
         outcome = session.run()
@@ -100,6 +100,6 @@ class LoadTest:
 
 def _aimed(options: Options, server: MeasuredServer) -> Options:
     """The options, aimed at this server whatever its ports are."""
-    name = "grpc" if options.what.wire == GRPC else "http"
+    name = "grpc" if options.request.wire == GRPC else "http"
     target = Target(server.endpoint(name), "", server.metrics, server.pid)
     return replace(options, targets=[target])
