@@ -140,7 +140,7 @@ def parameter(text: str) -> tuple[str, Parameter]:
 
 
 def shared_prefix(text: str) -> SharedPrefix:
-    """How many words prompts have in common, and how many such beginnings there are."""
+    """The number of words that prompts have in common, and of such beginnings."""
     words, _, count = text.partition(":")
     if not words.isdigit() or (count and (not count.isdigit() or count == "0")):
         raise ValueError(f"'{text}' is not a shared prefix: write WORDS or WORDS:COUNT")

@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def output_closed() -> Status:
-    """The reader of the output has closed it: nothing is written any more, at the exit neither."""
+    """The status after a broken pipe; nothing is written any more, at the exit neither."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Status.PIPE_CLOSED
 
@@ -70,7 +70,7 @@ def _run(options: Options) -> Status:
 
 
 def _document(options: Options, outcome: Outcome, gate: list[Limit]) -> dict[str, Any]:
-    """All figures, and what the command ends with."""
+    """All figures, and the verdict."""
     document: dict[str, Any] = {
         "tool": f"penstock perf {__version__}",
         "arguments": list(options.words),
@@ -85,7 +85,7 @@ def _document(options: Options, outcome: Outcome, gate: list[Limit]) -> dict[str
 
 
 def _verdict(outcome: Outcome, broken: list[str]) -> tuple[Status, list[str]]:
-    """What the command ends with, and why if that is not well."""
+    """The exit status, and the reasons for one that is not `FINE`."""
     if outcome.interrupted:
         return Status.INTERRUPTED, ["interrupted: these are the results until then", *broken]
     figures = list(outcome.all)

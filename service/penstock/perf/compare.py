@@ -47,7 +47,7 @@ def comparison(pairs: Sequence[tuple[Figures, Figures]], names: Sequence[str]) -
 
 
 def plain(figures: Figures) -> dict[str, float]:
-    """What of a measurement is compared, by name."""
+    """The figures of a measurement that are compared, by name."""
     found = {name: figures.get(name) for name in _SCALARS}
     for name, key in _TIMES.items():
         times = figures.get(key) or {}

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """What the command ends with; the highest that applies, but for an interruption."""
+    """Exit statuses of the command; the highest that applies, but for an interruption."""
 
     FINE = 0
     USAGE = 1  # options or input files are wrong, nothing was sent

@@ -1,4 +1,4 @@
-"""One measurement: a load is put on, windows are looked at, and what came of it is collected."""
+"""One measurement: a load, its windows until they agree, and its results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 
 import numpy as np
 
-from penstock.perf.load.job import OK, Chunk
+from penstock.perf.load.job import FIRST_ERROR, OK, Chunk
 from penstock.perf.load.plan import Limits, Point, Traffic, jobs
 from penstock.perf.load.processes import Processes, processes
 from penstock.perf.load.results import Collected, Results
@@ -22,7 +22,7 @@ _TICK = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a measurement is: seconds of it, what was answered and failed, and the last rate.
+    """Progress of a measurement: seconds of it, requests answered and failed, and the last rate.
 
     `waiting` requests are due and not sent.
     """
@@ -42,7 +42,7 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What came of one measurement between `begin` and `end`.
+    """The results of one measurement between `begin` and `end`.
 
     `results` are all requests of the load, the warm-up's too. `stable` says whether the last
     windows agreed, `None` if there were too few. `problems` are faults of the load as a whole.
@@ -130,7 +130,7 @@ class _Measurement:
         self._finish(now)
 
     def measured(self, count: int, interrupted: bool) -> Measured:
-        """All of it."""
+        """The results of the whole measurement."""
         used, busy = self._client_cpu()
         before, after = self._span()
         return Measured(
@@ -149,11 +149,11 @@ class _Measurement:
         )
 
     def _add(self, process: int, chunk: Chunk) -> None:
-        _, counts = self._collected.add(process, chunk)
+        counts = self._collected.add(process, chunk)
         chunks = self._chunks.setdefault(process, [])
         answered = int(np.count_nonzero(counts[:, 1] == OK))
         self._answered += answered
-        self._failed += int(np.count_nonzero(counts[:, 1] > OK + 1))
+        self._failed += int(np.count_nonzero(counts[:, 1] >= FIRST_ERROR))
         seconds = chunk.at - (chunks[-1].at if chunks else self._start)
         chunks.append(chunk)
         last = [each[-1] for each in self._chunks.values()]

@@ -35,7 +35,7 @@ or model; 3 requests failed; 4 the gate was not held; 5 the rate was not reached
 
 
 def checked(read: Callable[[str], T]) -> Callable[[str], T]:
-    """What reads an option's value, with its errors as argparse wants them."""
+    """The reader of an option's value, with its errors as argparse wants them."""
 
     def checked(text: str) -> T:
         try:

@@ -1,4 +1,4 @@
-"""What the tool asks a server beside the load: about models, statistics, shared memory."""
+"""Calls to a server beside the load: about models, statistics, shared memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Server(Protocol):
     endpoint: Endpoint
 
     def model(self, name: str, version: str) -> ModelInfo:
-        """What a model takes and gives."""
+        """The inputs and outputs of a model."""
 
     def takes_binary(self) -> bool:
         """Whether tensors may be sent as they are in memory."""
@@ -203,7 +203,7 @@ def _lacks(question: str, error: Exception, endpoint: Endpoint) -> ExtensionErro
 def _model(
     endpoint: Endpoint, metadata: Mapping[str, Any], config: Mapping[str, Any], version: str
 ) -> ModelInfo:
-    """What metadata and configuration, where there is one, say together."""
+    """The model by its metadata, and its configuration where there is one."""
     name = metadata["name"]
     if not config and not metadata.get("inputs"):
         text = f"{endpoint.authority} names no inputs of model '{name}' that requests could be of"

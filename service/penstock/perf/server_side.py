@@ -1,4 +1,4 @@
-"""What the server counts while a load is on: its statistics, its metrics, its CPU time."""
+"""Counters of the server while a load is on: its statistics, its metrics, its CPU time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Observer:
 
 
 def server_side(before: Snapshot, after: Snapshot, requests: int) -> dict[str, Any]:
-    """What the server did between two snapshots: by model, its CPU time, and gauges."""
+    """The growth between two snapshots: statistics by model, CPU time; and gauges."""
     seconds = after.at - before.at
     found: dict[str, Any] = {"models": _models(before.models, after.models, seconds)}
     if before.cpu is not None and after.cpu is not None:

@@ -24,9 +24,9 @@ Say = Callable[[Iterable[str]], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What was measured: figures of each load, or of each round; requests where they are wanted.
+    """Figures of each load, or of each round; requests where they are wanted.
 
-    `problem` says why no further load could begin.
+    `problem` is the reason why no further load could begin.
     """
 
     points: list[dict[str, Any]] = field(default_factory=list)

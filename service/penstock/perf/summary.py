@@ -41,7 +41,7 @@ TTFT, GAP, LATENCY, PER_USER = (
     "output_token_throughput_per_user",
 )
 GOALS = {"ttft": TTFT, "itl": GAP, "latency": LATENCY, "tokens_per_second": PER_USER}
-"""Short names of what goodput may be limited by."""
+"""Short names of metrics that goodput may be limited by."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +168,7 @@ def _streaming(inside: Results, timed: Results, times: _Times, seconds: float) -
 
 
 def _good(times: _Times, goals: Sequence[Goal]) -> int:
-    """How many requests keep all limits; a request of one token has no time between tokens."""
+    """The number of requests that keep all limits; one of one token has no time between tokens."""
     good = np.ones(len(times.latency), np.bool_)
     for goal in goals:
         if goal.metric == PER_USER:
@@ -207,7 +207,7 @@ def _windows(results: Results, measured: Measured) -> list[dict[str, Any]]:
 
 
 def _client(measured: Measured, figures: Mapping[str, Any], local: bool) -> dict[str, Any]:
-    """What the load itself used, and whether it may be what was measured."""
+    """CPU time of the load itself, and reasons why it may be the bottleneck."""
     done = figures["requests"] + figures["failed"]
     machine = machine_busy(measured.before, measured.after)
     late = (figures.get("send_delay_ms") or {}).get("p99", 0.0) / 1e3

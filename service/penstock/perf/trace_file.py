@@ -17,7 +17,7 @@ Lengths = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """When requests are sent, in seconds after the first, and how long they are if that is told."""
+    """Times of requests in seconds after the first, and their lengths where the file has them."""
 
     times: tuple[float, ...]
     lengths: Lengths = ()

@@ -1,4 +1,4 @@
-"""What a process of the load is told to do, and what it tells of it."""
+"""Messages between `penstock perf` and the processes of a load: jobs, chunks, ends."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Job:
     """The part of a load that one process puts on a server.
 
     `start_at` is a time of `time.perf_counter`, at which the first requests are sent if it is not
-    past; after `seconds` none is sent any more, and none after `requests` if that is not 0. Who is
-    under way then has `drain` seconds to end, and is given up. `timeout` is that of each request.
+    past; after `seconds` none is sent any more, and none after `requests` if that is not 0. Those
+    in flight then have `drain` seconds to end, and are given up. `timeout` is that of each request.
     `turn` is the payload to begin with, and `stride` the way to the next.
     """
 
@@ -98,7 +98,7 @@ COUNTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What ended since the last chunk, as bytes of arrays, and what it cost.
+    """Requests that ended since the last chunk, as bytes of arrays, and their CPU time.
 
     `times` are doubles, `counts` unsigned integers of 32 bits, for one request after the other;
     `between` are two times for each response behind the first: of the one before it, and its own.
@@ -119,14 +119,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A process has its connections; `problem` is empty if so."""
+    """The report that a process has its connections; `problem` is empty if so."""
 
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last word of a process; `problem` is empty if it did all that it was told."""
+    """The last message of a process; `problem` is empty if it did its whole job."""
 
     problem: str = ""
 

@@ -42,7 +42,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What is sent to which server, whatever the strength of the load."""
+    """The requests for one server, whatever the strength of the load."""
 
     endpoint: Endpoint
     http: bool
@@ -54,7 +54,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long, how many, and by how many processes and connections.
+    """Bounds of a load: seconds, requests, processes and connections.
 
     `duration` is what is measured, after `warmup`; with `requests` a load ends with these instead.
     `connections` are those of gRPC; 0 is one for each six requests at a time, as Triton's clients
@@ -77,7 +77,7 @@ class Limits:
 
     @property
     def seconds(self) -> float:
-        """How long requests are sent, at most."""
+        """The most seconds in which requests are sent."""
         if self.requests:
             return _NO_END
         measured = self.window * self.most_windows if self.stability else self.duration
@@ -119,7 +119,7 @@ def _job(traffic: Traffic, point: Point, limits: Limits, number: int, count: int
 
 
 def _connections(limits: Limits, in_flight: int, count: int) -> int:
-    """Those of gRPC of one process of several."""
+    """The gRPC connections of one process of several."""
     if limits.connections:
         return _share(limits.connections, 0, count)
     return min(-(-in_flight // _SHARING), _share(_MOST_CONNECTIONS, 0, count))

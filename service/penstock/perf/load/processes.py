@@ -1,4 +1,4 @@
-"""The processes of a load: started, told to begin together, listened to, and ended."""
+"""The processes of a load: their start, common beginning, messages and end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Processes:
         for number, process in enumerate(running):
             self._selector.register(_pipe(process.stdout), selectors.EVENT_READ, number)
         self.problems: list[str] = []
-        """What processes say of a load that they could not put on to its end."""
+        """Reasons why processes could not put on their load to its end."""
 
     def begin(self, jobs: Sequence[Job]) -> float:
         """Have them connect, then begin together; the time of that. Raises `PerfError`."""
@@ -47,7 +47,7 @@ class Processes:
         return start
 
     def chunks(self, longest: float) -> Iterator[tuple[int, Chunk] | None]:
-        """What processes tell, by their number, until all have ended; `None` after waiting long."""
+        """Chunks, each with its process's number, until all end; `None` after `longest` seconds."""
         while self._selector.get_map():
             found = self._selector.select(longest)
             if not found:
@@ -136,7 +136,7 @@ def _gone(process: subprocess.Popen[bytes]) -> str:
 
 
 def ending(status: int) -> str:
-    """What a process ended with: its status, or the signal that killed it."""
+    """The end of a process in words: its status, or the signal that killed it."""
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 

@@ -1,4 +1,4 @@
-"""What a process keeps of requests that have ended, until it tells of them."""
+"""The record of a process: requests that have ended, until its next chunk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Record:
         return number
 
     def chunk(self, in_flight: int, waiting: int) -> Chunk:
-        """What was kept, which is then kept no more."""
+        """The chunk with everything recorded; the record is empty afterwards."""
         new, self._new = self._new, []
         made = Chunk(
             array("d", self._times).tobytes(),

@@ -1,4 +1,4 @@
-"""What became of the requests of a load, as arrays, one element for each request."""
+"""Results of a load as arrays, one element for each request."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ class Results:
 
     @property
     def answered(self) -> Mask:
-        """Which requests went well."""
+        """The mask of requests that went well."""
         return np.asarray(self.counts[:, 1] == OK)
 
     @property
     def cut_off(self) -> Mask:
-        """Which requests were given up at the end of the load."""
+        """The mask of requests that were given up at the end of the load."""
         return np.asarray(self.counts[:, 1] == CUT_OFF)
 
     @property
     def failed(self) -> Mask:
-        """Which requests ended with an error."""
+        """The mask of requests that ended with an error."""
         return np.asarray(self.counts[:, 1] >= FIRST_ERROR)
 
     def chosen(self, mask: Mask, gaps: Mask) -> Results:
@@ -81,7 +81,7 @@ class Results:
         )
 
     def error_counts(self) -> dict[str, int]:
-        """How many requests ended with each error, the most frequent first."""
+        """Numbers of requests by error, the most frequent first."""
         outcomes, counts = np.unique(self.counts[:, 1][self.failed], return_counts=True)
         found = sorted(zip(counts.tolist(), outcomes.tolist(), strict=True), reverse=True)
         return {self.errors[outcome]: count for count, outcome in found}
@@ -97,8 +97,8 @@ class Collected:
     _texts: list[str] = field(default_factory=list)
     _by_process: dict[int, list[int]] = field(default_factory=dict)
 
-    def add(self, process: int, chunk: Chunk) -> tuple[Floats, Counts]:
-        """Keep a chunk; its times and counts."""
+    def add(self, process: int, chunk: Chunk) -> Counts:
+        """Keep a chunk; its counts, with errors numbered alike for all processes."""
         outcomes = self._by_process.setdefault(process, [OK, CUT_OFF])
         for text in chunk.errors:
             if text not in self._texts:
@@ -111,7 +111,7 @@ class Collected:
         self._times.append(times)
         self._counts.append(counts)
         self._between.append(np.frombuffer(chunk.between, np.float64).reshape(-1, 2))
-        return times, counts
+        return counts
 
     def results(self) -> Results:
         """All that was kept."""

@@ -1,4 +1,4 @@
-"""Who sends requests: slots with one request under way each, and their sequences."""
+"""Slots of a load, with one request in flight each, and their sequences."""
 
 from __future__ import annotations
 

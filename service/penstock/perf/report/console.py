@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 from penstock.perf.measure import Progress
+from penstock.perf.report.figures import Figures, distributions
 
-Figures = Mapping[str, Any]
 _BAR = 24
 
 
 class Ticker:
-    """One line on a terminal that says how far a measurement is; elsewhere nothing."""
+    """The line of progress on a terminal; elsewhere nothing."""
 
     def __init__(self, stream: TextIO, quiet: bool) -> None:
         self._stream = stream
@@ -77,14 +77,7 @@ def _rates(figures: Figures) -> Iterator[str]:
 
 
 def _table(figures: Figures) -> Iterator[str]:
-    names = {
-        "latency_ms": "latency",
-        "ttft_ms": "first response",
-        "gap_ms": "between responses",
-        "per_token_ms": "per token",
-        "send_delay_ms": "sent late by",
-    }
-    shown = [(title, figures[key]) for key, title in names.items() if figures.get(key)]
+    shown = distributions(figures)
     if not shown:
         return
     columns = [name for name in shown[0][1] if name not in ("std", "min")]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.perf.load.results import Results
+from penstock.perf.report.figures import Figures
 
-Figures = Mapping[str, Any]
 _PARTS = {
     "Server Queue": "queue_us",
     "Server Compute Input": "compute_input_us",

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from penstock.perf.report.figures import TIMES, Figures, distributions
 from penstock.perf.report.page import charts, heading, html_table, page, verbatim, words
 from penstock.perf.report.svg import Axis, Series, line_chart, stacked_bars
 
-Figures = Mapping[str, Any]
 _MS = "ms"
 _SHOWN = ("p50", "p95", "p99")
 _PARTS = ("queue", "compute_input", "compute_infer", "compute_output")
-_TIMES = {
-    "latency_ms": "latency",
-    "ttft_ms": "first response",
-    "gap_ms": "between responses",
-    "per_token_ms": "per token",
-    "send_delay_ms": "sent late by",
-}
 
 
 def html_report(document: Figures) -> str:
-    """The page for all that was measured."""
+    """The page with the figures of all loads."""
     title = f"penstock perf: {document['model']} at {', '.join(document['targets'])}"
     return page(title, _parts(document))
 
@@ -74,30 +66,22 @@ def _comparison(comparison: Figures) -> Iterator[str]:
             for name, each in comparison["figures"].items()
         ],
     )
-    rounds = comparison["rounds"]
-    sides = [("A", "a"), ("B", "b")]
     yield charts(
-        line_chart(
-            title,
-            Axis("round"),
-            Axis(unit),
-            [
-                Series(
-                    name,
-                    [
-                        (n + 1, each[key][figure])
-                        for n, each in enumerate(rounds)
-                        if figure in each[key]
-                    ],
-                )
-                for name, key in sides
-            ],
-        )
+        line_chart(title, Axis("round"), Axis(unit), _by_round(comparison["rounds"], figure))
         for title, unit, figure in (
             ("Throughput by round", "requests/s", "throughput"),
             ("Median latency by round", _MS, "latency_p50_ms"),
         )
     )
+
+
+def _by_round(rounds: Sequence[Figures], figure: str) -> list[Series]:
+    """A line for each server, over the rounds that have the figure."""
+    numbered = list(enumerate(rounds, 1))
+    return [
+        Series(side, [(n, each[key][figure]) for n, each in numbered if figure in each[key]])
+        for side, key in (("A", "a"), ("B", "b"))
+    ]
 
 
 def _faults(point: Figures) -> Iterator[str]:
@@ -112,7 +96,7 @@ def _faults(point: Figures) -> Iterator[str]:
 
 
 def _times(point: Figures) -> str:
-    shown = [(title, point[key]) for key, title in _TIMES.items() if point.get(key)]
+    shown = distributions(point)
     if not shown:
         return words("No request was answered.", bad=True)
     names = list(shown[0][1])
@@ -155,17 +139,7 @@ def _of_one(point: Figures) -> Iterator[str]:
         "Latency over time",
         Axis("s"),
         Axis(_MS),
-        [
-            Series(
-                name,
-                [
-                    (each["at"], each[f"latency_{name}_ms"])
-                    for each in windows
-                    if each[f"latency_{name}_ms"] is not None
-                ],
-            )
-            for name in ("p50", "p99")
-        ],
+        [_over_time(windows, name) for name in ("p50", "p99")],
     )
     yield line_chart(
         "Times up to a share of requests", Axis("%"), Axis(_MS, log=True), _curves(point)
@@ -181,9 +155,15 @@ def _of_one(point: Figures) -> Iterator[str]:
         )
 
 
+def _over_time(windows: Sequence[Figures], name: str) -> Series:
+    """A percentile of latency, without the windows in which nothing was answered."""
+    values = [(each["at"], each[f"latency_{name}_ms"]) for each in windows]
+    return Series(name, [(at, value) for at, value in values if value is not None])
+
+
 def _curves(point: Figures) -> list[Series]:
     return [
         Series(title, list(enumerate(point["curves"][key])))
-        for key, title in _TIMES.items()
+        for key, title in TIMES.items()
         if point["curves"].get(key)
     ]

@@ -25,7 +25,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What an axis says; an axis from 0 on, unless `log`."""
+    """An axis and its label; from 0 on, unless `log`."""
 
     label: str
     log: bool = False
