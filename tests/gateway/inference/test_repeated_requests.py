@@ -113,3 +113,84 @@ async def test_a_large_body_that_stops_half_way_harms_nobody(client: httpx.Async
         with pytest.raises(ConnectionError):
             await client.post(_PATH, content=half(), headers=headers)
     assert await _ask(client, [3.0]) == (200, [3.0])
+
+
+async def _ask_in_json(
+    client: httpx.AsyncClient, data: str, datatype: str = "FP32"
+) -> tuple[int, str]:
+    """The status and the text of an answer; `data` is the text of a list of two elements."""
+    item = f'{{"name":"IN","datatype":"{datatype}","shape":[2],"data":{data}}}'
+    answer = await client.post(_PATH, content=f'{{"inputs":[{item}]}}')
+    return answer.status_code, answer.text
+
+
+_LISTS = [
+    ("FP32", "[1,-2.5]"),
+    ("FP32", "[1e39,-1e-60]"),
+    ("FP32", "[1e400,1]"),
+    ("FP32", "[NaN,Infinity]"),
+    ("FP32", "[true,1]"),
+    ("FP32", "[1]"),
+    ("FP32", "[1,2,3]"),
+    ("FP32", "[[1],[2]]"),
+    ("FP32", "[]"),
+    ("FP32", "[1,]"),
+    ("FP32", "7"),
+    ("FP64", f"[{2**63 + 1},0.1]"),
+    ("FP64", f"[1{'0' * 400},0]"),
+    ("INT8", "[127,-129]"),
+    ("INT32", "[1,2.0]"),
+    ("INT32", "[1,true]"),
+    ("INT64", f"[{2**63},{-(2**63)}]"),
+    ("UINT8", "[256,0]"),
+    ("UINT64", f"[{2**64 - 1},0]"),
+    ("UINT64", "[-1,0]"),
+    ("UINT64", f"[{2**64},0]"),
+    ("BOOL", "[true,false]"),
+    ("BOOL", "[1,0]"),
+    ("BYTES", r'["a]","\u00e9\n\"data\":[1]"]'),
+    ("BYTES", r'["\ud800","b"]'),
+    ("BYTES", '["",1]'),
+    ("FP16", "[1,2]"),
+]
+
+
+@pytest.mark.parametrize(("datatype", "data"), _LISTS)
+async def test_json_that_repeats_is_answered_as_the_first_time(
+    client: httpx.AsyncClient, datatype: str, data: str
+) -> None:
+    usual = {"BOOL": "[false,true]", "BYTES": '["x","y"]'}.get(datatype, "[3,4]")
+    first = await _ask_in_json(client, data, datatype)
+    for _ in range(3):
+        await _ask_in_json(client, usual, datatype)
+    assert await _ask_in_json(client, data, datatype) == first
+
+
+async def test_repeated_json_differs_in_its_lists_alone(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
+    for number in range(4):
+        status, text = await _ask_in_json(client, f"[{number}, 1]")
+        assert (status, json.loads(text)["outputs"][0]["data"]) == (200, [number, 1])
+    templates = [request.template for request in server.requests]
+    assert templates[:2] == [None, None]
+    assert templates[2] is not None
+    assert templates[2] == templates[3]
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        '{"name":"IN","datatype":"FP32","shape":[1],"data":[%d],"data":[9]}',
+        '{"name":"IN","datatype":"FP32","shape":[1],"\\u0064ata":[%d],"x\\"data":[9]}',
+        '{"name":"IN","datatype":"FP32","shape":[1],"data":[%d]}],"more":[{"data":[9]}',
+        '{"name":"IN","datatype":"FP32","shape":[1],"data":[%d],"parameters":{"data":[9]}}',
+    ],
+    ids=["twice", "escaped", "elsewhere", "a parameter"],
+)
+async def test_a_list_elsewhere_is_never_taken_for_that_of_an_input(
+    client: httpx.AsyncClient, inputs: str
+) -> None:
+    for number in range(4):
+        answer = await client.post(_PATH, content='{"inputs":[%s]}' % (inputs % number))
+        assert answer.json()["outputs"][-1]["data"] == [number]

@@ -19,6 +19,7 @@ from penstock.gateway.decompression import Decompression
 from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory, Place
 from penstock.gateway.inference.codec import OutputEncoding, decode_request, read_request
 from penstock.gateway.inference.infer_answer import InferAnswer, release
+from penstock.gateway.inference.json_templates import JsonTemplates
 from penstock.gateway.inference.raw_request import decode_raw_request
 from penstock.gateway.inference.request_templates import RequestTemplates
 from penstock.gateway.json.text import parse_tensors
@@ -57,6 +58,7 @@ class InferEndpoint:
         self._memory = memory
         self._decompression = Decompression(bodies.limit)
         self._templates = RequestTemplates()
+        self._json_templates = JsonTemplates()
 
     def start(self, call: HttpCall, target: Target) -> bool:
         """Answer a request whose whole body has come, if it is of the usual form."""
@@ -80,12 +82,18 @@ class InferEndpoint:
     ) -> tuple[InferenceRequest, OutputEncoding]:
         """Decode a request of small JSON and the binary tensors behind it."""
         model, version, size = target.model, target.version, len(rest)
-        template = self._templates.find(model, version, text, size)
-        if template is not None:
-            return template.request(model, version, rest, place), template.form
+        if size:
+            template = self._templates.find(model, version, text, size)
+            if template is not None:
+                return template.request(model, version, rest, place), template.form
+        elif (found := self._json_templates.decode(model, version, text)) is not None:
+            return found
         json, regions = parse_tensors(text), self._server.regions
         request, form = decode_request(model, version, json, rest, self._limit, regions, place)
-        self._templates.add(text, request, form, size)
+        if size:
+            self._templates.add(text, request, form, size)
+        else:
+            self._json_templates.add(text, request, form)
         return request, form
 
     async def infer(self, call: HttpCall, target: Target) -> Reply | None:

@@ -34,11 +34,7 @@ class RequestTemplate:
 
         Tensors of clients' shared memory are not among these bytes, nor those in the JSON.
         """
-        if not size or request.id or request.parameters or request.classes:
-            return False
-        if request.output_places or request.priority or request.timeout:
-            return False
-        if request.correlation_id or request.sequence_start or request.sequence_end:
+        if not size or not differs_in_tensors_alone(request):
             return False
         return sum(tensor.nbytes for tensor in request.inputs.values()) == size
 
@@ -81,3 +77,12 @@ class RequestTemplates:
         if len(self._templates) >= _MOST:
             self._templates.clear()
         self._templates[key] = RequestTemplate(request, form)
+
+
+def differs_in_tensors_alone(request: InferenceRequest) -> bool:
+    """Whether a request has nothing of its own but tensors, and wants tensors alone."""
+    if request.id or request.parameters or request.classes:
+        return False
+    if request.output_places or request.priority or request.timeout:
+        return False
+    return not (request.correlation_id or request.sequence_start or request.sequence_end)
