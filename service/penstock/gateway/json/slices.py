@@ -100,9 +100,10 @@ def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
     rest, at = list[Text](), 0
     try:
         while found := _DATA.search(text, at):
-            rest.append(text[at : found.end() - 1])
+            begin = found.end()
+            rest.append(text[at : begin - 1])
             name = f"{mark}{len(lists)}"
-            lists[name], at = Slicer(text, as_object).decode_list(found.end())
+            lists[name], at = Slicer(text, as_object).decode_list(begin)
             rest.append(f'"{name}"'.encode())
 
         def with_lists(members: Pairs) -> Any:
@@ -190,8 +191,8 @@ class Slicer:
             self.at, self.behind = at, False
             end = at + _SLICE
             if found := _MEMBERS.match(text, at, end) or _LAST_MEMBER.match(text, at, end):
-                part = self._objects.decode(as_text(b"{" + text[at : found.end() - 1] + b"}"))
-                at = found.end()
+                begin, at = at, found.end()
+                part = self._objects.decode(as_text(b"{" + text[begin : at - 1] + b"}"))
             elif found := _NAME.match(text, at, end):
                 name = json.loads(as_text(found[1]))
                 value, at = self._decode_value(found.end())
