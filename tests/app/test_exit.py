@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import socket
-import time
 from contextlib import closing
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse, RemoteDisconnected
@@ -40,8 +39,8 @@ class TritonPythonModel:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """With a model that answers when the exit timeout of a test is over."""
-    return _sleeper(tmp_path / "models", 3)
+    """With a model that answers long after the exit timeout of any test."""
+    return _sleeper(tmp_path / "models", 600)
 
 
 def _sleeper(repository: Path, seconds: int) -> Path:
@@ -101,9 +100,7 @@ def test_a_model_that_does_not_end_does_not_prolong_the_exit(tmp_path: Path) -> 
         family = server.family()
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "Exiting immediately" in server.log.read_text())
-        begun = time.monotonic()
-        assert server.process.wait(40) == 1
-        assert time.monotonic() - begun < 4
+        assert server.process.wait(9) == 1  # sooner than the 10 s that a model has to finalize
     wait_until(lambda: not any(map(alive, family)))
 
 

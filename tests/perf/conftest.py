@@ -13,6 +13,8 @@ import pytest
 from harness.repeat_model import REPEAT
 from harness.serving import Served, serving
 from penstock.perf.command import run
+from penstock.perf.server import GrpcServer
+from penstock.perf.wire.endpoint import Endpoint
 from perf.failing_server import FailingServer, failing_server
 
 _IDENTITY = """\
@@ -51,6 +53,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     models = write_models(directory / "models")
     with serving(models, directory / "log", "--allow-client-shm=true") as server:
         yield server
+
+
+def requests_of(served: Served) -> int:
+    """How many requests the server's `identity` has answered."""
+    server = GrpcServer(Endpoint("127.0.0.1", served.ports["grpc"]), {})
+    models = server.statistics()["model_stats"]
+    return sum(int(m.get("inference_count", 0)) for m in models if m["name"] == "identity")
 
 
 @pytest.fixture

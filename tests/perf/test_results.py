@@ -15,7 +15,7 @@ import pytest
 from harness.serving import Served, wait_until
 from penstock.perf.errors import Status
 from penstock.perf.gate import Limit, violations
-from perf.conftest import Perf
+from perf.conftest import Perf, requests_of
 
 
 def test_a_server_compared_with_itself_is_as_fast(perf: Perf, served: Served) -> None:
@@ -168,19 +168,10 @@ def test_what_was_measured_until_ctrl_c_is_reported(served: Served, tmp_path: Pa
     results = tmp_path / "results.json"
     command = [sys.executable, "-m", "penstock", "perf", "-m", "identity", "-u", served.grpc]
     command += ["-d", "60", "--warmup", "0", "--json", str(results), "--metrics-url", "nowhere:1"]
-    requests = _requests(served)
+    requests = requests_of(served)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: _requests(served) > requests + 100)
+    wait_until(lambda: requests_of(served) > requests + 100)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == Status.INTERRUPTED
     (point,) = json.loads(results.read_text())["points"]
     assert point["requests"] > 50
-
-
-def _requests(served: Served) -> int:
-    from penstock.perf.server import GrpcServer
-    from penstock.perf.wire.endpoint import Endpoint
-
-    server = GrpcServer(Endpoint("127.0.0.1", served.ports["grpc"]), {})
-    models = server.statistics()["model_stats"]
-    return sum(int(m.get("inference_count", 0)) for m in models if m["name"] == "identity")

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fakes import in_virtual_time
 from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import ConfigError
 from penstock_backends.language_model import (
@@ -56,6 +57,7 @@ async def test_what_comes_in_one_iteration_passes_together() -> None:
     assert [interval.passes(_Pushed()) for _ in range(3)] == [False, False, False]
 
 
+@in_virtual_time
 async def test_what_waits_is_pushed_when_the_interval_is_over() -> None:
     interval, pushed = StreamInterval(0.01), _Pushed()
     assert interval.passes(pushed)
@@ -80,6 +82,7 @@ async def test_the_first_two_tokens_and_the_end_do_not_wait() -> None:
     assert _texts(delivery) == ["def"]
 
 
+@in_virtual_time
 async def test_tokens_of_an_interval_leave_together() -> None:
     delivery = _delivery(StreamInterval(0.01))
     assert await _generate(delivery, "abcdef") == ["a", "b", "c"]
@@ -91,6 +94,7 @@ async def test_one_response_a_token_where_that_is_asked_for() -> None:
     assert await _generate(_delivery(StreamInterval(_LONG), merge=False), "abcde") == list("abcde")
 
 
+@in_virtual_time
 async def test_a_cancelled_request_is_not_pushed_again() -> None:
     delivery = _delivery(StreamInterval(0.01))
     await _generate(delivery, "abcd")

@@ -287,14 +287,14 @@ async def test_request_is_stopped_by_its_id(client: httpx.AsyncClient) -> None:
 
 
 async def test_deadline_ends_a_request(client: httpx.AsyncClient) -> None:
-    headers = {"request-timeout": "0.05"}
+    headers = {"request-timeout": "0.5"}
     answer = await client.post(CHAT, json={"model": "m", "do": "hang"}, headers=headers)
     assert "Deadline Exceeded" in answer.text
     await asyncio.wait_for(Speaker.left.wait(), 10)
 
 
 async def test_deadline_before_an_answer_is_status_504(client: httpx.AsyncClient) -> None:
-    headers = {"request-timeout": "0.05"}
+    headers = {"request-timeout": "0.5"}
     answer = await client.post(CHAT, json={"model": "m", "do": "wait"}, headers=headers)
     assert (answer.status_code, error(answer)["type"]) == (504, "timeout_error")
     assert "Deadline Exceeded" in error(answer)["message"]

@@ -285,12 +285,16 @@ def test_request_with_large_baggage_goes_on(traced: Traced) -> None:
 
 
 def test_metrics_count_what_was_exported(traced: Traced) -> None:
+    def exported() -> float:
+        with urllib.request.urlopen(traced.server.metrics) as reply:
+            page = reply.read().decode()
+        name = "penstock_trace_spans_exported_total "
+        (line,) = [line for line in page.splitlines() if line.startswith(name)]
+        return float(line.split()[1])
+
+    before = exported()
     _call(traced, request("plain", 1))
-    with urllib.request.urlopen(traced.server.metrics) as reply:
-        page = reply.read().decode()
-    name = "penstock_trace_spans_exported_total "
-    (line,) = [line for line in page.splitlines() if line.startswith(name)]
-    assert float(line.split()[1]) >= 4
+    wait_until(lambda: exported() >= before + 4)  # the exporter tells the server afterwards
 
 
 def test_environment_alone_exports_failures_over_grpc_and_the_exit_waits_for_nobody(

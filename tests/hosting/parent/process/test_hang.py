@@ -49,13 +49,13 @@ async def test_stopped_process_is_hung_until_it_goes_on(
 async def test_hung_process_is_started_anew_on_request(
     puppets: Puppets, caplog: pytest.LogCaptureFixture
 ) -> None:
-    instance = await puppets.start(serial=True, hang_seconds=0.3, restart_hung=True)
+    instance = await puppets.start(serial=True, hang_seconds=1.0, restart_hung=True)
     former = stop(instance)
     (begun,), _ = puppets.tell(instance, order("echo"))
     (ahead,), _ = puppets.tell(instance, order("echo"))
     with pytest.raises(
         UnavailableError,
-        match=r"its model process was stopped since it gave no sign for 0\.3 s; it is being",
+        match=r"its model process was stopped since it gave no sign for 1 s; it is being",
     ):
         await everything(begun)
     assert len(await everything(ahead)) == 1
