@@ -93,10 +93,10 @@ def test_test_that_is_skipped_though_all_is_there_asserts_nothing() -> None:
 # -- the record of a run --------------------------------------------------------------------------
 
 
-def _recorded(pytester: pytest.Pytester, tests: str) -> list[Ran]:
+def _recorded(pytester: pytest.Pytester, tests: str, *options: str) -> list[Ran]:
     pytester.makeconftest(_SESSION)
     pytester.makepyfile("import pytest\n" + tests)
-    pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:cacheprovider")
+    pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:cacheprovider", *options)
     return list(read(pytester.path / "record"))
 
 
@@ -126,6 +126,20 @@ def test_test_whose_teardown_fails_has_failed(pytester: pytest.Pytester) -> None
         "def test_one(broken): pass\n",
     )
     assert ran.outcome == "failed"
+
+
+def test_second_run_of_a_test_counts(pytester: pytest.Pytester) -> None:
+    ran = _recorded(
+        pytester,
+        "runs = []\n"
+        "@pytest.mark.contract('A-01')\n"
+        "@pytest.mark.parametrize('least', [2, 3])\n"
+        "def test_it(least):\n"
+        "    runs.append(least)\n"
+        "    assert runs.count(least) == least\n",
+        "--reruns=1",
+    )
+    assert [each.outcome for each in ran] == ["passed", "failed"]
 
 
 def test_record_says_what_is_missing(pytester: pytest.Pytester) -> None:
