@@ -113,6 +113,20 @@ def test_id_of_the_body_goes_before_that_of_the_header() -> None:
     assert _decode({}, request_id="header").id == "header"
 
 
+@pytest.mark.contract("HG-05")
+def test_id_is_no_parameter() -> None:
+    """Language models refuse parameters that they do not know."""
+    request = _decode({"text": "hi", "id": "7", "n": 3, "parameters": {"id": "nested"}})
+    assert (request.id, request.parameters) == ("7", {"n": 3, "id": "nested"})
+    assert "id" not in _decode({"text": "hi", "id": "7"}).parameters
+
+
+@pytest.mark.contract("HG-05")
+def test_input_called_id_is_a_tensor_too() -> None:
+    request = _decode({"id": "7"}, TensorMetadata("id", "BYTES", (1,)))
+    assert (request.id, request.inputs["id"].elements()) == ("7", [b"7"])
+
+
 @pytest.mark.contract("HG-04")
 @pytest.mark.parametrize(
     ("datatype", "value", "elements"),

@@ -17,6 +17,8 @@ from penstock.gateway.json.tensors import tensor_from_json
 from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 
 _NESTED = "parameters"
+_ID = "id"
+"""The member that is the request's id: a parameter only where it is nested."""
 
 
 def decode_generate(
@@ -48,7 +50,7 @@ class _SchemaMapping:
         for key in names_of(members):
             if key == _NESTED:
                 self._convert_nested(members[key])
-            else:
+            elif key != _ID or key in self._known:
                 self._convert_member(key, members[key])
 
     def _convert_nested(self, value: Any) -> None:
