@@ -55,3 +55,13 @@ async def test_other_requests_of_the_connection_keep_their_own_headers(
         for name in ("X-A", "X-B"):
             await client.post("/v2/models/numbers/infer", json=_INFER, headers={name: "v"})
     assert [request.parameters for request in server.requests] == [{"X-A": "v"}, {"X-B": "v"}]
+
+
+@pytest.mark.contract("H-30")
+@pytest.mark.parametrize("sent", ["Jos\u00e9".encode(), "Jos\u00e9".encode("latin-1")])
+async def test_value_beyond_ascii_is_read_as_utf8_and_else_as_latin1(
+    server: FakeServer, sent: bytes
+) -> None:
+    async with connected(server, _settings("^X-")) as client:
+        await client.post("/v2/models/numbers/infer", json=_INFER, headers={b"X-User": sent})
+    assert server.requests[0].parameters == {"X-User": "Jos\u00e9"}

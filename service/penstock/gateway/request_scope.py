@@ -57,12 +57,20 @@ class ForwardedHeaders:
         """`inference` with headers of `call` among its parameters; refuses reserved ones."""
         if self._forward is None:
             return inference
-        pairs = ((n.decode("latin-1"), v.decode("latin-1")) for n, v in call.fields)
+        pairs = ((name.decode("latin-1"), _text(value)) for name, value in call.fields)
         chosen = self._forward.select(pairs)
         if not chosen:
             return inference
         parameters = {**inference.parameters, **chosen}
         return replace(inference, parameters=parameters, template=None)
+
+
+def _text(value: bytes) -> str:
+    """The value of a field: UTF-8, as models get it from Triton, and Latin-1 where it is none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 @contextmanager
