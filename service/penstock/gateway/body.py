@@ -107,13 +107,13 @@ async def json_length(call: HttpCall, body: RequestBody, limit: int) -> int:
             raise _too_large("Request JSON size", body.declared, limit)
         length = len(await body.read_until(limit + 1))
     else:
-        length = await _declared_length(text, body, limit)
+        length = await _declared_length(call, text, body, limit)
     if length > limit:
         raise _too_large("Request JSON size", length, limit)
     return length
 
 
-async def _declared_length(text: str, body: RequestBody, limit: int) -> int:
+async def _declared_length(call: HttpCall, text: str, body: RequestBody, limit: int) -> int:
     """The number in a header for the length of the JSON, which the body is at least as long as."""
     number = _NUMBER.match(text)
     # A number of over 20 digits exceeds any body, and `int` limits how many digits it converts.
@@ -122,6 +122,8 @@ async def _declared_length(text: str, body: RequestBody, limit: int) -> int:
     if size is None:
         size = len(await body.read_until(length if 0 <= length <= limit else limit))
     if not 0 <= length <= size:
+        if not size and is_compressed(call):
+            raise not_unpacked()
         raise InvalidRequestError(
             f"inference header size should be in range (0, {size}), got: {text}"
         )
@@ -171,6 +173,11 @@ def _compress(parts: Sequence[Buffer], encoding: str) -> bytes:
     packed = [machine.compress(part) for part in parts]
     packed.append(machine.flush())
     return b"".join(packed)
+
+
+def not_unpacked() -> InvalidRequestError:
+    """The error for a compressed body in which nothing was found."""
+    return InvalidRequestError("unable to decompress the request body")
 
 
 def larger_than_any(size: int) -> InvalidRequestError:

@@ -97,8 +97,13 @@ async def test_unknown_compression_is_refused_with_the_known_ones(
     assert answer.headers["accept-encoding"] == "gzip, deflate"
 
 
-async def test_body_that_cannot_be_unpacked_is_not_run(client: httpx.AsyncClient) -> None:
-    answer = await client.post(_PATH, content=b"x", headers={"content-encoding": "gzip"})
+@pytest.mark.parametrize("length", [{}, {"inference-header-content-length": "1"}])
+@pytest.mark.parametrize("body", [b"x", zlib.compress(b"x", wbits=-15)], ids=["text", "raw deflate"])
+async def test_body_that_cannot_be_unpacked_is_not_run(
+    client: httpx.AsyncClient, body: bytes, length: dict[str, str]
+) -> None:
+    headers = {"content-encoding": "deflate", **length}
+    answer = await client.post(_PATH, content=body, headers=headers)
     assert answer.status_code == 400
     assert answer.json() == {"error": "unable to decompress the request body"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.buffer import Buffer, octets
 from penstock.core.config import ModelConfig
-from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
+from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.core.request import InferenceRequest
 from penstock.core.timeline import Timeline
 from penstock.gateway.body import (
@@ -12,6 +12,7 @@ from penstock.gateway.body import (
     can_decompress,
     is_compressed,
     json_length,
+    not_unpacked,
     open_body,
 )
 from penstock.gateway.connections.http_call import HttpCall
@@ -198,5 +199,5 @@ def _raw(
     view = memoryview(octets(body)).toreadonly()
     inference = decode_raw_request(target.model, target.version, view, config)
     if not body and is_compressed(call):
-        raise InvalidRequestError("unable to decompress the request body")
+        raise not_unpacked()
     return inference, OutputEncoding(binary=True)
