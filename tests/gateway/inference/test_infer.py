@@ -98,7 +98,9 @@ async def test_unknown_compression_is_refused_with_the_known_ones(
 
 
 @pytest.mark.parametrize("length", [{}, {"inference-header-content-length": "1"}])
-@pytest.mark.parametrize("body", [b"x", zlib.compress(b"x", wbits=-15)], ids=["text", "raw deflate"])
+@pytest.mark.parametrize(
+    "body", [b"x", zlib.compress(b"x", wbits=-15)], ids=["text", "raw deflate"]
+)
 async def test_body_that_cannot_be_unpacked_is_not_run(
     client: httpx.AsyncClient, body: bytes, length: dict[str, str]
 ) -> None:
