@@ -38,8 +38,10 @@ class TritonPythonModel:
         for request in requests:
             a, b = (pb_utils.get_input_tensor_by_name(request, n).as_numpy() for n in NAMES)
             if request.request_id() == "slow":
-                Path(__file__).with_name("running").touch()
-                time.sleep(float(a.flat[0]) / 1000)
+                running = Path(__file__).with_name("running")
+                running.touch()
+                while running.exists():
+                    time.sleep(0.005)
             outputs = [pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)]
             responses.append(pb_utils.InferenceResponse(outputs))
         return responses
@@ -229,7 +231,6 @@ def test_memory_is_unregistered_after_the_request_that_uses_it(server: Served, d
     module, client = door
     name = module.__name__.rpartition(".")[2]
     executing = server.log.parent / "models" / "simple" / "1" / "running"
-    executing.unlink(missing_ok=True)
     with Memory(client, 256) as memory, ThreadPoolExecutor(1) as pool:
         shm.set_shared_memory_region(memory.handle, [np.array([400, 2], np.int32)])
         inputs, outputs = _simple(module, memory, 1)
@@ -238,7 +239,8 @@ def test_memory_is_unregistered_after_the_request_that_uses_it(server: Served, d
         client.unregister_system_shared_memory(memory.name)
         assert memory.name in _regions(client)
         assert not running.done()
-        running.result(10)
+        executing.unlink()
+        running.result(60)
         found = shm.get_contents_as_numpy(memory.handle, np.int32, [4])
         assert found.tolist()[2:] == [402, 398]
         wait_until(lambda: memory.name not in _regions(client))

@@ -17,7 +17,7 @@ from harness.serving import wait_until
 
 SAMPLING = json.dumps({"max_tokens": 900, "temperature": 0, "ignore_eos": True})
 TOGETHER = 8
-"""Requests that run together, so that none is done before its client leaves it."""
+"""Requests that run together, so that hardly one is done before its client leaves it."""
 
 
 def engine(asked: Asked) -> dict[str, float]:
@@ -101,15 +101,21 @@ def by_closing_the_events(asked: Asked) -> None:
 )
 def test_the_engine_keeps_nothing_of_who_left(asked: Asked, leave: Callable[[Asked], None]) -> None:
     before = engine(asked)
-    leave(asked)
 
     def over() -> bool:
         now = engine(asked)
         since = {name: now[name] - before[name] for name in now}
         ended = since["cancelled_requests_total"] + since["request_seconds_count"]
-        return 0 < since["requests_total"] == ended and since["cancelled_requests_total"] > 0
+        return 0 < since["requests_total"] == ended
 
-    wait_until(over)
+    def left_in_time() -> bool:
+        """Whether an answer was running; on a busy machine all may be done before."""
+        leave(asked)
+        wait_until(over)
+        now, name = engine(asked), "cancelled_requests_total"
+        return now[name] > before[name]
+
+    wait_until(left_in_time)
     held = ("running_requests", "waiting_requests", "kv_cache_usage")
     wait_until(lambda: not any(engine(asked)[name] for name in held))
     assert engine(asked)["failed_requests_total"] == before["failed_requests_total"]
