@@ -69,8 +69,8 @@ def media_limits(config: ModelConfig) -> MediaLimits:
 class PixelBudget:
     """The pixels that the images of one request may have together. For several threads."""
 
-    def __init__(self, most: int = MOST_PIXELS_TOGETHER) -> None:
-        self._most = self._left = most
+    def __init__(self) -> None:
+        self._left = MOST_PIXELS_TOGETHER
         self._lock = threading.Lock()
 
     def take(self, pixels: int, name: str) -> None:
@@ -79,7 +79,9 @@ class PixelBudget:
             self._left -= pixels
             if self._left < 0:
                 raise _refusal(
-                    name, f"holds images of more than {self._most} pixels, with others together"
+                    name,
+                    f"holds images of more than {MOST_PIXELS_TOGETHER} pixels, "
+                    "with others together",
                 )
 
 

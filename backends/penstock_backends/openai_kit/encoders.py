@@ -59,9 +59,9 @@ class _Score(TypedDict):
     encoding_format: NotRequired[str]
 
 
-def encoder_app(encoder: Encoder, *, ignore_unknown: bool = False) -> OpenAiApplication:
+def encoder_app(encoder: Encoder) -> OpenAiApplication:
     """The application of a text encoder."""
-    endpoints = _Endpoints(encoder, ignore_unknown=ignore_unknown)
+    endpoints = _Endpoints(encoder)
     rerank = Route(endpoints.rerank, (endpoints.reranks,))
     score = Route(endpoints.score, (endpoints.scores,))
     routes = {
@@ -78,11 +78,11 @@ def encoder_app(encoder: Encoder, *, ignore_unknown: bool = False) -> OpenAiAppl
 class _Endpoints:
     """The endpoints of one encoder."""
 
-    def __init__(self, encoder: Encoder, *, ignore_unknown: bool) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self.texts = BodyReader(EmbeddingCreateParams, ignore_unknown=ignore_unknown)
-        self.reranks = BodyReader(_Rerank, ignore_unknown=ignore_unknown)
-        self.scores = BodyReader(_Score, ignore_unknown=ignore_unknown)
+        self.texts = BodyReader(EmbeddingCreateParams, ignore_unknown=False)
+        self.reranks = BodyReader(_Rerank, ignore_unknown=False)
+        self.scores = BodyReader(_Score, ignore_unknown=False)
 
     async def embeddings(self, exchange: Exchange) -> Answer:
         """Vectors of texts."""

@@ -266,11 +266,6 @@ class ResponseStream:
             self._writer.set_result(None)
 
 
-async def single_response(stream: ResponseStream) -> InferenceResponse:
-    """The one response of a stream (G-34); raises when it has an error or is not the only one."""
-    return require_single([response async for response in stream])
-
-
 def require_single(
     responses: Sequence[InferenceResponse], error: InferenceError | None = None
 ) -> InferenceResponse:

@@ -275,13 +275,11 @@ def unpack_next_response(
     return InferenceResponse(outputs, parameters, final, problem), at
 
 
-def pack_exchange(
-    number: int, request: InferenceRequest, codec: TensorCodec = INLINE
-) -> tuple[Exchange, list[Buffer]]:
+def pack_exchange(number: int, request: InferenceRequest) -> tuple[Exchange, list[Buffer]]:
     """A request with an exchange as header and payload."""
     exchange = request.exchange
     assert exchange is not None
-    header, _ = pack_request(number, request, codec)
+    header, _ = pack_request(number, request)
     message = header, exchange.method, exchange.path, exchange.query, exchange.headers
     return message, [exchange.body]
 
