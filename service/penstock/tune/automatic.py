@@ -62,7 +62,7 @@ def composed_values(
 
 
 def _rows(config: Mapping[str, Any]) -> int:
-    """How many rows a request to an ensemble may have, which its steps get all at once."""
+    """The most rows of a request to an ensemble, which its steps get all at once."""
     return max(1, int(config.get(BATCH, 0))) if "ensemble_scheduling" in config else 1
 
 

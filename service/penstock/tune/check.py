@@ -15,7 +15,7 @@ from penstock.tune.search import MARGIN
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What rounds in turns say: `gain` is the ratio of the weighted objectives, best by original.
+    """The result of rounds in turns: `gain` is the best's weighted objectives by the original's.
 
     It is `None` where either of both kept the limits in no round; `broken` is in how many rounds
     the best did not keep them.

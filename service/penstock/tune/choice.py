@@ -53,7 +53,7 @@ _SMALL = {
     "cpu": ("server.cpu_us_per_request",),
 }
 OBJECTIVES = (*_LARGE, *_SMALL)
-"""Names of what may be aimed at."""
+"""Names of objectives."""
 
 
 def objective(name: str, weight: float = 1.0) -> Objective:
@@ -65,7 +65,7 @@ def objective(name: str, weight: float = 1.0) -> Objective:
 
 @dataclass(frozen=True, slots=True)
 class Aims:
-    """What a variant is chosen by: the objectives, and limits that it has to keep.
+    """The objectives of a search, and limits that a variant has to keep.
 
     Of several models at the same time each has a weight, 1 where none is named.
     """
@@ -77,7 +77,7 @@ class Aims:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Standing:
-    """How good a measurement is: larger is better.
+    """The rating of a measurement: larger is better.
 
     `rank` is 2 where all limits are kept, 1 where one is broken, 0 where nothing was answered.
     `value` is the weighted sum of logarithms of objectives, or minus the sum of what limits are
@@ -137,7 +137,7 @@ def broken(figures: Figures, limits: Sequence[Limit]) -> list[str]:
 
 
 def _broken(figures: Figures, limits: Sequence[Limit]) -> Iterator[tuple[str, float]]:
-    """What is not kept, and by which share of the limit."""
+    """Limits that are not kept, and the excess as a share of each."""
     if failed := figures["failed"]:
         yield f"{failed} requests failed", failed / (failed + figures["requests"])
     for limit in limits:

@@ -40,7 +40,7 @@ class Composition:
         yield self.main
 
     def owner(self, setting: str) -> tuple[ModelFiles, str]:
-        """Whose setting it is, and its name there."""
+        """The model that a setting belongs to, and the setting's name there."""
         model, slash, rest = setting.partition(_SLASH)
         return (self.parts[model], rest) if slash and model in self.parts else (self.main, setting)
 

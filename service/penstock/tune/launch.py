@@ -1,4 +1,4 @@
-"""Where variants are served: by servers of our own, or by one that runs already."""
+"""Servers for variants: a new one for each; `Launch` is the seam to others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CACHE_BYTES = 64 << 20
 
 
 class Launch(Protocol):
-    """What serves variants one after the other."""
+    """A way to serve variants one after the other."""
 
     def loaded(self, changes: Mapping[str, Any]) -> AbstractContextManager[MeasuredServer]:
         """A server with a variant; raises `VariantError` or `ServerGoneError`."""

@@ -1,4 +1,4 @@
-"""What came of a search: each variant at its best load, and the one to take."""
+"""Results of a search: each variant at its best load, and the one to take."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Measured:
         return None if number is None else self.points[number]
 
     def standing(self, aims: Aims) -> Standing:
-        """How good it is; one that failed under some load cannot be chosen."""
+        """Its standing; one that failed under some load cannot be chosen."""
         figures = self.best(aims)
         return FAILED if self.failure or figures is None else standing(figures, aims)
 
     def line(self, number: int, aims: Aims) -> Iterator[str]:
         """One line about it."""
         figures = self.best(aims)
-        what = f"[{number}] {label(self.changes)}"
+        title = f"[{number}] {label(self.changes)}"
         if self.failure:
-            yield f"{what}: failed: {self.failure}"
+            yield f"{title}: failed: {self.failure}"
         elif figures is None:
-            yield f"{what}: nothing was measured"
+            yield f"{title}: nothing was measured"
         else:
-            yield f"{what}: {', '.join(headline(figures, aims))}"
+            yield f"{title}: {', '.join(headline(figures, aims))}"
 
 
 def headline(figures: Figures, aims: Aims) -> Iterator[str]:
@@ -124,7 +124,7 @@ class Ranking:
 
     @property
     def limits(self) -> Sequence[Limit]:
-        """What had to be kept."""
+        """The limits that had to be kept."""
         return self.aims.limits
 
     def front(self) -> list[tuple[Measured, Figures]]:

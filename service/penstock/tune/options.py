@@ -1,4 +1,4 @@
-"""What is to be tuned, and how, as values."""
+"""Options of `penstock tune`, as values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODES = (QUICK, BRUTE, OPTUNA)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a search may measure at most: variants, and seconds; 0 is without a bound."""
+    """The most that a search may measure: variants, and seconds; 0 is without a bound."""
 
     variants: int = 0
     seconds: float = 0.0
@@ -26,8 +26,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """How many variants Optuna tries: shares of the space, but so many at least; and how many
-    without gain end the search."""
+    """Numbers of variants that Optuna tries: shares of the space, but so many at least.
+
+    `patience` variants without a gain end the search.
+    """
 
     least_share: float = 0.05
     most_share: float = 0.10
@@ -43,7 +45,7 @@ class Trials:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How servers are started: further flags, variables, and how long a model may load."""
+    """Options of servers: further flags, variables, and the time a model may take to load."""
 
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where a server listens that runs already."""
+    """The endpoints of a server that runs already."""
 
     grpc: Endpoint
     http: Endpoint

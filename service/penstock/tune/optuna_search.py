@@ -83,7 +83,7 @@ def _value(found: Standing) -> float:
 
 
 def _without_gain(standings: Standings) -> int:
-    """How many of the last trials were not better than all before."""
+    """The number of last trials that were not better than all before."""
     found = list(standings.values())
     top, at = found[0], 0
     for number, each in enumerate(islice(found, 1, None), 1):

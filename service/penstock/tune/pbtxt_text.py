@@ -20,7 +20,7 @@ _PARAMETERS = "parameters"
 
 @dataclass(frozen=True, slots=True)
 class FieldText:
-    """Where one top-level field stands in the text."""
+    """The place of one top-level field in the text."""
 
     name: str
     begin: int
@@ -127,7 +127,7 @@ def _parameter_edits(
 
 
 def _missing(name: str, present: ModelConfig, wanted: ModelConfig, text: str) -> str:
-    """What has to be added of a field, which no place in the text holds."""
+    """The part of a field that no place in the text holds, and that has to be added."""
     if name != _PARAMETERS:
         return "" if any(each.name == name for each in fields(text)) else _rendered(name, wanted)
     new = ModelConfig()

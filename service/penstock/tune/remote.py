@@ -9,22 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import json_format, text_format
+from google.protobuf import text_format
 
 from penstock.perf.errors import Status
 from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc
 from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.protocol.model_config_pb2 import ModelConfig
 from penstock.top.address import Address
 from penstock.tune.composition import Composition, read_composition, steps
+from penstock.tune.control_calls import SECONDS, SERVICE, ControlCalls, as_json
 from penstock.tune.errors import ServerGoneError, TuneError, VariantError
 from penstock.tune.load.measured_server import MeasuredServer
 from penstock.tune.model_files import ModelFiles
 from penstock.tune.options import Plan, Remote
-
-_SERVICE = "/inference.GRPCInferenceService/"
-_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,66 +38,51 @@ class RemoteServer:
 
     @property
     def memory_without_model(self) -> int:
-        """What it has beside a model cannot be seen."""
+        """None of its memory can be seen from here."""
         return 0
 
     @property
     def metrics(self) -> Address:
-        """Where its metrics page is."""
+        """The address of its metrics page."""
         return self.remote.metrics
 
     def memory(self) -> int | None:
-        """Its memory cannot be seen from here."""
+        """None of its memory can be seen from here."""
         return None
 
     def endpoint(self, name: str) -> Endpoint:
-        """Where `grpc` or `http` listens."""
+        """The endpoint of `grpc` or `http`."""
         return self.remote.grpc if name == "grpc" else self.remote.http
 
     def load(self, model: str, config: str = "") -> None:
         """Load a model, with a configuration in JSON instead of its own where one is given."""
-        request = pb.RepositoryModelLoadRequest(model_name=model)
-        if config:
-            request.parameters["config"].string_param = config
-        self._ask("RepositoryModelLoad", request, self.load_seconds)
+        self._calls.load(model, config)
 
     def config(self, model: str) -> dict[str, Any]:
         """A model's configuration as it is now; raises `VariantError` or `ServerGoneError`."""
-        found: dict[str, Any] = json_format.MessageToDict(
-            self._config(model), preserving_proto_field_name=True
-        )
-        return found
+        return as_json(self._calls.config(model))
 
     def files(self, model: str) -> ModelFiles:
         """A model as its repository has it, which is loaded for that."""
         self.load(model)
-        return ModelFiles(model, Path(), str(text_format.MessageToString(self._config(model))))
+        return ModelFiles(
+            model, Path(), str(text_format.MessageToString(self._calls.config(model)))
+        )
 
     def check(self) -> None:
         """Raises `ServerGoneError` if it does not answer."""
         message = pb.ServerLiveRequest().SerializeToString()
         try:
-            ask_grpc(self.remote.grpc, f"{_SERVICE}ServerLive", message, {}, _SECONDS)
+            ask_grpc(self.remote.grpc, f"{SERVICE}ServerLive", message, {}, SECONDS)
         except RefusedError:
             return  # an answer, too
         except NoAnswerError as error:
             name = self.remote.grpc.authority
             raise ServerGoneError(f"no answer over gRPC from {name}: {error}") from error
 
-    def _config(self, model: str) -> ModelConfig:
-        answer = self._ask("ModelConfig", pb.ModelConfigRequest(name=model))
-        config: ModelConfig = pb.ModelConfigResponse.FromString(answer).config
-        return config
-
-    def _ask(self, method: str, request: Any, seconds: float = _SECONDS) -> bytes:
-        message = request.SerializeToString()
-        try:
-            return ask_grpc(self.remote.grpc, _SERVICE + method, message, {}, seconds)
-        except RefusedError as error:
-            raise VariantError(str(error)) from error
-        except NoAnswerError as error:
-            self.check()
-            raise VariantError(f"{method}: {error}") from error
+    @property
+    def _calls(self) -> ControlCalls:
+        return ControlCalls(self.remote.grpc, self.check, self.load_seconds)
 
 
 class RemoteLaunch:

@@ -60,7 +60,7 @@ class QuickSearch:
     def _climb(
         self, at: Variant, dimension: int, standings: Standings
     ) -> tuple[Variant, Variant | None]:
-        """Where steps along one dimension lead, and the step that has to be measured for more."""
+        """The end of steps along one dimension, and the step that has to be measured for more."""
         tried = {at}
         while True:
             steps = [

@@ -13,18 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
-
 from penstock.perf.load.processes import ending
 from penstock.perf.server_side import processes_below
-from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc
 from penstock.perf.wire.endpoint import Endpoint
-from penstock.protocol import grpc_service_pb2 as pb
 from penstock.system.parent import die_with_parent
 from penstock.top.address import Address
+from penstock.tune.control_calls import ControlCalls, as_json
 from penstock.tune.errors import VariantError
 
-_SERVICE = "/inference.GRPCInferenceService/"
 _STARTED = re.compile(r"Started (GRPCInferenceService|HTTPService|Metrics Service) at \S+:(\d+)")
 _NAMES = {"GRPCInferenceService": "grpc", "HTTPService": "http", "Metrics Service": "metrics"}
 _HOST = "127.0.0.1"
@@ -44,8 +40,8 @@ class ModelServer:
     def __init__(self, process: subprocess.Popen[bytes], log: Path, load_seconds: float) -> None:
         self._process = process
         self._log = log
-        self._load_seconds = load_seconds
         self._ports = self._wait_for_ports()
+        self._calls = ControlCalls(self.endpoint("grpc"), self.check, load_seconds)
         self.memory_without_model = self.memory() or 0
 
     @property
@@ -55,25 +51,20 @@ class ModelServer:
 
     @property
     def metrics(self) -> Address:
-        """Where its metrics page is."""
+        """The address of its metrics page."""
         return Address(_HOST, self._ports["metrics"])
 
     def endpoint(self, name: str) -> Endpoint:
-        """Where `grpc` or `http` listens."""
+        """The endpoint of `grpc` or `http`."""
         return Endpoint(_HOST, self._ports[name])
 
     def load(self, model: str) -> None:
         """Load a model; raises `VariantError` with what the server says."""
-        request = pb.RepositoryModelLoadRequest(model_name=model)
-        self._ask("RepositoryModelLoad", request, self._load_seconds)
+        self._calls.load(model)
 
     def config(self, model: str) -> dict[str, Any]:
         """The model's configuration, completed by the server."""
-        answer = self._ask("ModelConfig", pb.ModelConfigRequest(name=model))
-        found: dict[str, Any] = MessageToDict(
-            pb.ModelConfigResponse.FromString(answer).config, preserving_proto_field_name=True
-        )
-        return found
+        return as_json(self._calls.config(model))
 
     def check(self) -> None:
         """Raises `VariantError` if the server has ended."""
@@ -86,16 +77,6 @@ class ModelServer:
             return sum(map(_own_memory, processes_below(self._process.pid)))
         except OSError:
             return None  # it has just ended, or one of its processes has
-
-    def _ask(self, method: str, request: Any, seconds: float = 30.0) -> bytes:
-        message = request.SerializeToString()
-        try:
-            return ask_grpc(self.endpoint("grpc"), _SERVICE + method, message, {}, seconds)
-        except RefusedError as error:
-            raise VariantError(str(error)) from error
-        except NoAnswerError as error:
-            self.check()
-            raise VariantError(f"{method}: {error}") from error
 
     def _wait_for_ports(self) -> dict[str, int]:
         end = time.monotonic() + _START_SECONDS

@@ -113,7 +113,7 @@ class Tuning:
 
     @contextmanager
     def _launch(self) -> Iterator[Launch]:
-        """What serves variants; a server of another owner gets its own configurations back."""
+        """The launch of variants; a server of another owner gets its own configurations back."""
         if self._remote is None:
             with TemporaryDirectory(prefix="penstock-tune-") as folder:
                 yield LocalLaunch(self._plan, self._composition, Path(folder))
@@ -128,14 +128,14 @@ class Tuning:
                 self._say([f"the server did not get its own configurations back: {error}"])
 
     def _aims_of(self, config: Mapping[str, Any]) -> Aims:
-        """What the plan aims at, or what a model of this configuration is for."""
+        """The objectives of the plan, or else those for a model of this configuration."""
         aims = self._plan.aims
         mixed = bool(self._plan.together)
         name = "tokens" if is_language_model(config) and not mixed else "throughput"
         return replace(aims, objectives=aims.objectives or (objective(name),))
 
     def _circumstances(self) -> dict[str, Any]:
-        """What has to be equal for measurements to be comparable."""
+        """Circumstances that have to be equal for measurements to be comparable."""
         plan, options, main = self._plan, self._plan.serving, self._composition.main
         parts = {name: [each.text, each.engine] for name, each in self._composition.parts.items()}
         at = [] if plan.remote is None else [plan.remote.grpc.authority]
@@ -168,7 +168,7 @@ class Tuning:
         return ""
 
     def _measure_original(self, launch: Launch) -> None:
-        """Ask a server what the model is, and measure the model as it is with the same server."""
+        """Ask a server for the configurations, and measure the model as it is on that server."""
         try:
             with launch.loaded({}) as server:
                 self._record.add_facts(
@@ -188,7 +188,7 @@ class Tuning:
             self._say([f"the other {self._space.size - 1} take about {minutes:.0f} min"])
 
     def _measure(self, launch: Launch, variant: Variant) -> None:
-        """Measure what is open of a variant; why it cannot be measured is recorded, too."""
+        """Measure the open loads of a variant; the reason why it cannot be is recorded, too."""
         changes = self._space.changes(variant)
         try:
             with launch.loaded(changes) as server:

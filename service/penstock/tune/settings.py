@@ -71,7 +71,7 @@ def change(config: Config, name: str, value: Any) -> None:
 
 
 def engine_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a variant's changes is for the engine, by its own names."""
+    """The engine's part of a variant's changes, by its own names."""
     return {name.removeprefix(ENGINE): value for name, value in changes.items() if is_engine(name)}
 
 

@@ -70,7 +70,7 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many variants there are, the original among them."""
+        """The number of variants, the original among them."""
         values = prod(len(dimension.values) for dimension in self.dimensions)
         return values + (UNCHANGED in self.start)
 
@@ -91,7 +91,7 @@ class Space:
         return {dimension.name: dimension.value(at) for dimension, at in pairs}
 
     def changes(self, variant: Variant) -> dict[str, Any]:
-        """What a variant changes."""
+        """The changed values of a variant, by the names of dimensions."""
         originals = {each.name: each.original for each in self.dimensions}
         found = self.settings(variant)
         return {name: value for name, value in found.items() if value != originals[name]}

@@ -108,7 +108,7 @@ def _refuse_unmeasurable(path: Path, section: Mapping[str, Any]) -> None:
 
 
 def _models(path: Path, key: str, given: Any) -> dict[str, Mapping[str, Any]]:
-    """Names of models with what a key says of each."""
+    """Names of models, each with its section below a key."""
     found: dict[str, Mapping[str, Any]] = {}
     if isinstance(given, str):
         found = {name.strip(): {} for name in given.split(",") if name.strip()}
@@ -142,7 +142,7 @@ class _Reader:
         }
 
     def common(self, section: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """What holds for every model."""
+        """Words for every model."""
         words = []
         if "model_repository" in section:
             words.append(f"--model-repository={section['model_repository']}")
@@ -169,7 +169,7 @@ class _Reader:
         section: Mapping[str, Any],
         common: tuple[list[str], list[str]],
     ) -> tuple[list[str], list[str]]:
-        """What holds for one model: its own words stand behind those for all."""
+        """Words for one model: its own stand behind those for all."""
         below = f"profile_models.{name}."
         _check(self._path, below, own, (*OF_A_MODEL, *OF_A_MODEL_WITHOUT_EFFECT))
         self.without_effect += [below + each for each in own if each in OF_A_MODEL_WITHOUT_EFFECT]
@@ -188,7 +188,7 @@ class _Reader:
         return [*common[0], *words], [*common[1], *perf]
 
     def _shared(self, section: Mapping[str, Any], below: str) -> tuple[list[str], list[str]]:
-        """What may stand on top and below a model alike."""
+        """Words of keys that may stand on top and below a model alike."""
         words = [
             *self._constraints(self._section(section, "constraints", below), below),
             *self._objectives(section.get("objectives") or {}, below),
@@ -207,7 +207,7 @@ class _Reader:
     def weights(
         self, section: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, float]:
-        """How much each model counts of those that are measured at the same time."""
+        """The weights of models that are measured at the same time."""
         usual = section.get("weighting", 1)
         found = {name: own.get("weighting", usual) for name, own in models.items()}
         for name, weight in found.items():
@@ -276,7 +276,7 @@ class _Reader:
 def _automatic(
     section: Mapping[str, Any], parameters: Mapping[str, Any], swept: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What is searched beside that which is named, unless all of it is named."""
+    """Options of settings and loads that are searched unasked, unless all are named."""
     manual = bool(section.get("run_config_search_disable"))
     bounds = {name: int(section.get(name, default)) for name, default in SEARCH.items()}
     asked = {name for name in SEARCH if name in section}

@@ -17,7 +17,7 @@ _OF_THE_SERVER = ("memory_bytes", "model_memory_bytes", "gpu_memory_bytes")
 
 
 class AnyTest(Protocol):
-    """What puts a load on and measures it."""
+    """A test that puts a load on and measures it."""
 
     def measure(self, load: Load) -> Measurement:
         """Put on one load; raises `PerfError` if nothing can be sent."""

@@ -27,7 +27,7 @@ _INPUTS = (*_PROMPTS, "--input-count")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Figures of one load, or of what there was until Ctrl-C."""
+    """Figures of one load, or of its part until Ctrl-C."""
 
     figures: dict[str, Any]
     interrupted: bool
@@ -47,7 +47,7 @@ def perf_words(model: str, words: Sequence[str], config: Mapping[str, Any]) -> l
 
 
 def given_inputs(words: Sequence[str]) -> bool:
-    """Whether options say what is sent, which else is one request over and over."""
+    """Whether options name inputs; without them one request is sent over and over."""
     return not {word.partition("=")[0] for word in words}.isdisjoint(_INPUTS)
 
 

@@ -21,7 +21,7 @@ class MeasuredServer(Protocol):
     def memory_without_model(self) -> int: ...
 
     def endpoint(self, name: str) -> Endpoint:
-        """Where `grpc` or `http` listens."""
+        """The endpoint of `grpc` or `http`."""
 
     def config(self, model: str) -> dict[str, Any]:
         """A model's configuration, completed by the server; raises `VariantError`."""

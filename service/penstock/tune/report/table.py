@@ -82,7 +82,7 @@ def _cells(ranking: Ranking, row: Row, settings: Sequence[str], extra: Sequence[
 
 
 def _mark(ranking: Ranking, row: Row) -> str:
-    """What is special about a row."""
+    """Marks of a row: best, original, failed, over a limit."""
     marks = ["best"] if row is ranking.winner else []
     marks += ["original"] if not row.variant.changes else []
     marks += ["failed later"] if row.variant.failure else []
@@ -91,7 +91,7 @@ def _mark(ranking: Ranking, row: Row) -> str:
 
 
 def verdict(outcome: Outcome) -> Iterator[str]:
-    """What to take, and how much it gains; or which variant came closest to the limits."""
+    """The variant to take and its gains; or the one that came closest to the limits."""
     if outcome.ended:
         yield outcome.ended
     ranking = outcome.ranking
@@ -139,7 +139,7 @@ def others_cores(ranking: Ranking) -> float:
 
 
 def _checked(check: Check) -> Iterator[str]:
-    """What became of the best variant when it was measured once more beside the original."""
+    """The best variant measured once more, in turns with the original."""
     yield f"once more, {check.rounds} times in turns, by the original's:"
     for name in _CHECKED:
         if each := check.comparison["figures"].get(name):
