@@ -52,7 +52,7 @@ class RequestBody:
         return await self._call.body_until(size)
 
     def take_share(self) -> Share | None:
-        """The share, for who releases it from now on."""
+        """The share, which the caller releases from now on."""
         share, self._share = self._share, None
         return share
 

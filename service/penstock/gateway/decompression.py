@@ -56,15 +56,18 @@ class Decompression:
         if len(packed) < _LARGE_PACKED:
             small = min(self.limit, _SMALL)
             plain = decompress(packed, small)
-            size = len(plain)
-            if size <= small:
-                share = self._small.ask(size, _nothing)
+            if len(plain) <= small:
+                share = self._small.ask(len(plain), _granted_later)
                 if share.held:
                     return plain, share
                 share.release()
-                plain = b""  # not kept while it waits
+                size, plain = len(plain), b""  # not kept while it waits
                 share = await _held(self._small, size, call)
                 return decompress(packed, size), share
+        return await self._plain_large(call, packed)
+
+    async def _plain_large(self, call: HttpCall, packed: Buffer) -> tuple[bytes, Share]:
+        """As `plain`, in a thread, once there is memory for the most that may come of it."""
         most = min(self.limit, _MOST_FOLDED * len(packed))
         share = await _held(self._large, most, call)
         try:
@@ -98,8 +101,8 @@ def _wake(granted: asyncio.Future[None]) -> None:
         granted.set_result(None)
 
 
-def _nothing() -> None:
-    """Who asks looks at once."""
+def _granted_later() -> None:
+    """The callback of a share that is used only if it is held at once."""
 
 
 def decompress(body: Buffer, limit: int) -> bytes:
@@ -128,7 +131,7 @@ def decompress(body: Buffer, limit: int) -> bytes:
 
 
 def _decompress_member(packed: memoryview, at: int, limit: int) -> tuple[bytes, int, bool]:
-    """What a member holds, up to `limit` + 1 bytes, where it ends, and whether it does.
+    """The content of a member, up to `limit` + 1 bytes, where it ends, and whether it does.
 
     It begins at `at`; if it is corrupt it is empty, and does not end.
     """

@@ -1,4 +1,4 @@
-"""A quota of memory that several may hold together, and the line of those who wait for a part."""
+"""A quota of memory that several may hold together, and the queue for shares of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Share:
-    """A part of a quota, in bytes: it waits in line, is held, and is released once."""
+    """A part of a quota, in bytes: it waits in the queue, is held, and is released once."""
 
     __slots__ = ("_on_granted", "_quota", "_released", "held", "size")
 
@@ -29,7 +29,7 @@ class Share:
         self._quota.freed(freed)
 
     def release(self) -> None:
-        """Give it back, or leave the line; no effect when done before."""
+        """Give it back, or leave the queue; no effect when done before."""
         if self._released:
             return
         self._released = True
@@ -40,9 +40,9 @@ class Share:
 
 
 class MemoryQuota:
-    """At most so many bytes are held together. Who asks for more than is free waits in line.
+    """Bounds the bytes that are held together; shares of more than is free wait in a queue.
 
-    The line is in order: a large share is not passed by small ones that would fit already.
+    It is in order: a large share is not passed by small ones that would fit already.
     """
 
     def __init__(self, most: int) -> None:
@@ -65,7 +65,7 @@ class MemoryQuota:
         self._serve()
 
     def left(self, share: Share) -> None:
-        """For shares: one gives up its place in the line."""
+        """For shares: one gives up its place in the queue."""
         self._waiting.remove(share)
         self._serve()  # those behind a large one may fit
 

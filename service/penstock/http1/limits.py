@@ -133,7 +133,7 @@ class SendClock:
 
 
 class FarewellClock:
-    """How long the rest of what a refused client sends is read and dropped, so that it reads why.
+    """The time in which a refused client's further bytes are dropped, so that it reads why.
 
     Closed with bytes unread, the socket would be reset, and the answer lost. A client that sends
     nothing, or but a little, has one period; one that goes on sending has some.
@@ -184,7 +184,7 @@ class HeadSize:
             self._fed = 0
 
     def feed(self, available: int) -> int:
-        """How many of the `available` bytes to parse next; 0 if there are too many."""
+        """The number of `available` bytes to parse next; 0 if there are too many."""
         room = max(self._limits.max_head_size - self._fed, 0)
         size = min(available, room) if self._in_head else available
         if not self._in_head and not room:

@@ -23,7 +23,7 @@ class _RefusedError(Exception):
 
 
 class RequestSink:
-    """What a parser reports to."""
+    """The receiver of a parser's events."""
 
     def on_head(self, head: RequestHead) -> None:
         """A head is complete."""
@@ -53,7 +53,7 @@ class RequestParser:
         self._upgrading = False  # the head of a request has ended that asks for it, with a body
 
     def room(self, size: int) -> int:
-        """How many of `size` bytes may be fed next; 0 if they are too many for a head."""
+        """The number of `size` bytes that may be fed next; 0 if they are too many for a head."""
         return self._head_size.feed(size)
 
     @property

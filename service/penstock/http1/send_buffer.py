@@ -46,7 +46,7 @@ class SendBuffer:
         self._size += size
 
     def clear(self) -> None:
-        """Drop what nobody will read."""
+        """Drop all of it, after the connection is lost or aborted."""
         self._ready, self._size = [], 0
 
     def take_ready(self) -> list[Buffer]:

@@ -30,7 +30,7 @@ _MODES = ("ready", "live")
 
 @dataclass(frozen=True, slots=True)
 class _Environment:
-    """What the service's environment variables say."""
+    """The service's environment variables."""
 
     model: str
     inference_type: str

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connections.connection import ConnectionProtocol, Reserve
@@ -47,44 +45,58 @@ async def listening(
     """
     rules = rules or ConnectionRules()
     connections = OpenConnections(rules)
-    where = address if address.startswith(_UNIX) else f"{address}:{port}"
-    remove = _nothing
-    handshakes: TlsHandshakes | None = None
+    protocol: Callable[[], asyncio.BaseProtocol] = partial(
+        ConnectionProtocol, connections, start, reserve
+    )
     try:
-        options: dict[str, Any] = {"backlog": _BACKLOG}
-        protocol: Callable[[], asyncio.BaseProtocol] = partial(
-            ConnectionProtocol, connections, start, reserve
-        )
-        if tls is not None and tls.enabled:
-            handshakes = TlsHandshakes(
-                _context(tls), rules.descriptors, rules.limits.opening, _UNLIMITED
-            )
+        handshakes = _handshakes(tls, rules)
+        if handshakes is not None:
             protocol = partial(handshakes.before, protocol)
-        if address.startswith(_UNIX):
-            local = LocalSocket(address.removeprefix(_UNIX), _BACKLOG)
-            remove, options["sock"] = local.remove, local.socket
-        else:
-            options |= {"host": _host(address), "port": port, "reuse_port": reuse_port}
-        listener = await asyncio.get_running_loop().create_server(protocol, **options)
+        file = _socket_file(address)
+        listener = await _listen(protocol, file, address, port, reuse_port)
     except OSError as error:
+        where = address if address.startswith(_UNIX) else f"{address}:{port}"
         raise OSError(_problem(error, name, where)) from error
     try:
-        yield 0 if address.startswith(_UNIX) else listener.sockets[0].getsockname()[1]
+        yield listener.sockets[0].getsockname()[1] if file is None else 0
     finally:
-        remove()  # first: the next server takes over a socket file whose listener is closed
+        if file is not None:
+            file.remove()  # first: the next server takes over one whose listener is closed
         listener.close()
         if handshakes is not None:
             await handshakes.close()
         await connections.close(grace)
 
 
-def _nothing() -> None:
-    """A TCP port has no file to remove."""
-
-
-def _context(tls: TlsSettings) -> ssl.SSLContext:
+def _handshakes(tls: TlsSettings | None, rules: ConnectionRules) -> TlsHandshakes | None:
+    """The handshakes in front of connections; `None` without TLS."""
+    if tls is None or not tls.enabled:
+        return None
     paths = tls.certificate, tls.key, tls.root_certificate
-    return server_context("http/1.1", *paths, mutual=tls.mutual)
+    context = server_context("http/1.1", *paths, mutual=tls.mutual)
+    return TlsHandshakes(context, rules.descriptors, rules.limits.opening, _UNLIMITED)
+
+
+def _socket_file(address: str) -> LocalSocket | None:
+    """The socket of a file, if the address is one."""
+    if not address.startswith(_UNIX):
+        return None
+    return LocalSocket(address.removeprefix(_UNIX), _BACKLOG)
+
+
+async def _listen(
+    protocol: Callable[[], asyncio.BaseProtocol],
+    file: LocalSocket | None,
+    address: str,
+    port: int,
+    reuse_port: bool,
+) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    if file is not None:
+        return await loop.create_server(protocol, sock=file.socket, backlog=_BACKLOG)
+    return await loop.create_server(
+        protocol, _host(address), port, reuse_port=reuse_port, backlog=_BACKLOG
+    )
 
 
 def _host(address: str) -> str:

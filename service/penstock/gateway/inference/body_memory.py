@@ -48,7 +48,7 @@ class BodyMemory:
         return memory.reserve(size, int(text))
 
     def places(self, rest: memoryview, json_length: int) -> Place:
-        """Where tensors lie, in what is behind the JSON of a body."""
+        """The places of tensors in the part of a body behind its JSON."""
         if self._memory is None or len(rest) < _LEAST:
             return nowhere
         return partial(self._place, rest, json_length)

@@ -126,7 +126,7 @@ class EventStream:
             self._pump()
 
     def _break_off(self, fault: Exception) -> None:
-        """End with an event for a fault of the server, which the log tells of."""
+        """End with an event for a fault of the server; the log has the details."""
         call = self._call
         fields = request_fields(self._request)
         log_fault(logger, fault, "%s %s failed", call.method, call.path, extra=fields)

@@ -59,7 +59,7 @@ class TextAnswers:
         self._head = b""
 
     def answer_of(self, response: TextResponse) -> Answer | None:
-        """What the function of this name makes of the response, in less time."""
+        """The answer that the function of this name makes of the response, in less time."""
         if len(response.text) > SHORT_TEXT:
             return answer_of(self._request, self._version, response)
         if not self._head:

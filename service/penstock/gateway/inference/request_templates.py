@@ -15,7 +15,7 @@ _LONGEST = 1024
 
 
 class RequestTemplate:
-    """What requests with the same JSON share: all but the contents of their tensors."""
+    """The part that requests with the same JSON share: all but the contents of tensors."""
 
     __slots__ = ("_inputs", "_outputs", "form", "size")
 

@@ -1,1 +1,1 @@
-"""What is told of HTTP requests: the access log, traces, load reports."""
+"""Observability of HTTP requests: traces and load reports."""

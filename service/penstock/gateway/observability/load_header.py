@@ -11,7 +11,7 @@ from penstock.server.server import InferenceServer
 def load_header(call: HttpCall, server: InferenceServer) -> list[Field]:
     """The field with a report of `json` or `text`, if the request's header wants one.
 
-    There is none without a model that tells of its KV cache.
+    There is none without a model that reports its KV cache.
     """
     form = call.headers.get(FORMAT)
     text = None if form is None else server.load_meter.report().kv_cache_text(form)

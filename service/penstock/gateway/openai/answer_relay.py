@@ -144,7 +144,7 @@ class AnswerRelay:
         if not self._begun:
             self._send_whole(data, error if head is None else None)
         else:
-            told = error is not None and not self._told_by_model()
+            told = error is not None and not self._reported_by_model()
             event = self._last_events(error if told else None)
             if data or event:
                 gap = b"\n\n" if event and data and not data.endswith(b"\n\n") else b""
@@ -156,9 +156,7 @@ class AnswerRelay:
         self._end(error)
 
     def _last_events(self, error: InferenceError | None) -> bytes:
-        """What a stream of events tells at its end: an error that nobody has told, and where the
-        time went.
-        """
+        """The last events of a stream: an error that the model has not reported, and the times."""
         if not self._events:
             return b""
         event = b"" if error is None else error_event(error)
@@ -169,7 +167,7 @@ class AnswerRelay:
         return event
 
     def _break_off(self, fault: Exception) -> None:
-        """End with what can still be told of a fault, which the log tells of."""
+        """End with an error as far as it can still be sent; the log has the details."""
         if self._done:
             return
         call = self._call
@@ -181,8 +179,8 @@ class AnswerRelay:
             self._send_whole(b"", error)
         self._end(error)
 
-    def _told_by_model(self) -> bool:
-        """Whether the answer itself tells of the failure that the stream has ended with."""
+    def _reported_by_model(self) -> bool:
+        """Whether the answer itself reports the failure that the stream has ended with."""
         return self._head is not None and self._head.status >= 400
 
     def _send_whole(self, data: bytes, error: InferenceError | None) -> None:

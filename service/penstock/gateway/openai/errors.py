@@ -49,7 +49,7 @@ class OpenAiError(Exception):
         self.code = code
 
     def reply(self) -> Reply:
-        """The reply that tells it."""
+        """The reply with this error."""
         kind = _TYPES.get(self.status, "server_error")
         return reply(_body(str(self), kind, self.param, self.code), self.status)
 

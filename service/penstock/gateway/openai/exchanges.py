@@ -96,7 +96,7 @@ class ExchangeEndpoint:
     def _parameters(
         self, request: InferenceRequest, model: str, adapter: str
     ) -> dict[str, ParameterValue]:
-        """What the server has found, in the place of forwarded headers of these names."""
+        """The parameters, where the server's own replace forwarded headers of these names."""
         found = {name: one for name, one in request.parameters.items() if name not in _FOUND}
         found["model"] = model
         if adapter:

@@ -50,7 +50,7 @@ class ModelNames:
         return None if model is None else FoundModel(model, base, adapter, named)
 
     def own_name(self, named: str) -> str:
-        """What an alias stands for, with the adapter that is named behind it; else the name."""
+        """The name that an alias stands for, with the adapter named behind it; else the name."""
         if (whole := self.aliases.get(named)) is not None:
             return whole
         base, adapter = self.split(named)

@@ -1,4 +1,4 @@
-"""What the server reads of a request to OpenAI's API: its model, and nothing that a model reads."""
+"""The part of a request to OpenAI's API that the server reads: its model, and no more."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _operations(kind: _Kind) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
 
 
 def _renamed(given: Any, kind: _Kind) -> Any:
-    """What a kind describes, with references to its schemas by their new names."""
+    """The description of a kind, with references to its schemas by their new names."""
     if isinstance(given, Mapping):
         return {
             name: value.replace(_REFERENCE, f"{_REFERENCE}{kind.name}.", 1)
