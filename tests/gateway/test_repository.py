@@ -93,8 +93,8 @@ async def test_unload(
 
 
 @pytest.mark.contract("H-16")
-@pytest.mark.parametrize("action", ["load", "unload"])
-async def test_named_repositories_are_refused(client: httpx.AsyncClient, action: str) -> None:
-    answer = await client.post(f"/v2/repository/mine/models/numbers/{action}")
+@pytest.mark.parametrize("path", ["index", "models/numbers/load", "models/numbers/unload"])
+async def test_named_repositories_are_refused(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.post(f"/v2/repository/mine/{path}")
     assert answer.status_code == 501
     assert answer.json() == {"error": "'repository_name' specification is not supported"}

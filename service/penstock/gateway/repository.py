@@ -31,7 +31,8 @@ class RepositoryEndpoints:
         self._server = server
         self._bodies = bodies
 
-    async def index(self, call: HttpCall, _: Target) -> Reply:
+    async def index(self, call: HttpCall, target: Target) -> Reply:
+        _refuse_repository_name(target)
         ready_only = await self._bodies.read(call, _ready_only, optional=True)
         entries = await self._server.index(ready_only)
         return json_reply([_entry(entry) for entry in entries])
