@@ -133,8 +133,36 @@ def test_call_that_ends_without_headers_has_no_status(peer: _Peer) -> None:
     assert _ends(peer, "grpc", ending) == ["the call ended without a status"]
 
 
+_CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+
+
+def test_chunk_of_less_than_nothing_ends_the_call(peer: _Peer) -> None:
+    assert _ends(peer, "http", _CHUNKED + b"-6\r\n\r\n") == [
+        "not an answer of HTTP: a chunk of no size"
+    ]
+
+
+def test_trailers_behind_the_last_chunk_belong_to_the_answer(peer: _Peer) -> None:
+    answer = _CHUNKED + b"9\r\ndata: 1\n\n\r\n0\r\nServer-Timing: a\r\nX: b\r\n\r\n"
+    heard = _heard(peer, "http", answer)
+    assert (heard.ends, heard.lost) == ([""], ["the server closed the connection"])
+
+
+def test_refused_stream_says_why(peer: _Peer) -> None:
+    body = b'{"error": {"message": "too many"}}'
+    head = b"HTTP/1.1 429 No\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
+    assert _ends(peer, "http", head % len(body) + body) == ["HTTP status 429: too many"]
+
+
 def _ends(peer: _Peer, kind: str, answer: bytes) -> list[str]:
     """The errors of the ends of one call that is answered so."""
+    return _heard(peer, kind, answer).ends
+
+
+def _heard(peer: _Peer, kind: str, answer: bytes) -> _Heard:
+    """What is heard of one call that is answered so."""
     peer.answer = answer
     thread = threading.Thread(target=peer.serve_one)
     thread.start()
@@ -154,4 +182,4 @@ def _ends(peer: _Peer, kind: str, answer: bytes) -> list[str]:
     finally:
         wire.close()
         thread.join()
-    return heard.ends
+    return heard

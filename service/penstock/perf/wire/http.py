@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.perf.wire.call import Call, Listener, Request
+from penstock.perf.wire.chunks import whole_chunks
 from penstock.perf.wire.endpoint import Endpoint
+from penstock.perf.wire.events import Events, completion_tokens, error_text
 from penstock.perf.wire.transport import Transport
 
 _BUFFER = 1 << 18
 _MOST_HEADS = 64  # that are remembered
 _KEPT = 1 << 16  # bytes of a body that are looked at for errors and counts of tokens
-_ERROR = re.compile(rb'"error"\s*:\s*(\{.*\}|"(?:[^"\\]|\\.)*")', re.DOTALL)
-_MESSAGE = re.compile(rb'"message"\s*:\s*"((?:[^"\\]|\\.)*)"')
-_COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
-# An event of OpenAI's that brings no text: the role at the start, the reason of the end, the usage.
-_CHOICES = re.compile(rb'"choices"\s*:')
-_TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)"\s*:\s*"(?!")')
+_HEADER = re.compile(
+    rb"\r\n(content-length|transfer-encoding|content-type|connection)[ \t]*:[ \t]*([^\r\n]*)"
+)
+_END = b"\r\n\r\n"  # of a head
 
 
 class HttpError(Exception):
@@ -41,8 +41,7 @@ def request(head: bytes, body: bytes) -> Request:
     return (b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(NamedTuple):
     """What the head of an answer says; `length` is -1 for a body that ends with the connection."""
 
     status: int
@@ -50,6 +49,9 @@ class _Head:
     chunked: bool
     events: bool
     closes: bool
+
+
+_NO_HEAD = _Head(0, -1, False, False, False)
 
 
 class HttpWire:
@@ -68,9 +70,10 @@ class HttpWire:
     def _begin(self) -> None:
         """Expect the head of an answer."""
         self._in_head = True
-        self._status = 0
-        self._left = -1  # bytes of the body, or of the chunk, that are still to come
-        self._chunked = self._events = self._closes = False
+        self._head = _NO_HEAD
+        self._left = -1  # bytes of the body that are still to come
+        self._chunked = False
+        self._events = Events()
         self._body = bytearray()
 
     @property
@@ -112,15 +115,15 @@ class HttpWire:
             if not received:
                 self._at_end(now)
                 return
+            self._buffer += self._view[:received]
             try:
-                self._take(self._view[:received], now)
+                self._take(now)
             except (HttpError, ValueError) as error:
                 self._lost(now, f"not an answer of HTTP: {error}")
                 return
             wait, more = False, self.transport.more
 
-    def _take(self, data: memoryview, now: float) -> None:
-        self._buffer += data
+    def _take(self, now: float) -> None:
         while self._buffer and self._advance(now):
             if not self._in_head and not self._chunked and self._left == 0:
                 self._ended(now)
@@ -132,98 +135,71 @@ class HttpWire:
         if self._in_head:
             return self._take_head()
         if self._chunked:
-            return self._take_chunks(now)
-        self._take_body(now)
+            return self._take_chunks(self._call, now)
+        self._take_body(self._call, now)
         return True
 
     def _take_head(self) -> bool:
-        end = self._buffer.find(b"\r\n\r\n")
+        end = self._buffer.find(_END)
         if end < 0:
             if len(self._buffer) > _KEPT:
                 raise HttpError("its head has no end")
             return False
         block = bytes(self._buffer[:end])
-        del self._buffer[: end + 4]
+        del self._buffer[: end + len(_END)]
         head = self._heads.get(block)
         if head is None:
             head = _read_head(block)
             if len(self._heads) < _MOST_HEADS:
                 self._heads[block] = head
-        self._status = head.status
-        if self._status < 200:
+        if head.status < 200:
             return True
         self._in_head = False
-        self._chunked, self._events, self._closes = head.chunked, head.events, head.closes
-        self._left = head.length
+        self._head, self._chunked, self._left = head, head.chunked, head.length
         return True
 
-    def _take_chunks(self, now: float) -> bool:
+    def _take_chunks(self, call: Call, now: float) -> bool:
         """Take whole chunks; False if the last is not there yet."""
-        buffer, at = self._buffer, 0
-        while (line := buffer.find(b"\r\n", at)) >= 0:
-            start = line + 2
-            end = start + int(buffer[at:line].partition(b";")[0], 16)
-            if len(buffer) < end + 2:
-                break
-            at = end + 2
-            if end == start:
-                del buffer[:at]
-                self._chunked, self._left = False, 0
-                return True
-            self._content(bytes(buffer[start:end]), now)
-        del buffer[:at]
-        return False
+        found = whole_chunks(self._buffer)
+        for start, end in found.spans:
+            self._content(call, bytes(self._buffer[start:end]), now)
+        del self._buffer[: found.used]
+        if found.broken:
+            raise HttpError("a chunk of no size")
+        if found.ended:
+            self._chunked, self._left = False, 0
+        return found.ended
 
-    def _take_body(self, now: float) -> None:
+    def _take_body(self, call: Call, now: float) -> None:
         size = len(self._buffer) if self._left < 0 else min(self._left, len(self._buffer))
-        self._content(bytes(self._buffer[:size]), now)
+        self._content(call, bytes(self._buffer[:size]), now)
         del self._buffer[:size]
         if self._left > 0:
             self._left -= size
 
-    def _content(self, data: bytes, now: float) -> None:
-        if not self._events:
+    def _content(self, call: Call, data: bytes, now: float) -> None:
+        if not self._head.events:
             if len(self._body) < _KEPT:
                 self._body += data
             return
-        self._body += data
-        *events, rest = self._body.replace(b"\r\n", b"\n").split(b"\n\n")
-        self._body = rest
-        for event in events:
-            self._event(bytes(event), now)
-
-    def _event(self, event: bytes, now: float) -> None:
-        assert self._call is not None
-        call = self._call
-        if b"data: [DONE]" in event:
-            return
-        if event.startswith((b'data: {"error"', b"event: error")):
-            call.error = call.error or _error_text(event)
-            return
-        if found := _COMPLETION_TOKENS.search(event):
-            call.tokens = int(found[1])
-        if _CHOICES.search(event) and not _TEXT.search(event):
-            return
-        if b"data:" in event:
+        for _ in range(self._events.take(data)):
             self._listener.on_response(call, now)
+        call.tokens, call.error = self._events.tokens, self._events.error
 
     def _ended(self, now: float) -> None:
         call, self._call = self._call, None
         assert call is not None
-        body = bytes(self._body)
+        head, body = self._head, bytes(self._body)
         fault = call.error
-        if self._status >= 400:
-            fault = f"HTTP status {self._status}: {_error_text(body)}"
-        elif not self._events and body.startswith(b'{"error"'):
-            fault = _error_text(body)
-        elif not self._events:
-            if counted := _COMPLETION_TOKENS.search(body):
-                call.tokens = int(counted[1])
+        if head.status >= 400:
+            fault = f"HTTP status {head.status}: {error_text(body)}"
+        elif not head.events and body.startswith(b'{"error"'):
+            fault = error_text(body)
+        elif not head.events:
+            call.tokens = completion_tokens(body)
             self._listener.on_response(call, now)
-        closes = self._closes
+        closes = self._gone = head.closes
         self._begin()
-        if closes:
-            self._gone = True
         self._listener.on_end(call, now, fault)
         if closes:
             self._listener.on_lost(self, "")
@@ -231,7 +207,7 @@ class HttpWire:
     def _at_end(self, now: float) -> None:
         """The server has closed the connection, which may be the end of a body."""
         if self._call is not None and not self._in_head and not self._chunked and self._left < 0:
-            self._closes = True
+            self._head = self._head._replace(closes=True)
             self._ended(now)
             return
         self._lost(now, "the server closed the connection")
@@ -245,32 +221,18 @@ class HttpWire:
 
 
 def _read_head(block: bytes) -> _Head:
-    first, *lines = block.split(b"\r\n")
+    first = block.partition(b"\r\n")[0]
     words = first.split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1") or not words[1].isdigit():
         raise HttpError(first[:60].decode("latin-1"))
     status = int(words[1])
-    headers = dict(_header(line) for line in lines)
-    chunked = headers.get(b"transfer-encoding", b"").lower() == b"chunked"
+    headers = dict(_HEADER.findall(block.lower()))
+    chunked = headers.get(b"transfer-encoding", b"").strip() == b"chunked"
     no_body = chunked or status in (204, 304)
     return _Head(
         status,
         0 if no_body else int(headers.get(b"content-length") or -1),
         chunked,
-        headers.get(b"content-type", b"").startswith(b"text/event-stream"),
-        headers.get(b"connection", b"").lower() == b"close",
+        status < 400 and headers.get(b"content-type", b"").startswith(b"text/event-stream"),
+        headers.get(b"connection", b"").strip() == b"close",
     )
-
-
-def _header(line: bytes) -> tuple[bytes, bytes]:
-    name, _, value = line.partition(b":")
-    return name.strip().lower(), value.strip()
-
-
-def _error_text(body: bytes) -> str:
-    """What an error says: of KServe's form or of OpenAI's, or the body as it is."""
-    found = _ERROR.search(body)
-    text = found[1] if found else body[:300]
-    if message := _MESSAGE.search(text):
-        text = message[1]
-    return text.decode("utf-8", "replace").strip().strip('"') or "without a text"
