@@ -20,7 +20,7 @@ class EngineProcess:
     def measure(
         self, streams: int, rounds: int, tokens: int, *, piped: bool = False
     ) -> dict[str, float]:
-        """What the engine does alone; see `loadtest.engines`."""
+        """Figures of the engine alone; see `loadtest.engines`."""
         assert self._process.stdin is not None
         plan = {"streams": streams, "rounds": rounds, "tokens": tokens, "piped": piped}
         self._process.stdin.write(json.dumps(plan) + "\n")

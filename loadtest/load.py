@@ -43,13 +43,13 @@ class Load:
 
     @property
     def calls(self) -> int:
-        """How many in all, where that is said."""
+        """The number of calls in all, where one is given."""
         return self.rounds * self.in_flight
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the loops saw in `seconds`: calls that ended and messages (tokens) that came.
+    """Counts of the loops in `seconds`: calls that ended and messages (tokens) that came.
 
     Latencies, and times to the first message, are in milliseconds. `all_calls` and `all_messages`
     are those of the warm-up, too, as the CPU time of the server is.

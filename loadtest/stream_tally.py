@@ -1,4 +1,4 @@
-"""What a reader of streams counts: messages, times to the first, and times between them."""
+"""Counts of a reader of streams: messages, times to the first, and times between them."""
 
 from __future__ import annotations
 

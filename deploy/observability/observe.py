@@ -36,7 +36,7 @@ _EDITS = {
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What runs, and where to look; `prometheus` and `jaeger` are empty where they are missing."""
+    """A running stack; the URLs `prometheus` and `jaeger` are empty where these are missing."""
 
     server: Server
     load: Started
@@ -44,7 +44,7 @@ class Observed:
     jaeger: str
 
     def ended(self) -> Started | None:
-        """What has ended by itself, if anything."""
+        """The program that has ended by itself, if one has."""
         both = self.server.started, self.load
         return next((one for one in both if one.process.poll() is not None), None)
 
@@ -141,7 +141,7 @@ def _wait(running: Observed, seconds: float) -> None:
 
 
 def addresses(running: Observed) -> str:
-    """Where to look, in lines."""
+    """The addresses of the stack, one a line."""
     lines = [
         "",
         f"Server        http://{running.server.http}   gRPC {running.server.grpc}",

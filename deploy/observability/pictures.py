@@ -88,7 +88,7 @@ def draw(board: Mapping[str, Any], prometheus: Answers, start: float, end: float
 
 
 def _models(board: Mapping[str, Any], prometheus: Answers) -> str:
-    """What Grafana puts in the place of `$model` when all are chosen."""
+    """The value of `$model` in Grafana when all are chosen."""
     (variable,) = (one for one in board["templating"]["list"] if one["name"] == "model")
     if "allValue" in variable:
         return str(variable["allValue"])

@@ -45,7 +45,7 @@ class Started:
             time.sleep(0.1)
 
     def last_lines(self) -> str:
-        """What it printed last."""
+        """The last lines that it printed."""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
 
 

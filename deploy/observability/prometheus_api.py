@@ -60,7 +60,7 @@ class PrometheusApi:
         return found
 
     def healthy_targets(self) -> int:
-        """How many targets answered the last scrape."""
+        """The number of targets that answered the last scrape."""
         return sum(target["health"] == "up" for target in self._ask("targets")["activeTargets"])
 
     def _ask(self, what: str, **parameters: str) -> Any:

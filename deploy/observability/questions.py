@@ -1,4 +1,4 @@
-"""What dashboards ask of Prometheus: their expressions, with the variables filled in."""
+"""The queries of dashboards to Prometheus: their expressions, with the variables filled in."""
 
 from __future__ import annotations
 

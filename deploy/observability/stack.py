@@ -26,7 +26,7 @@ SERVE = sys.executable, "-m", "penstock", "serve"
 
 @dataclass(frozen=True, slots=True)
 class Jaeger:
-    """Where its page is, and where it takes spans over HTTP."""
+    """The URL of its page, and the endpoint that takes spans over HTTP."""
 
     url: str
     traces: str

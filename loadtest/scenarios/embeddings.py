@@ -30,7 +30,7 @@ _MODEL = "minilm"
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a sentence is asked about."""
+    """A way to ask for the embedding of a sentence."""
 
     name: str
     body: bytes

@@ -51,7 +51,7 @@ class Work:
 
     @property
     def all_tokens(self) -> int:
-        """How many in all."""
+        """The number of tokens in all."""
         return self.streams * self.rounds * self.tokens
 
     @property
@@ -65,7 +65,7 @@ Measure = Callable[[Work], dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured, and how."""
+    """A measured subject: an engine, or a server, with its measurement."""
 
     name: str
     measure: Measure

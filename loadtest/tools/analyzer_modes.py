@@ -21,7 +21,7 @@ class Secure:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the servers are, of which `mutual` wants certificates of clients, and files."""
+    """The addresses of servers, of which `mutual` wants certificates of clients, and files."""
 
     grpc: str
     http: str

@@ -1,4 +1,4 @@
-"""What a load tool says it did, by kind of request, read from its own report."""
+"""Outcomes of a load tool by kind of request, read from its own report."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def percentile(ranked: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the server has counted: requests that went well, and that failed, of all models.
+    """Counters of the server: requests that went well, and that failed, of all models.
 
     A tool that looks at statuses alone takes a stream with an error inside for a good one.
     """

@@ -21,7 +21,7 @@ from penstock.perf.report.svg import Axis, Series, line_chart
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a server listens."""
+    """The addresses of a server."""
 
     grpc: str
     http: str

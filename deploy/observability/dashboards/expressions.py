@@ -15,13 +15,13 @@ _PERCENTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
 def rate(metric: str, by: str = "model", matching: str = "") -> str:
-    """How much a counter grows in a second, summed up by a label."""
+    """The growth of a counter in a second, summed up by a label."""
     labels = ",".join(filter(None, (SELECTED, matching)))
     return f"sum by ({by}) (rate({metric}{{{labels}}}[$__rate_interval]))"
 
 
 def total_rate(metric: str) -> str:
-    """How much a counter grows in a second, in all."""
+    """The growth of a counter in a second, in all."""
     return f"sum(rate({metric}{{{SELECTED}}}[$__rate_interval]))"
 
 

@@ -68,7 +68,7 @@ def start(
     models: Path | None = None,
     no_models: Path | None = None,
 ) -> Start:
-    """How the server is to be started.
+    """The options to start the server with.
 
     Raises `SagemakerError`, or `OSError` if the folder of no models cannot be made. `gpus` counts
     them; the folders are the service's unless they are given.

@@ -249,7 +249,7 @@ def _extras(sequence: int | str, start: bool, end: bool, priority: int) -> dict[
 
 
 def _key(model: str, sequence: int | str) -> str:
-    """What requests that must stay at one address have in common; empty for all others."""
+    """The key of requests that must stay at one address; empty for all others."""
     return f"{model}:{sequence}" if sequence else ""
 
 

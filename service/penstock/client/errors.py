@@ -36,7 +36,7 @@ class InvalidArgumentError(ClientError):
 
 
 class DeadlineExceededError(ClientError):
-    """The deadline of the call has passed; the server was told to stop."""
+    """The deadline of the call has passed; its request was cancelled."""
 
     code = 4
 
@@ -159,7 +159,7 @@ def error_of(
 
 
 def no_server(address: str, reason: str) -> NoServerError:
-    """The error for an address where nobody answers."""
+    """The error for an address without an answer."""
     return NoServerError(
         f"no server answers at {address} ({reason}); is it started, and is this its address?",
         address,

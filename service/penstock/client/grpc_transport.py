@@ -110,7 +110,7 @@ class GrpcTransport:
         return bool((await self._call(self._stub.ModelReady, request, timeout)).ready)
 
     async def server_metadata(self, timeout: float | None) -> ServerMetadata:
-        """What the server says of itself."""
+        """The metadata of the server."""
         request = pb.ServerMetadataRequest()
         reply = await self._call(self._stub.ServerMetadata, request, timeout)
         return ServerMetadata(reply.name, reply.version, tuple(reply.extensions))

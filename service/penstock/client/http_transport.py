@@ -134,7 +134,7 @@ class HttpTransport:
         return await self._healthy(f"{_model(model, version)}/ready", timeout)
 
     async def server_metadata(self, timeout: float | None) -> ServerMetadata:
-        """What the server says of itself."""
+        """The metadata of the server."""
         told = await self._json("GET", "/v2", timeout)
         return ServerMetadata(told["name"], told["version"], tuple(told.get("extensions", ())))
 

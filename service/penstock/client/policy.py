@@ -1,4 +1,4 @@
-"""Policies of calls, in pure code: what is tried again and when, and when a second one is sent."""
+"""Policies of calls, in pure code: retries, their waiting times, and hedging."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.client.errors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPolicy:
-    """How often a call is tried, and whether it is hedged. By default neither happens.
+    """Retries and hedging of a call. By default neither happens.
 
     `attempts` counts the first one. Tried again is what the server refused for now (UNAVAILABLE,
     RESOURCE_EXHAUSTED), and, with `after_loss`, what it may have executed before the connection

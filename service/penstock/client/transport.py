@@ -25,7 +25,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """What every connection of a client has: headers of each call, and TLS."""
+    """Options of every connection of a client: headers of each call, and TLS."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     tls: Tls = field(default_factory=Tls)

@@ -1,4 +1,4 @@
-"""What servers say about themselves and their models, as frozen values.
+"""Answers of servers about themselves and their models, as frozen values.
 
 They are public and of any server, so they do not share classes with what this server keeps of its
 own models, though some fields are the same.

@@ -33,7 +33,7 @@ class InferenceResponse:
 
 
 class Reader(Protocol):
-    """What iterators read on the server's event loop."""
+    """The source of iterators, read on the server's event loop."""
 
     async def next(self) -> InferenceResponse | None:
         """The next response, `None` behind the last."""
@@ -132,9 +132,9 @@ class QueueReader:
 
 
 class _Responses:
-    """What both iterators have: the reader and its loop.
+    """The base of both iterators: the reader and its loop.
 
-    Dropping an iterator in the middle cancels the request: nobody wants its other responses.
+    Dropping an iterator in the middle cancels the request: its other responses are not wanted.
     One that nothing was taken from lets it run: its effect may be what was wanted.
     """
 
@@ -190,7 +190,7 @@ class AsyncResponseIterator(_Responses):
 
 
 async def _drain(reader: Reader) -> None:
-    """Read all responses, for nobody."""
+    """Read all responses and drop them."""
     while await reader.next() is not None:
         pass
 

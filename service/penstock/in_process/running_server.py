@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Core:
-    """What is open while a server runs."""
+    """The parts that are open while a server runs."""
 
     server: InferenceServer
     scraper: Scraper

@@ -184,7 +184,7 @@ class Server:
     # -- within this package --------------------------------------------------------------------
 
     def _started(self) -> RunningServer:
-        """What runs; raises `InvalidArgumentError` if nothing does."""
+        """The running server; raises `InvalidArgumentError` if it was not started."""
         if self._running is None:
             raise InvalidArgumentError("Server not started")
         return self._running

@@ -19,9 +19,7 @@ _OF_ALL = (NoServerError, NotFoundError, PermissionDeniedError, UnauthenticatedE
 
 
 class Failures:
-    """What has failed so far. That which all others would share decides the exit status, else the
-    first.
-    """
+    """The failures so far: one that all others would share decides the status, else the first."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -32,7 +30,7 @@ class Failures:
         self._left_out = False
 
     def sent(self, items: Iterable[Item]) -> Iterator[Item]:
-        """What is to be sent, one by one, until a failure says that all others would fail too."""
+        """The items to send, one by one, until a failure that all others would share."""
         for item in items:
             if self._of_all is not None:
                 self._left_out = True

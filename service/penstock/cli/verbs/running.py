@@ -61,7 +61,7 @@ async def _with_client(command: Command, options: Namespace) -> None:
 
 
 async def _other_models(client: Client, model: str) -> str:
-    """What models there are, if `model` is not one of them."""
+    """A sentence with the server's models, if `model` is not one of them."""
     try:
         names = sorted({each.name for each in await client.models(timeout=2.0)})
     except ClientError:

@@ -58,7 +58,7 @@ def _value(name: str, text: str, datatype: str) -> Value:
 
 
 def _from_file(path: str, name: str, datatype: str) -> Value:
-    """What a file holds: an array of numpy, JSON, or one string; `-` is standard input."""
+    """The content of a file: an array of numpy, JSON, or one string; `-` is standard input."""
     if path.endswith(".npy"):
         return _array(path, name)
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
