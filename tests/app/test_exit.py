@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from app.python_models import write_python_model
+from harness.processes import command_of
 from harness.serving import Served, alive, serving, start, suspend, wait_until
 from penstock.protocol import grpc_service_pb2 as pb
 
@@ -156,9 +157,7 @@ def test_a_stopped_reaper_does_not_hold_the_exit(tmp_path: Path) -> None:
     repository = _sleeper(tmp_path / "models", 0)
     with serving(repository, tmp_path / "log") as server:
         family = server.family()
-        (reaper,) = (
-            pid for pid in family if b"reap.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        )
+        (reaper,) = (pid for pid in family if b"reap.py" in command_of(pid))
         suspend(reaper)
         assert server.stop() == 0
     wait_until(lambda: not any(map(alive, family)))

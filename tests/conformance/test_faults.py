@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from harness.processes import command_of
 from harness.serving import Served, alive, serving, start, wait_until
 
 _CHAT = Path(__file__).with_name("chat.py")
@@ -62,8 +63,7 @@ def generating(server: Served) -> bool:
 
 def engine_process(server: Served) -> int:
     """The model process of the language model."""
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in server.family()}
-    return next(pid for pid, command in commands.items() if b"bootstrap.py" in command)
+    return next(pid for pid in server.family() if b"bootstrap.py" in command_of(pid))
 
 
 @pytest.mark.contract("W-10")

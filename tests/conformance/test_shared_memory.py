@@ -21,6 +21,7 @@ from tritonclient.utils import shared_memory as shm
 
 from conformance.golden import Case, Peer
 from harness.posix_memory import posix_memory
+from harness.processes import read_of
 from harness.recorded import answers, needs_answers
 from harness.repeat_model import REPEAT
 from harness.serving import Served, serving, wait_until
@@ -288,7 +289,7 @@ def test_memory_is_given_back(server: Served, door: Door) -> None:
 
 def _mapped_by(server: Served, name: str) -> list[int]:
     processes = [server.process.pid, *server.family()]
-    return [pid for pid in processes if name in Path(f"/proc/{pid}/maps").read_text()]
+    return [pid for pid in processes if name.encode() in read_of(pid, "maps")]
 
 
 @pytest.mark.contract("X-08", "SEC-05")

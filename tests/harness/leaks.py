@@ -10,6 +10,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,9 +90,10 @@ class _Zero(dict[str, float]):
 
 def _below(root: int) -> Iterator[int]:
     for task in Path(f"/proc/{root}/task").glob("*/children"):
-        for child in task.read_text().split():
-            yield int(child)
-            yield from _below(int(child))
+        with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended
+            for child in map(int, task.read_text().split()):
+                yield child
+                yield from _below(child)
 
 
 def _entries(pid: int, kind: str) -> int:
@@ -104,6 +106,6 @@ def _entries(pid: int, kind: str) -> int:
 def _shared_maps(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0
     return sum(1 for line in lines if any(name in line for name in _SHARED))

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.processes import processes_below, thread_files
+
 _STARTED = re.compile(r"Started (GRPCInferenceService|HTTPService|Metrics Service) at \S+:(\d+)")
 _NAMES = {"GRPCInferenceService": "grpc", "HTTPService": "http", "Metrics Service": "metrics"}
 
@@ -39,7 +41,7 @@ class Served:
 
     def family(self) -> list[int]:
         """The processes below the server."""
-        return _below(self.process.pid)
+        return processes_below(self.process.pid)
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = 40.0) -> int:
         """Send a signal; the exit status."""
@@ -100,8 +102,7 @@ def suspend(pid: int) -> None:
 
 
 def _states(pid: int) -> set[str]:
-    stats = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat"))
-    return {stat.rpartition(")")[2].split()[0] for stat in stats}
+    return {stat.rpartition(")")[2].split()[0] for stat in thread_files(pid, "stat")}
 
 
 def wait_until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
@@ -121,11 +122,3 @@ def _wait_for_ports(process: subprocess.Popen[bytes], log: Path, timeout: float)
         assert process.poll() is None, f"the server ended:\n{log.read_text()}"
         time.sleep(0.05)
     raise AssertionError(f"the server did not start in time:\n{log.read_text()}")
-
-
-def _below(root: int) -> list[int]:
-    pids = []
-    for task in Path(f"/proc/{root}/task").glob("*/children"):
-        for child in task.read_text().split():
-            pids += [int(child), *_below(int(child))]
-    return [pid for pid in pids if pid != os.getpid()]

@@ -25,6 +25,7 @@ from deploy.observability.dashboards.panels import TRACES as PANEL_LINK
 from deploy.observability.programs import answers
 from deploy.observability.prometheus_api import PrometheusApi, QueryError
 from deploy.observability.questions import DASHBOARDS, questions
+from harness.processes import processes_below
 from harness.serving import alive, wait_until
 from programs.places import INSTALLED
 
@@ -244,18 +245,10 @@ def test_exemplars_lead_from_histograms_to_traces(observed: Observed) -> None:
 
 def test_ctrl_c_ends_everything(observed: Observed) -> None:
     """The last test of the module, since it ends the stack."""
-    children = _family(observed.process.pid)
+    children = processes_below(observed.process.pid)
     assert len(children) >= 4 - bool(_JAEGER)
     observed.process.send_signal(signal.SIGINT)
     output, errors = observed.process.communicate(timeout=60)
     assert (observed.process.returncode, output.strip(), errors) == (0, "", "")
     assert [pid for pid in children if alive(pid)] == []
     assert list(observed.folder.glob("penstock-observe-*")) == []
-
-
-def _family(root: int) -> list[int]:
-    pids = []
-    for task in Path(f"/proc/{root}/task").glob("*/children"):
-        for child in task.read_text().split():
-            pids += [int(child), *_family(int(child))]
-    return pids

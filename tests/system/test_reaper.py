@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from harness.processes import command_of
 from hosting.puppets import PATIENCE, alive, descriptors, eventually
 from penstock.system import reap
 from penstock.system.reap import VARIABLE, kill_group, kill_marked
@@ -35,7 +37,12 @@ class Server:
 def members(group: int) -> set[int]:
     """The processes of a group."""
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return {pid for pid in pids if alive(pid) and os.getpgid(pid) == group}
+    found = set()
+    for pid in filter(alive, pids):
+        with suppress(ProcessLookupError):  # it has ended since
+            if os.getpgid(pid) == group:
+                found.add(pid)
+    return found
 
 
 @pytest_asyncio.fixture
@@ -308,11 +315,3 @@ def reapers_of(pid: int) -> list[int]:
     """The children of a process that run `reap`."""
     found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     return [child for child in found if b"reap.py" in command_of(child)]
-
-
-def command_of(pid: int) -> bytes:
-    """What a process runs; nothing when it has just ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""

@@ -16,6 +16,7 @@ import pytest
 
 from backends.conftest import write_settings
 from backends.openai_kit.scripted import events_of
+from harness.processes import command_of
 from harness.serving import Served, serving
 
 pytestmark = pytest.mark.slow
@@ -142,4 +143,4 @@ def test_a_process_that_dies_is_an_error_event_and_then_unavailable(
 
 
 def _is_worker(pid: int) -> bool:
-    return b"worker/bootstrap.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"worker/bootstrap.py" in command_of(pid)

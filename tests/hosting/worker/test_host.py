@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -344,7 +345,9 @@ def shared_bytes(instance: ProcessInstance) -> int:
 
 
 def is_shared(file: Path) -> bool:
-    return "memfd:penstock" in str(file.readlink())
+    with suppress(FileNotFoundError):  # it was closed meanwhile
+        return "memfd:penstock" in str(file.readlink())
+    return False
 
 
 async def settled(puppets: Puppets, instance: ProcessInstance) -> None:

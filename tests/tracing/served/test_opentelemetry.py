@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
+from harness.processes import command_of
 from harness.serving import Served, alive, serving, wait_until
 from tracing.export.collector import GrpcCollector, HttpCollector, attributes
 from tracing.served.calls import request, stub
@@ -342,9 +343,4 @@ def _kill_exporter(server: Served, log: Path) -> None:
 
 
 def _exporters(server: Served) -> list[int]:
-    found = []
-    for pid in server.family():
-        with suppress(OSError):
-            if b"penstock.tracing.exporter" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
+    return [pid for pid in server.family() if b"penstock.tracing.exporter" in command_of(pid)]
