@@ -18,7 +18,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.app import open_gateway
 from penstock.gateway.connections.http_call import CallHost, HttpCall
-from penstock.http1.request_head import RequestHead
+from penstock.http1.request_head import read_head
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
@@ -161,7 +161,7 @@ def received_call(
     framing = (b"transfer-encoding", b"chunked")
     if declared:
         framing = (b"content-length", b"%d" % len(body))
-    head = RequestHead(b"POST", b"/", "1.1", [*fields, framing], keep_alive=True)
+    head = read_head(b"POST", b"/", "1.1", [*fields, framing], keep_alive=True)
     call = HttpCall(cast(CallHost, None), head, lambda _: None)
     call.body.feed(body)
     call.body.complete = True

@@ -8,10 +8,12 @@ from http import HTTPStatus
 
 from penstock.core.buffer import Buffer
 from penstock.http1.exchange import Exchange
+from penstock.http1.head_cache import HeadCache
 from penstock.http1.limits import HttpLimits, ReceiveClock
 from penstock.http1.request_head import Field, RequestHead
 from penstock.http1.request_parser import RequestParser, RequestSink
-from penstock.http1.response_head import CONTINUE, LAST_CHUNK, error_response, response_head
+from penstock.http1.response_head import CONTINUE, error_response
+from penstock.http1.response_writer import ResponseWriter
 from penstock.http1.send_buffer import SendBuffer
 from penstock.http1.unparsed import Unparsed
 
@@ -46,8 +48,10 @@ class Connection(RequestSink):
         open_exchange: Callable[[RequestHead], Exchange],
         refused: Callable[[HTTPStatus], None],
         now: float,
+        heads: HeadCache | None = None,
     ) -> None:
         self.send_buffer = SendBuffer()
+        self._writer = ResponseWriter(self.send_buffer)
         self.exchanges: deque[Exchange] = deque()
         self.closing = self.lingering = self.aborted = False
         self._open = open_exchange
@@ -55,12 +59,13 @@ class Connection(RequestSink):
         self._clock = ReceiveClock(limits, now)
         self._unparsed = Unparsed()
         self._parser = RequestParser(limits, self)
+        self._heads = HeadCache() if heads is None else heads
         self._receiving: Exchange | None = None
         self._bypassed = False
         self._refusal: HTTPStatus | None = None
         self._now = now
-        self._advancing = self._draining = self._ended = self._pipelined = False
-        self._slices = 0  # parsed in this turn
+        self._advancing = self._ended = self._pipelined = False
+        self._slices = self._begun = 0  # slices and heads that were parsed in this turn
         self._stopped = False  # nothing more is parsed
         self._left_idle = False  # since the last time that was told
 
@@ -114,6 +119,14 @@ class Connection(RequestSink):
         self._clock.bytes_received(now)
         if self._stopped:
             return
+        if self._between_requests and (known := self._heads.find(data)) is not None:
+            head, size = known
+            self._now = now
+            self.on_head(head)
+            self.on_body_part(data[size:])
+            self.on_end()
+            self._advance()
+            return
         waiting = bool(self._unparsed)
         self._unparsed.add(data)
         if not waiting:
@@ -122,18 +135,22 @@ class Connection(RequestSink):
     def parse(self, now: float) -> None:
         """Parse bytes that wait, of a head no more than its limit."""
         self._now = now
-        self._slices = 0
+        self._slices = self._begun = 0
         while self._unparsed and self._slices < _SLICES_PER_TURN:
             if self._stopped or self._enough_waits:
                 break
             size = self._unparsed.next_size(in_body=self._receiving is not None)
+            at_begin, begun = self._at_begin, self._begun
             if not (size := self._parser.room(size)):
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 break
             self._slices += 1
-            refusal = self._parser.feed(self._unparsed.take(size))
+            data = self._unparsed.take(size)
+            refusal = self._parser.feed(data)
             if refusal is not None:
                 self._refuse(refusal)
+            elif at_begin and self._begun == begun + 1 and self._receiving is not None:
+                self._heads.add(data, self._receiving.head)
         if self._stopped:
             self._unparsed.clear()
         elif self._parser.head_begun:
@@ -195,7 +212,7 @@ class Connection(RequestSink):
 
         A request of which only a part has come is refused: its rest may never come.
         """
-        self._draining = True
+        self._writer.draining = True
         if self._clock.in_request and not self._stopped:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
             self._advance()
@@ -228,59 +245,26 @@ class Connection(RequestSink):
         self, exchange: Exchange, status: int, fields: Sequence[Field], parts: Sequence[Buffer]
     ) -> None:
         """Send a whole response. Raises `ValueError` for a field that cannot be sent."""
-        size = sum(map(len, parts))
-        bodiless = status < 200 or status in (204, 304)
-        framing = b"" if bodiless else b"content-length: %d\r\n" % size
-        head = response_head(status, fields, framing + self._persistence(exchange))
-        exchange.answered = True
-        self.send_buffer.add(head)
-        if size and not bodiless and exchange.head.method != "HEAD":
-            self.send_buffer.add_parts(parts, size)
-            exchange.sent = size
+        self._writer.whole(exchange, status, fields, parts)
         self._finish(exchange)
 
     def begin(self, exchange: Exchange, status: int, fields: Sequence[Field]) -> None:
         """Send the head of a response whose body follows in parts."""
-        framing = b""
-        if exchange.head.version == "1.1":
-            exchange.chunked = exchange.head.method != "HEAD"
-            framing = b"transfer-encoding: chunked\r\n"
-        else:
-            exchange.head.keep_alive = False  # the end of the connection ends the body
-        head = response_head(status, fields, framing + self._persistence(exchange))
-        exchange.answered = True
-        self.send_buffer.add(head)
+        self._writer.begin(exchange, status, fields)
 
     def send(self, exchange: Exchange, data: Buffer) -> bool:
         """Send a part of the body; returns whether more would be written soon."""
-        size = len(data)
-        if size and exchange.head.method != "HEAD":
-            exchange.sent += size
-            if exchange.chunked:
-                self.send_buffer.add_parts((b"%x\r\n" % size, data, b"\r\n"), size + 8)
-            else:
-                self.send_buffer.add(data)
+        self._writer.part(exchange, data)
         return self.send_buffer.writable
 
     def end(self, exchange: Exchange) -> None:
         """End a response that was sent in parts."""
-        if exchange.chunked:
-            self.send_buffer.add(LAST_CHUNK)
+        self._writer.end(exchange)
         self._finish(exchange)
 
     def abort(self) -> None:
         """Break off: the response cannot be completed."""
         self.closing = self.aborted = True
-
-    def _persistence(self, exchange: Exchange) -> bytes:
-        """The field that says whether the connection stays, where that is not the default."""
-        head, body = exchange.head, exchange.body
-        if head.expects_continue and not (exchange.continued or body.complete or body.received):
-            head.keep_alive = False  # the client may send the body, or not
-        if self._draining or not head.keep_alive:
-            head.keep_alive = False
-            return b"connection: close\r\n"
-        return b"" if head.version == "1.1" else b"connection: keep-alive\r\n"
 
     def _finish(self, exchange: Exchange) -> None:
         exchange.finished = True
@@ -289,6 +273,16 @@ class Connection(RequestSink):
         self._advance()
 
     # -- the order of exchanges ---------------------------------------------------------------
+
+    @property
+    def _at_begin(self) -> bool:
+        """Whether what is parsed next is the first byte of a request."""
+        return self._receiving is None and not self._parser.head_begun
+
+    @property
+    def _between_requests(self) -> bool:
+        """Whether what is received next is the first byte of the only request in flight."""
+        return self._at_begin and not (self.exchanges or self._unparsed)
 
     @property
     def _enough_waits(self) -> bool:
@@ -310,7 +304,7 @@ class Connection(RequestSink):
             self._left_idle = True
             if self._refusal is not None:
                 self._send_error(self._refusal)
-            elif self._draining:
+            elif self._writer.draining:
                 self.closing = True
         self._advancing = False
 
@@ -373,6 +367,7 @@ class Connection(RequestSink):
     # -- for the parser -----------------------------------------------------------------------
 
     def on_head(self, head: RequestHead) -> None:
+        self._begun += 1
         self._clock.head_completed(self._now)
         self._unparsed.body_begins(head.content_length)
         self._receiving = exchange = self._open(head)

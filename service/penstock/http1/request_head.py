@@ -36,34 +36,71 @@ class RequestHead:
 
     def __init__(
         self,
-        method: bytes,
-        target: bytes,
+        method: str,
+        path: str,
+        query: bytes,
         version: str,
         fields: Sequence[Field],
+        headers: Mapping[str, str],
+        content_length: int | None,
         *,
         keep_alive: bool,
+        expects_continue: bool,
     ) -> None:
-        self.method = method.decode("ascii")
+        self.method = method
+        self.path = path
+        self.query = query
         self.version = version
         self.fields = fields
+        self.headers = headers
+        self.content_length = content_length
         self.keep_alive = keep_alive
-        self.headers: Mapping[str, str] = _by_name(fields)
-        if b"#" in target:  # a fragment, which others would take for part of the path
-            raise InvalidHeadError("a fragment (RFC 9112, section 3.2)")
-        path, _, query = (target if target[:1] == b"/" else _origin_form(target)).partition(b"?")
-        self.path = path.decode("utf-8", "surrogateescape")
-        self.query = query
-        headers = self.headers
-        self.content_length: int | None = None
-        if "transfer-encoding" not in headers:
-            self.content_length = int(headers.get("content-length", "0"))
-        elif version != "1.1" or headers["transfer-encoding"].strip().lower() != "chunked":
-            raise InvalidHeadError("a coding that is not `chunked` (RFC 9112, section 6.1)")
-        self.expects_continue = (
-            "expect" in headers
-            and headers["expect"].strip().lower() == "100-continue"
-            and version == "1.1"  # RFC 9110, section 10.1.1
+        self.expects_continue = expects_continue
+
+    def copy(self) -> RequestHead:
+        """Another head with the same request, for an exchange of its own."""
+        return RequestHead(
+            self.method,
+            self.path,
+            self.query,
+            self.version,
+            self.fields,
+            self.headers,
+            self.content_length,
+            keep_alive=self.keep_alive,
+            expects_continue=self.expects_continue,
         )
+
+
+def read_head(
+    method: bytes, target: bytes, version: str, fields: Sequence[Field], *, keep_alive: bool
+) -> RequestHead:
+    """The head of parsed parts. Raises `InvalidHeadError`."""
+    headers = _by_name(fields)
+    if b"#" in target:  # a fragment, which others would take for part of the path
+        raise InvalidHeadError("a fragment (RFC 9112, section 3.2)")
+    path, _, query = (target if target[:1] == b"/" else _origin_form(target)).partition(b"?")
+    return RequestHead(
+        method.decode("ascii"),
+        path.decode("utf-8", "surrogateescape"),
+        query,
+        version,
+        fields,
+        headers,
+        _content_length(headers, version),
+        keep_alive=keep_alive,
+        expects_continue="expect" in headers
+        and headers["expect"].strip().lower() == "100-continue"
+        and version == "1.1",  # RFC 9110, section 10.1.1
+    )
+
+
+def _content_length(headers: Mapping[str, str], version: str) -> int | None:
+    if "transfer-encoding" not in headers:
+        return int(headers.get("content-length", "0"))
+    if version != "1.1" or headers["transfer-encoding"].strip().lower() != "chunked":
+        raise InvalidHeadError("a coding that is not `chunked` (RFC 9112, section 6.1)")
+    return None
 
 
 def _by_name(fields: Sequence[Field]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from httptools import (
 )
 
 from penstock.http1.limits import HeadSize, HttpLimits
-from penstock.http1.request_head import Field, InvalidHeadError, RequestHead
+from penstock.http1.request_head import Field, InvalidHeadError, RequestHead, read_head
 
 _VERSIONS = ("1.1", "1.0")
 _FIELD_MARKS = len(b":\r\n")
@@ -123,7 +123,7 @@ class RequestParser:
         if parser.get_http_version() not in _VERSIONS:
             self._refusal = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
             raise _RefusedError
-        head = RequestHead(
+        head = read_head(
             parser.get_method(),
             self._target,
             parser.get_http_version(),

@@ -43,7 +43,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     ) -> None:
         self.loop = server.loop
         self.connection = Connection(
-            server.rules.limits, self._open, self._refused, self.loop.time()
+            server.rules.limits, self._open, self._refused, self.loop.time(), server.heads
         )
         self.client: tuple[str, int] | None = None
         self.access: AccessSink | None = server.rules.access

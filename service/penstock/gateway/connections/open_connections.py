@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from penstock.core.access import AccessSink
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.http1.head_cache import HeadCache
 from penstock.http1.limits import HttpLimits
 from penstock.settings import HttpSettings
 from penstock.system.fd_reserve import DescriptorReserve
@@ -54,12 +55,13 @@ class OpenConnection(Protocol):
 
 
 class OpenConnections:
-    """The connections of one port. `scratch` is the read buffer of all of them."""
+    """The connections of one port; `scratch` is the read buffer of all, `heads` caches heads."""
 
     def __init__(self, rules: ConnectionRules) -> None:
         self.loop = asyncio.get_running_loop()
         self.rules = rules
         self.scratch = memoryview(bytearray(_SCRATCH))
+        self.heads = HeadCache()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._open: dict[OpenConnection, asyncio.BaseTransport] = {}
         self._busy: set[OpenConnection] = set()
