@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,15 @@ class Observer:
     def _cpu(self) -> float | None:
         if not self.pid:
             return None
+        pids = processes_below(self.pid)
         try:
-            return sum(map(_cpu_seconds, processes_below(self.pid)))
+            used = _cpu_seconds(next(pids))
         except OSError:
             return None
+        for pid in pids:
+            with suppress(OSError):  # it has ended meanwhile
+                used += _cpu_seconds(pid)
+        return used
 
 
 def server_side(before: Snapshot, after: Snapshot, requests: int) -> dict[str, Any]:
@@ -163,11 +169,13 @@ def _machine() -> tuple[float, float]:
 
 
 def processes_below(root: int) -> Iterator[int]:
-    """A process and all below it."""
+    """A process and all below it; of one that ends meanwhile, none."""
     yield root
-    for task in Path(f"/proc/{root}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from processes_below(int(child))
+    with suppress(OSError):
+        for task in Path(f"/proc/{root}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    yield from processes_below(int(child))
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import openai
+
 from backends.generation import PROMPT, plain, start
+from backends.openai_kit.scripted import client_of
 from penstock.core.config import ModelConfig
 from penstock.testing import RunningInstance, running
 from penstock_backends.openvino_genai import OpenVinoGenAiBackend
@@ -55,3 +58,9 @@ async def settled() -> None:
     """Long enough for one more step."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def client_for(instance: RunningInstance) -> openai.AsyncOpenAI:
+    """A client of the OpenAI application of an instance."""
+    assert isinstance(instance.backend, OpenVinoGenAiBackend)
+    return client_of(await instance.backend.openai_app())

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from backends.generation import start, token_ids, until, usage
-from backends.openvino_genai.asking import ask, opened
+from backends.openvino_genai.asking import ask, client_for, opened
 from backends.openvino_genai.scripted import ScriptedPipeline, sequences, unready
-from backends.openvino_genai.test_openai_app import client_for
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.testing import RunningInstance
 from penstock_backends.language_model import prompt_tokens

@@ -17,11 +17,10 @@ from openai.types.chat import ChatCompletionChunk
 from backends.conftest import F32
 from backends.exchanging import application, begin, whole
 from backends.generation import until, usage
-from backends.openai_kit.scripted import client_of, events_of
-from backends.openvino_genai.asking import opened
+from backends.openai_kit.scripted import events_of
+from backends.openvino_genai.asking import client_for, opened
 from penstock.core.errors import ModelLoadError, UnsupportedError
 from penstock.testing import RunningInstance
-from penstock_backends.openvino_genai import OpenVinoGenAiBackend
 
 pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
 
@@ -52,11 +51,6 @@ TOOLS: Any = [
 @pytest.fixture
 async def client(instance: RunningInstance) -> openai.AsyncOpenAI:
     return await client_for(instance)
-
-
-async def client_for(instance: RunningInstance) -> openai.AsyncOpenAI:
-    assert isinstance(instance.backend, OpenVinoGenAiBackend)
-    return client_of(await instance.backend.openai_app())
 
 
 @asynccontextmanager
