@@ -116,6 +116,15 @@ def bare_echo() -> Iterator[Server]:
 
 
 @contextmanager
+def bare_http() -> Iterator[Server]:
+    """An HTTP server that answers a request with its body, and does nothing else."""
+    (port,) = free_ports(1)
+    with _running([sys.executable, "-m", "loadtest.bare_http", str(port)]) as process:
+        _wait_until_open(port)
+        yield Server(process.pid, 0, port)
+
+
+@contextmanager
 def collector() -> Iterator[int]:
     """The port of an OTLP/HTTP collector that keeps nothing."""
     (port,) = free_ports(1)

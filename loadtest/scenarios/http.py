@@ -5,7 +5,7 @@
 COMMAND starts the other server in the foreground and takes its usual options, which are added.
 Without one, our own figures are printed alone. Each call is measured on all of them in turn. CPU
 is what a server uses a call (or an event), all its processes; `front` is our first process alone,
-in which the two protocols differ.
+in which the two protocols differ. `floor` is that of a server that answers with the body it gets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.load import Load, run
-from loadtest.process import Server, peer, penstock
+from loadtest.process import Server, bare_http, peer, penstock
 from loadtest.python_models import write_python_models
 from loadtest.report import Row, arguments, median_rows, show
 from penstock.protocol import grpc_service_pb2 as pb
@@ -134,6 +134,7 @@ def main() -> None:
         write_python_models(models)
         python = {"python": options.python} if options.python else {}
         ours = servers.enter_context(penstock(models, *shlex.split(options.serve), **python))
+        bare = servers.enter_context(bare_http())
         other = None
         if options.peer:
             other = servers.enter_context(peer(shlex.split(options.peer), models))
@@ -142,13 +143,20 @@ def main() -> None:
                 check(server, case)
 
         def measure() -> list[Row]:
-            return [_row(directory, ours, other, case, options.seconds) for case in chosen]
+            return [_row(directory, ours, other, bare, case, options.seconds) for case in chosen]
 
         rows = median_rows(options.rounds, measure)
     show("HTTP: Penstock beside its own gRPC, and beside its peer", rows, options.json)
 
 
-def _row(directory: Path, ours: Server, other: Server | None, case: _Case, seconds: float) -> Row:
+def _row(
+    directory: Path,
+    ours: Server,
+    other: Server | None,
+    bare: Server,
+    case: _Case,
+    seconds: float,
+) -> Row:
     body, message = directory / "body", directory / "message"
     body.write_bytes(case.body)
     message.write_bytes(case.message.SerializeToString())
@@ -169,6 +177,9 @@ def _row(directory: Path, ours: Server, other: Server | None, case: _Case, secon
         "grpc front us": grpc_own.front,
         "of grpc cpu": own.cpu / grpc_own.cpu,
     }
+    # Streams have no such floor: what is sent back are many responses.
+    floor = "" if streamed else _measured(bare, _http_load(bare, case, body, seconds)).cpu
+    row["floor us"] = floor
     if other is not None:
         theirs = _measured(other, _http_load(other, case, body, seconds))
         row |= {
