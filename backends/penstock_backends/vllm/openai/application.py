@@ -38,6 +38,7 @@ from penstock_backends.vllm.lora import DISABLED
 from penstock_backends.vllm.openai.entry_points import EntryPoints
 from penstock_backends.vllm.openai.event_stream import EventStream
 from penstock_backends.vllm.openai.exchange_record import RECORD, exchange_record
+from penstock_backends.vllm.openai.kept_text import keep_text
 from penstock_backends.vllm.openai.media_connector import bound_media
 from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
 from penstock_backends.vllm.openai.request_fields import (
@@ -83,6 +84,7 @@ async def vllm_application(
         if not arguments.openai.values:
             raise
         raise ModelLoadError(f"'openai' in '{arguments.path}': {error}") from error
+    keep_text(app.state, enable_auto_tools=options.enable_auto_tool_choice)
     return VllmApplication(engine, app, arguments.openai.ignores_unknown)
 
 
