@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from penstock.backend import InvalidRequestError
+from penstock.backend import InvalidRequestError, suggestion
 from penstock_backends.language_model.stop_strings import stops_complaint
 
 _RESERVED = ("triton_", "penstock_")
 """Request parameters with these prefixes are not sampling parameters (GP-07)."""
 
 _MOST_IDS = 1024
+
+_SIMILARITY = 0.8
+"""Of a name that is suggested: a slip of the pen, not a parameter of another kind."""
 
 
 def read_parameters(source: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -49,6 +52,11 @@ def refuse(name: str, complaint: str) -> NoReturn:
     raise InvalidRequestError(f"sampling parameter '{name}' {complaint}")
 
 
+def refuse_unknown(name: str, backend: str, known: Iterable[str]) -> NoReturn:
+    """Refuse a parameter that the backend does not know; one of `known` may have been meant."""
+    refuse(name, f"is not supported by the {backend} backend{suggestion(name, known, _SIMILARITY)}")
+
+
 def check_length(max_tokens: int | None, context: int) -> None:
     """Refuse more tokens than a model's context has, which none of its answers could have.
 
@@ -81,12 +89,13 @@ class ParameterReader:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._left = dict(given)
+        self._read: set[str] = set()
 
     def integer(
         self, name: str, default: int | None, low: int | None = None, high: int | None = None
     ) -> Any:
         """An integer between `low` and `high`, both included; `default` when not given."""
-        if name not in self._left:
+        if not self._reads(name):
             return default
         value = as_integer(name, self._left.pop(name))
         _check_range(name, value, low, high)
@@ -96,7 +105,7 @@ class ParameterReader:
         self, name: str, default: float, low: float | None = None, high: float | None = None
     ) -> float:
         """A finite number between `low` and `high`, both included."""
-        if name not in self._left:
+        if not self._reads(name):
             return default
         value = as_number(name, self._left.pop(name))
         _check_range(name, value, low, high)
@@ -104,15 +113,15 @@ class ParameterReader:
 
     def boolean(self, name: str, default: bool) -> bool:
         """A boolean."""
-        return as_boolean(name, self._left.pop(name)) if name in self._left else default
+        return as_boolean(name, self._left.pop(name)) if self._reads(name) else default
 
     def anything(self, name: str) -> Any:
         """A value of any kind, which nothing here has checked; `None` when not given."""
-        return self._left.pop(name, None)
+        return self._left.pop(name) if self._reads(name) else None
 
     def strings(self, name: str) -> tuple[str, ...]:
         """A string or a list of strings, none of them empty."""
-        if name not in self._left:
+        if not self._reads(name):
             return ()
         value = self._left.pop(name)
         listed = [value] if isinstance(value, str) else value
@@ -124,7 +133,7 @@ class ParameterReader:
 
     def integers(self, name: str, low: int, high: int) -> tuple[int, ...]:
         """A list of integers, each between `low` and `high`."""
-        if name not in self._left:
+        if not self._reads(name):
             return ()
         listed = self._left.pop(name)
         if not isinstance(listed, list):
@@ -143,7 +152,12 @@ class ParameterReader:
     def refuse_unread(self, backend: str) -> None:
         """Reject the first parameter that was not read: the engine does not know it."""
         for name in self._left:
-            refuse(name, f"is not supported by the {backend} backend")
+            refuse_unknown(name, backend, sorted(self._read))
+
+    def _reads(self, name: str) -> bool:
+        """Whether a parameter is given, which is known from now on."""
+        self._read.add(name)
+        return name in self._left
 
 
 def as_integer(name: str, value: Any) -> int:

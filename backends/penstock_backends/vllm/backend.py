@@ -53,6 +53,7 @@ from penstock_backends.vllm.pooling import (
     read_embedding_request,
     read_pooling_request,
     refusal,
+    refuse_pooling,
 )
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.triton_metrics import asks
@@ -123,6 +124,7 @@ class VllmBackend(LanguageModelBackend):
         OWNER.set(owner_of(request))  # for the task that gives vLLM the request
         if EMBEDDING_REQUEST in request.inputs or not self._engine.generates:
             return self._pool(request)
+        refuse_pooling(request)
         generation = read_request(request)
         options, parameters = read_options(
             request, _sampling_parameters(generation), by_priority=self._engine.facts.by_priority
@@ -170,6 +172,7 @@ class VllmBackend(LanguageModelBackend):
         engine, name = self._engine, request.model_name
         if asks_for_text(request):
             raise refusal(name, "generate")
+        read_media(request, {})  # vLLM pools texts here
         if EMBEDDING_REQUEST in request.inputs:
             if "embed" not in engine.tasks:
                 raise refusal(name, "embed")

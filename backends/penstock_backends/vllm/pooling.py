@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +18,7 @@ from penstock.backend import (
     InferenceResponse,
     InvalidRequestError,
     Tensor,
+    suggestion,
 )
 from penstock_backends.language_model import RUNNING_ERROR, GenerationRequest
 from penstock_backends.language_model.parameters import as_boolean, as_integer
@@ -35,6 +36,8 @@ _TOKEN: Final = 128
 _PARAMETERS: Final = ("dimensions", "use_activation")
 _GENERATING: Final = ("stream", "sampling_parameters")
 """Inputs that only requests for text have."""
+_TASKS: Final = {"EMBEDDING": "embed", "CLASS_PROBS": "classify", "SCORE": "score"}
+"""The outputs of pooling models, and what is asked of a model with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,20 @@ def asks_for_text(request: InferenceRequest) -> bool:
     )
 
 
+def refuse_pooling(request: InferenceRequest) -> None:
+    """Refuse what a model that generates would leave out of its answer."""
+    if PAIRS in request.inputs:
+        raise refusal(request.model_name, "score")
+    _check_outputs(request, ())
+
+
+def _check_outputs(request: InferenceRequest, made: Collection[str]) -> None:
+    """Refuse a request for nothing but outputs of other tasks than those of outputs `made`."""
+    asked = list(request.requested_outputs)
+    if asked and all(name in _TASKS and name not in made for name in asked):
+        raise refusal(request.model_name, _TASKS[asked[0]])
+
+
 def read_embedding_request(request: InferenceRequest, engine: VllmEngine) -> PoolingRequest:
     """A request as Triton's OpenAI front end makes it; raises `InvalidRequestError`."""
     given = _json(request)
@@ -106,6 +123,8 @@ def read_pooling_request(
     task = engine.pooling_task
     prompt = prompt_of(generation, engine.facts)
     pairs = _texts(request, PAIRS)
+    whole = ("EMBEDDING",) if task == "embed" else ("CLASS_PROBS", "SCORE")
+    _check_outputs(request, ("SCORE",) if pairs else whole)
     if pairs and generation.input_ids is not None:
         raise InvalidRequestError(f"input '{PAIRS}' needs the other text in 'text_input'")
     read = {**_counts(request), **_read(generation.parameters or {})}
@@ -213,7 +232,8 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of pooling; `dimensions` may be a list of one number, as Triton's are."""
     for name in given:
         if name not in _PARAMETERS:
-            raise InvalidRequestError(f"pooling parameter '{name}' is not supported")
+            nearest = suggestion(name, _PARAMETERS)
+            raise InvalidRequestError(f"pooling parameter '{name}' is not supported{nearest}")
     found: dict[str, Any] = {}
     if "dimensions" in given:
         value = given["dimensions"]

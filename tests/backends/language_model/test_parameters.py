@@ -106,6 +106,13 @@ def test_an_unread_parameter_is_refused_by_name() -> None:
         reader.refuse_unread("toy")
 
 
+def test_a_misspelt_parameter_is_refused_with_the_one_that_was_meant() -> None:
+    reader = ParameterReader({"max_token": 3})
+    reader.integer("max_tokens", 16)
+    with pytest.raises(InvalidRequestError, match=r"backend; did you mean 'max_tokens'\?$"):
+        reader.refuse_unread("toy")
+
+
 def test_a_switch_without_effect_is_accepted_in_one_position_only() -> None:
     ParameterReader({"detokenize": True}).fixed("detokenize", True, "toy")
     with pytest.raises(InvalidRequestError, match="'detokenize' of false is not supported"):

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.backend import InvalidRequestError
 from penstock_backends.language_model import check_count, check_stops, refuse
 from penstock_backends.language_model.constraints import check_constraint
+from penstock_backends.language_model.parameters import refuse_unknown
 
 BACKEND = "vllm"
 
@@ -106,9 +107,10 @@ def _refuse_logprobs(values: Mapping[str, Any]) -> None:
 
 
 def _refuse_unknown(values: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+    known = [name for name in fields if not name.startswith("_") and name not in _OURS]
     for name in values:
-        if name not in fields or name.startswith("_") or name in _OURS:
-            refuse(name, f"is not supported by the {BACKEND} backend")
+        if name not in known:
+            refuse_unknown(name, BACKEND, known)
 
 
 def _refuse_unsendable(values: Mapping[str, Any], encode: Callable[[Any], bytes]) -> None:

@@ -46,6 +46,11 @@ def test_the_adapters_name_is_taken_out() -> None:
     assert read_sampling({"lora_name": "a"}, stream=True)[1] == "a"
 
 
+def test_a_misspelt_parameter_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(InvalidRequestError, match=r"backend; did you mean 'max_tokens'\?$"):
+        read(max_token=3)
+
+
 @pytest.mark.parametrize("name", ["best_off", "output_kind", "_eos_token_id", "skip_clone"])
 def test_unknown_sampling_parameters_are_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
