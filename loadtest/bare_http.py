@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import cast
 
 import httptools
 import uvloop
@@ -15,8 +16,7 @@ class Echo(asyncio.Protocol):
     """One connection; its requests have bodies."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._parser = httptools.HttpRequestParser(self)
         self._parts: list[bytes] = []
 

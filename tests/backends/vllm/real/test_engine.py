@@ -114,6 +114,18 @@ async def test_a_rejected_request_leaves_the_engine_alive(
 
 
 @pytest.mark.contract("VL-13")
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "task"),
+    [({"text_pair": ["b"]}, (), "score"), ({}, ("EMBEDDING",), "embed")],
+)
+async def test_what_only_pooling_models_have_is_refused(
+    instance: RunningInstance, inputs: Any, outputs: tuple[str, ...], task: str
+) -> None:
+    asked = instance.infer({"text_input": "a", **inputs}, requested_outputs=outputs)
+    with pytest.raises(InvalidRequestError, match=f"does not support '{task}' request"):
+        [response async for response in asked]
+
+
 async def test_an_adapter_changes_the_text(instance: RunningInstance) -> None:
     without = await text(instance, max_tokens=20)
     loud = await text(instance, max_tokens=20, lora_name="loud")

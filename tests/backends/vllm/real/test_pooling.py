@@ -128,6 +128,14 @@ async def test_text_is_refused_in_tritons_words(model: tuple[str, RunningInstanc
         await ask(model[1], text_input="hello", stream=True)
 
 
+async def test_outputs_of_another_task_are_refused(model: tuple[str, RunningInstance]) -> None:
+    name, instance = model
+    output, task = ("CLASS_PROBS", "classify") if name == "embed" else ("EMBEDDING", "embed")
+    asked = instance.infer({"text_input": "a"}, requested_outputs=(output,))
+    with pytest.raises(InvalidRequestError, match=f"Model m does not support '{task}' request"):
+        [response async for response in asked]
+
+
 @pytest.mark.parametrize(
     ("inputs", "why"),
     [
@@ -136,6 +144,7 @@ async def test_text_is_refused_in_tritons_words(model: tuple[str, RunningInstanc
         ({"text_input": ""}, "the prompt is empty"),
         ({"text_input": "a", "text_pair": ["x" * 10_000_000]}, "1000000[01] characters"),
         ({"text_input": "a", "text_pair": ["b"] * 2000}, "holds 2000 texts, more than 1024"),
+        ({"text_input": "a", "image_url": ["data:image/png;base64,AA=="]}, "m takes no image"),
     ],
 )
 async def test_bad_input_is_refused_and_the_engine_lives(
