@@ -45,7 +45,40 @@ def test_unknown_model_is_named(perf: Perf, served: Served) -> None:
 def test_another_protocol_at_the_address(perf: Perf, served: Served) -> None:
     ran = perf("-m", "identity", "-u", served.http)
     assert ran.status == Status.UNREACHABLE
-    assert "gRPC" in ran.printed
+    assert "it speaks HTTP, not gRPC: is this its HTTP port?" in ran.printed
+
+
+@pytest.mark.parametrize("wire", ["http", "openai"])
+def test_the_port_of_grpc_where_http_is_asked_for(perf: Perf, served: Served, wire: str) -> None:
+    ran = perf("-m", "identity", "-i", wire, "-u", served.grpc)
+    assert ran.status == Status.UNREACHABLE
+    assert "it does not speak HTTP: is this its gRPC port?" in ran.printed
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "fault"),
+    [
+        ("--json", "missing/results.json", "there is no directory"),
+        ("--csv", "missing/loads.csv", "there is no directory"),
+        ("--html", ".", "is a directory"),
+    ],
+)
+def test_results_that_would_have_no_place_are_told_before_the_load(
+    perf: Perf, served: Served, tmp_path: Path, option: str, file: str, fault: str
+) -> None:
+    requests = requests_of(served)
+    ran = perf("-m", "identity", "-u", served.grpc, option, str(tmp_path / file))
+    assert ran.status == Status.USAGE
+    assert fault in ran.printed
+    assert requests_of(served) == requests
+
+
+def test_a_file_without_a_prompt_is_refused(perf: Perf, tmp_path: Path) -> None:
+    file = tmp_path / "prompts"
+    file.write_text("\n \n")
+    ran = perf("-m", "llm", "-u", "127.0.0.1:1", "--prompt-file", str(file))
+    assert ran.status == Status.USAGE
+    assert f"{file}: there is no prompt in it" in ran.printed
 
 
 @pytest.mark.parametrize("mode", [[], ["--streaming"]])

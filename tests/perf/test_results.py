@@ -164,14 +164,19 @@ def test_server_side_has_cpu_and_metrics(perf: Perf, served: Served) -> None:
     assert "gpus" in ran.point["server"]["metrics"]
 
 
-def test_what_was_measured_until_ctrl_c_is_reported(served: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT] * 2, [signal.SIGTERM]])
+def test_what_was_measured_until_a_signal_is_reported(
+    served: Served, tmp_path: Path, signals: list[signal.Signals]
+) -> None:
+    """Programs such as `timeout` pass on what the whole group has got already."""
     results = tmp_path / "results.json"
     command = [sys.executable, "-m", "penstock", "perf", "-m", "identity", "-u", served.grpc]
     command += ["-d", "60", "--warmup", "0", "--json", str(results), "--metrics-url", "nowhere:1"]
     requests = requests_of(served)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: requests_of(served) > requests + 100)
-    process.send_signal(signal.SIGINT)
+    for each in signals:
+        process.send_signal(each)
     assert process.wait(20) == Status.INTERRUPTED
     (point,) = json.loads(results.read_text())["points"]
     assert point["requests"] > 50

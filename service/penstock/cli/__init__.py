@@ -23,6 +23,7 @@ from penstock.settings.rules import SettingsError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `penstock` command; returns its exit status."""
+    _open_closed_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def tritonserver(arguments: Sequence[str] | None = None) -> int:
     """`penstock serve` under the name that existing start scripts use."""
+    _open_closed_streams()
     return _serve("tritonserver", sys.argv[1:] if arguments is None else arguments)
 
 
@@ -127,6 +129,13 @@ def _tune(arguments: Sequence[str]) -> int:
     from penstock.tune.command import run
 
     return run(arguments)
+
+
+def _open_closed_streams() -> None:
+    """Open streams that the starter has closed; else the first sockets would get their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _print_error(message: str) -> None:

@@ -12,16 +12,15 @@ from typing import Any
 from penstock import __version__
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.gate import Limit, check_usable, read_gate, violations
+from penstock.perf.interrupts import single_interrupts
 from penstock.perf.measure import Progress
-from penstock.perf.options import Options
+from penstock.perf.options import STDOUT, Options
 from penstock.perf.reading import read_options
 from penstock.perf.report.console import Ticker
 from penstock.perf.report.csv import write_loads, write_requests
 from penstock.perf.report.html import html_report
 from penstock.perf.session import Outcome, Session
 from penstock.perf.summary import is_short
-
-STDOUT = Path("-")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -31,7 +30,8 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as ended:  # of argparse, whose status for wrong options means another here
         return int(Status.USAGE) if ended.code else 0
     try:
-        return int(_run(options))
+        with single_interrupts():
+            return int(_run(options))
     except PerfError as error:
         print(f"penstock perf: {error}", file=sys.stderr, flush=True)
         return int(error.status)
@@ -50,13 +50,20 @@ def output_closed() -> Status:
 def _run(options: Options) -> Status:
     gate = read_gate(options.outputs.gate) if options.outputs.gate else []
     check_usable(gate, compared=len(options.targets) == 2)
+    for file in options.outputs.files:
+        _check_writable(file)
     ticker = Ticker(sys.stderr, options.outputs.quiet)
     # Figures go to the standard error where the standard output is for JSON.
     stream = sys.stderr if options.outputs.json == STDOUT else sys.stdout
 
     def say(text: Iterable[str]) -> None:
         ticker.clear()
-        print("\n".join(text), file=stream, flush=True)
+        try:
+            print("\n".join(text), file=stream, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise PerfError(f"figures cannot be printed: {error}") from error
 
     def report(progress: Progress) -> None:
         ticker(progress)
@@ -67,6 +74,16 @@ def _run(options: Options) -> Status:
         say(["", *reasons])
     _write(options, outcome, document)
     return Status(document["verdict"]["status"])
+
+
+def _check_writable(file: Path) -> None:
+    """Raise `PerfError` before a long load whose results would have no place."""
+    if file.is_dir():
+        raise PerfError(f"results cannot be written: {file} is a directory")
+    if not file.parent.is_dir():
+        raise PerfError(f"results cannot be written: there is no directory {file.parent}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise PerfError(f"results cannot be written: no permission to write {file}")
 
 
 def _document(options: Options, outcome: Outcome, gate: list[Limit]) -> dict[str, Any]:

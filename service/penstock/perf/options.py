@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from penstock.top.address import Address
 
 INFER, GENERATE = "infer", "generate"
 GRPC, HTTP, OPENAI = "grpc", "http", "openai"
+STDOUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,13 @@ class Outputs:
     requests: Path | None = None
     gate: Path | None = None
     quiet: bool = False
+
+    @property
+    def files(self) -> Iterator[Path]:
+        """The files that are written, without the standard output."""
+        for file in (self.json, self.csv, self.html, self.requests):
+            if file is not None and file != STDOUT:
+                yield file
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,10 @@ def _prompts(chosen: Namespace, trace: Trace | None) -> Prompts:
             lines = chosen.prompt_file.read_text("utf-8").splitlines()
         except (OSError, UnicodeError) as error:
             raise PerfError(f"{chosen.prompt_file}: {error}") from error
-        texts += [line for line in lines if line.strip()]
+        found = [line for line in lines if line.strip()]
+        if not found:
+            raise PerfError(f"{chosen.prompt_file}: there is no prompt in it")
+        texts += found
     return Prompts(
         tuple(texts),
         chosen.prompt_words,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.perf.command import output_closed
 from penstock.perf.errors import PerfError, Status
+from penstock.perf.interrupts import single_interrupts
 from penstock.perf.measure import Progress
 from penstock.perf.report.console import Ticker
 from penstock.tune.options import Plan
@@ -21,7 +22,8 @@ def run(arguments: Sequence[str]) -> int:
     statuses = []
     for plan in read_plans(arguments):
         try:
-            statuses.append(_tune(plan))
+            with single_interrupts():
+                statuses.append(_tune(plan))
         except PerfError as error:
             print(f"penstock tune: {error}", file=sys.stderr, flush=True)
             statuses.append(error.status)

@@ -54,6 +54,16 @@ def test_infer_prints_json(run: Run) -> None:
     assert told["outputs"]["HALF"]["data"] == [1.5]
 
 
+@pytest.mark.parametrize("words", [["generate", "story", "--lines"], ["embed", "length"]])
+def test_standard_input_that_is_not_text_is_told(
+    run: Run, stdin: Callable[[bytes], None], words: list[str]
+) -> None:
+    stdin(b"caf\xe9\n")
+    status, _, error = run(*words)
+    assert status == 2
+    assert "only text in UTF-8 can be sent" in error
+
+
 def test_infer_reads_files_and_standard_input(
     run: Run, tmp_path: Path, stdin: Callable[[bytes], None]
 ) -> None:
@@ -296,6 +306,14 @@ def test_a_reader_that_has_enough_ends_it_quietly(server: Served) -> None:
     assert process.stdout.read(3) == b"a0 "
     process.stdout.close()
     assert process.wait(20) == 141
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["stats"], ["generate", "story", "--max-tokens=1"]])
+def test_streams_that_are_closed_lead_nowhere(server: Served, words: list[str]) -> None:
+    closed = ["sh", "-c", 'exec "$0" "$@" <&- >&-', sys.executable, "-m", "penstock"]
+    ran = subprocess.run([*closed, *words], stderr=subprocess.PIPE, timeout=20, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 def _started(words: list[str]) -> subprocess.Popen[bytes]:

@@ -44,6 +44,9 @@ def run_command(name: str, command: Command, options: Namespace) -> int:
         return PIPE_CLOSED
     except ClientError as error:
         return _failed(name, error)
+    except UnicodeError as error:
+        print_error(name, f"only text in UTF-8 can be sent: {error}")
+        return WRONG_USAGE
     except (OSError, ValueError, ArgumentTypeError) as error:
         print_error(name, str(error))
         return WRONG_USAGE

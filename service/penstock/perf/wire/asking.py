@@ -7,7 +7,7 @@ import select
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 
 from penstock.perf.wire.call import Call, Wire
@@ -79,6 +79,8 @@ def ask_json(
         raise NoAnswerError(_reason(error)) from error
     except UnicodeError as error:  # of a header that HTTP has no letters for
         raise NoAnswerError(f"this cannot be sent: {error}") from error
+    except BadStatusLine as error:
+        raise NoAnswerError("it does not speak HTTP: is this its gRPC port?") from error
     except HTTPException as error:
         raise NoAnswerError(f"not an answer of HTTP: {error or type(error).__name__}") from error
     return _content(answer.status, content)

@@ -133,7 +133,7 @@ class GrpcWire:
             try:
                 self._take(self._end + received, time.perf_counter())
             except (ProtocolError, IndexError, struct.error) as error:
-                self._lost(f"not an answer of gRPC: {error}")
+                self._lost(_foreign(bytes(self._view[:7])) or f"not an answer of gRPC: {error}")
                 return
             if self._received > _RENEWED:
                 self._renew()
@@ -329,6 +329,11 @@ def _check_size(length: int) -> None:
     """Raise `ProtocolError` for a frame that the buffer has no room for."""
     if length > _BUFFER - 9:
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+
+
+def _foreign(start: bytes) -> str:
+    """What speaks there instead, if that is known by its first bytes."""
+    return "it speaks HTTP, not gRPC: is this its HTTP port?" if start == b"HTTP/1." else ""
 
 
 def _is_read(call: Call, partial: bytearray) -> bool:
