@@ -56,7 +56,10 @@ def main(tool: str, run: Run) -> None:
     chosen = parser.parse_args()
     if bool(chosen.grpc) != bool(chosen.http):
         parser.error("--grpc and --http go together")
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    try:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {chosen.out}: {error.strerror}")
     found = Found()
     try:
         with _server(chosen.grpc, chosen.http) as addresses:

@@ -80,6 +80,16 @@ def test_no_server_at_the_address_is_told(main: Main, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_reports_that_would_have_no_place_are_told_before_the_load(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(sys, "argv", ["tool", "--out", str(tmp_path / "file" / "reports")])
+    with pytest.raises(SystemExit):
+        report.main("tool", lambda *_: [_OUTCOME])
+    assert "Not a directory" in capsys.readouterr().err
+
+
 def test_results_are_written_though_the_server_died(
     main: Main, counting: Counting, tmp_path: Path
 ) -> None:
