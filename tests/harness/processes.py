@@ -14,7 +14,7 @@ def read_of(pid: int, name: str) -> bytes:
 
 
 def command_of(pid: int) -> bytes:
-    """What a process runs; nothing when it has ended."""
+    """The command line of a process; empty when it has ended."""
     return read_of(pid, "cmdline")
 
 

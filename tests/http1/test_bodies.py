@@ -15,7 +15,7 @@ _CHUNKS = b"transfer-encoding: chunked\r\n\r\n"
 
 
 def _answered(*pieces: bytes) -> list[Understood | None]:
-    """What the service understood of requests that arrive in pieces."""
+    """The requests that the service understood, of bytes that arrive in pieces."""
     attack = Attack(HttpLimits())
     for piece in pieces:
         attack.feed(piece)

@@ -31,7 +31,7 @@ def _requests(draw: st.DrawFn) -> bytes:
 
 
 def _answered(pieces: list[bytes]) -> list[Understood | None]:
-    """What the service understood of requests that arrive in pieces."""
+    """The requests that the service understood, of bytes that arrive in pieces."""
     attack = Attack(HttpLimits())
     for piece in pieces:
         attack.feed(piece)

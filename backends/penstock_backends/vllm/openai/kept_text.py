@@ -51,7 +51,7 @@ def keeping_text(parser_class: Any, enable_auto_tools: bool) -> Any:
 
 
 class _Streamed:
-    """What a model has said in one stream, and what of it was sent."""
+    """The text of a model in one stream, and the content of it that was sent."""
 
     def __init__(self, parser: Callable[[], Any], enable_auto_tools: bool) -> None:
         self._parser = parser

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 import struct
+from math import prod
 
 import orjson
 
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock.gateway.inference.codec import OutputEncoding
-from penstock.gateway.inference.request_templates import differs_in_tensors_alone
+from penstock.gateway.inference.request_templates import (
+    LONGEST,
+    TemplateCache,
+    differs_in_tensors_alone,
+)
 from penstock.gateway.json.tensors import FORMATS
-
-_MOST = 256
-"""Templates that are cached."""
-
-_LONGEST = 1024
-"""Bytes of the longest JSON around tensors that is cached."""
 
 _MOST_LISTS = 16
 
@@ -34,7 +33,7 @@ _TYPES = {
 
 
 class JsonTemplate:
-    """What requests with the same JSON around their lists share: all but what is in these."""
+    """The part that requests with the same JSON around their lists share: all but the elements."""
 
     __slots__ = ("_fixed", "_inputs", "_outputs", "form")
 
@@ -51,7 +50,7 @@ class JsonTemplate:
 
         Each input has one: those in shared memory, and without elements, may have none.
         """
-        if not differs_in_tensors_alone(request) or lists != len(request.inputs):
+        if lists != len(request.inputs):
             return False
         tensors = request.inputs.values()
         return all(tensor.shared is None and len(tensor.buffer) for tensor in tensors)
@@ -78,9 +77,7 @@ class _List:
         self._datatype = tensor.datatype
         self._shape = tensor.shape
         self._types = _TYPES.get(tensor.datatype, _WHOLE)
-        self._count = 1
-        for size in tensor.shape:
-            self._count *= size
+        self._count = prod(tensor.shape)
         code = FORMATS.get(tensor.datatype)  # of BYTES, each element has a length of its own
         self._layout = None if code is None else struct.Struct(f"<{self._count}{code}")
 
@@ -102,17 +99,16 @@ class _List:
 
 
 class JsonTemplates:
-    """The templates of one endpoint; JSON is cached when it comes for the second time."""
+    """The templates of one endpoint."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[str, str, bytes], JsonTemplate] = {}
-        self._seen: set[tuple[str, str, bytes]] = set()
+        self._templates: TemplateCache[JsonTemplate] = TemplateCache()
 
     def decode(
         self, model: str, version: str, text: bytes
     ) -> tuple[InferenceRequest, OutputEncoding] | None:
         """The request of a text that differs from a cached one in its lists alone."""
-        if not self._templates:
+        if self._templates.empty:
             return None
         around, lists = split(text)
         template = self._templates.get((model, version, around))
@@ -123,21 +119,15 @@ class JsonTemplates:
 
     def add(self, text: bytes, request: InferenceRequest, form: OutputEncoding) -> None:
         """Remember a request that was decoded from this text."""
+        if not differs_in_tensors_alone(request):
+            return
         around, lists = split(text)
         # In a string, or a name, with escapes there may be what looks like a list.
-        if not 0 < len(around) <= _LONGEST or b"\\" in around:
+        if not 0 < len(around) <= LONGEST or b"\\" in around:
             return
-        if not JsonTemplate.fits(request, len(lists)):
-            return
-        key = request.model_name, request.model_version, around
-        if key not in self._seen:
-            if len(self._seen) >= _MOST:
-                self._seen.clear()
-            self._seen.add(key)
-            return
-        if len(self._templates) >= _MOST:
-            self._templates.clear()
-        self._templates[key] = JsonTemplate(request, form)
+        if JsonTemplate.fits(request, len(lists)):
+            key = request.model_name, request.model_version, around
+            self._templates.add(key, JsonTemplate(request, form))
 
 
 def split(text: bytes) -> tuple[bytes, list[bytes]]:

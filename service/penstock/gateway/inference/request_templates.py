@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock.gateway.inference.body_memory import Place, nowhere
 from penstock.gateway.inference.codec import OutputEncoding
 
+Template = TypeVar("Template")
+Key = tuple[str, str, bytes]
+
 _MOST = 256
 """Templates that are cached."""
 
-_LONGEST = 1024
+LONGEST = 1024
 """Bytes of the longest JSON that is cached."""
 
 
@@ -53,11 +58,10 @@ class RequestTemplate:
 
 
 class RequestTemplates:
-    """The templates of one endpoint; a JSON is cached when it comes for the second time."""
+    """The templates of one endpoint."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[str, str, bytes], RequestTemplate] = {}
-        self._seen: set[tuple[str, str, bytes]] = set()
+        self._templates: TemplateCache[RequestTemplate] = TemplateCache()
 
     def find(self, model: str, version: str, json: bytes, size: int) -> RequestTemplate | None:
         """The template of requests with this JSON and `size` bytes behind it."""
@@ -66,9 +70,30 @@ class RequestTemplates:
 
     def add(self, json: bytes, request: InferenceRequest, form: OutputEncoding, size: int) -> None:
         """Remember a request that was decoded from this JSON and `size` bytes behind it."""
-        if len(json) > _LONGEST or not RequestTemplate.fits(request, size):
+        if len(json) > LONGEST or not RequestTemplate.fits(request, size):
             return
         key = request.model_name, request.model_version, json
+        self._templates.add(key, RequestTemplate(request, form))
+
+
+class TemplateCache(Generic[Template]):
+    """Templates by model, version and JSON; one is cached when it comes for the second time."""
+
+    def __init__(self) -> None:
+        self._templates: dict[Key, Template] = {}
+        self._seen: set[Key] = set()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing can be found."""
+        return not self._templates
+
+    def get(self, key: Key) -> Template | None:
+        """The template of a key."""
+        return self._templates.get(key)
+
+    def add(self, key: Key, template: Template) -> None:
+        """Cache a template, unless its key comes for the first time."""
         if key not in self._seen:
             if len(self._seen) >= _MOST:
                 self._seen.clear()
@@ -76,7 +101,7 @@ class RequestTemplates:
             return
         if len(self._templates) >= _MOST:
             self._templates.clear()
-        self._templates[key] = RequestTemplate(request, form)
+        self._templates[key] = template
 
 
 def differs_in_tensors_alone(request: InferenceRequest) -> bool:

@@ -43,7 +43,7 @@ def whole_chunks(data: bytes | bytearray) -> Chunks:
 
 
 def _size(line: bytes | bytearray) -> int:
-    """What the line in front of a chunk says, before its extensions; negative if nothing."""
+    """The size in the line in front of a chunk, before its extensions; negative without one."""
     try:
         return int(line.partition(b";")[0], 16)
     except ValueError:

@@ -18,7 +18,7 @@ _CONTENT, _FROM = b'"content":"', len(b'"content":"')
 
 
 class Events:
-    """What the events of an answer have said: the first `error`, and the last count of `tokens`."""
+    """The state of an answer from its events: the first `error`, the last count of `tokens`."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -75,7 +75,7 @@ def completion_tokens(body: bytes) -> int:
 
 
 def error_text(body: bytes) -> str:
-    """What an error says: of KServe's form or of OpenAI's, or the body as it is."""
+    """The text of an error: of KServe's form or of OpenAI's, or the body as it is."""
     found = _ERROR.search(body)
     text = found[1] if found else body[:300]
     if message := _MESSAGE.search(text):

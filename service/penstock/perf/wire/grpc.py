@@ -332,7 +332,7 @@ def _check_size(length: int) -> None:
 
 
 def _foreign(start: bytes) -> str:
-    """What speaks there instead, if that is known by its first bytes."""
+    """The complaint about another protocol that is known by its first bytes; empty if none is."""
     return "it speaks HTTP, not gRPC: is this its HTTP port?" if start == b"HTTP/1." else ""
 
 
