@@ -113,7 +113,7 @@ def compile_modules(root: Path, sources: Path, modules: Sequence[str], output: P
             # The library's own header lies in a folder as the library does.
             extension.include_dirs.append(str(output / "c" / "penstock"))
             # What a compiler newer than mypyc warns of shall not stop it.
-            extension.extra_compile_args.append("-Wno-error")
+            extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-error"]
         command = _parallel_build(Distribution({"name": "penstock", "ext_modules": extensions}))
         command.build_lib = str(output / "lib")
         command.build_temp = str(output / "objects")
