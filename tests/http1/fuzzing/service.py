@@ -166,9 +166,7 @@ class Service:
         """The same, in parts as the client reads them."""
         if not call.closed:
             call.begin(200, [self._field(call.head, known)])
-            parts = _Parts(self, call)
-            call.when_writable(parts.write)
-            parts.write()
+            _Parts(self, call).write()
 
     def _field(self, head: RequestHead, known: bytes) -> tuple[bytes, bytes]:
         target = head.path.encode("utf-8", "surrogateescape")
@@ -192,6 +190,7 @@ class _Parts:
             self._left -= 1
             self._service.made += len(TEXT)
             if not self._call.write_nowait(TEXT) and self._left:
+                self._call.when_writable(self.write)
                 return
         if not self._call.finished:
             self._service.open -= 1

@@ -218,7 +218,7 @@ class HttpCall(Exchange):
         return self.is_writable and not self._host.connection.send_buffer
 
     def when_writable(self, callback: Callable[[], None] | None) -> None:
-        """Call `callback` whenever the client has read enough for more."""
+        """Call `callback` once the client has read enough for more."""
         self._on_writable = callback
 
     def end(self) -> None:
@@ -300,8 +300,9 @@ class HttpCall(Exchange):
             self._host.received.append(self)
 
     def on_writable(self) -> None:
-        if self._on_writable is not None:
-            self._on_writable()
+        callback, self._on_writable = self._on_writable, None
+        if callback is not None:
+            callback()
 
     def on_closed(self) -> None:
         _wake(self._reader)

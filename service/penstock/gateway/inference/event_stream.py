@@ -13,7 +13,6 @@ from penstock.core.timeline import Timeline
 from penstock.gateway.connections.event_keep_alive import EventKeepAlive
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.inference.generate_answer import (
-    Answer,
     TextAnswers,
     answer_of,
     answer_of_large,
@@ -69,7 +68,6 @@ class EventStream:
     def start(self) -> None:
         """Write what is there, and the rest when it comes; the request ends with its client."""
         self._call.on_disconnect(self._cancel)
-        self._call.when_writable(self._pump)
         self._stream.watch(self._pump)
 
     def _cancel(self) -> None:
@@ -91,38 +89,53 @@ class EventStream:
     def _write_ready(self) -> None:
         """Write the responses that are there, as far as the client reads."""
         call, stream = self._call, self._stream
-        if self._busy or self._done or not call.is_writable:
+        if self._busy or self._done:
+            return
+        if not call.is_writable:
+            call.when_writable(self._pump)
             return
         responses = stream.take_ready()
         if responses:
             self._mark("INFER_RESPONSE_COMPLETE")
-            request, version, texts = self._request, stream.model_version, self._texts
-            answers: list[Answer] = []
+            events: list[bytes] = []
             for at, response in enumerate(responses):
-                if type(response) is TextResponse:
-                    answer = texts.answer_of(response)
-                else:
-                    answer = answer_of(request, version, response)
-                if answer is None:
+                event = self._event_of(response)
+                if event is None:
                     self._busy = True
-                    call.run(self._write_large(answers, responses[at:]))
+                    call.run(self._write_large(events, responses[at:]))
                     return
-                answers.append(answer)
-            self._write(answers)
+                events.append(event)
+            self._write(events)
         if stream.exhausted:
             self._finish()
 
-    async def _write_large(self, answers: list[Answer], responses: list[InferenceResponse]) -> None:
+    def _event_of(self, response: InferenceResponse) -> bytes | None:
+        """The event of a response; `None` if it takes long, see `_write_large`."""
+        if type(response) is TextResponse:
+            json = self._texts.json_of(response)
+            if json is not None:
+                self._begin(200)
+                return b"data: %b\n\n" % json
+        answer = answer_of(self._request, self._stream.model_version, response)
+        if answer is None:
+            return None
+        self._begin(answer.status)
+        return b"data: %b\n\n" % answer.json
+
+    async def _write_large(self, events: list[bytes], responses: list[InferenceResponse]) -> None:
         version = self._stream.model_version
         try:
-            answers += [await answer_of_large(self._request, version, one) for one in responses]
+            for response in responses:
+                answer = await answer_of_large(self._request, version, response)
+                self._begin(answer.status)
+                events.append(b"data: %b\n\n" % answer.json)
         except Exception as error:  # ends this stream
             if not self._done:
                 self._break_off(error)
             return
         self._busy = False
         if not self._done:
-            self._write(answers)
+            self._write(events)
             self._pump()
 
     def _break_off(self, fault: Exception) -> None:
@@ -133,11 +146,10 @@ class EventStream:
         error = InternalError("unexpected error, see the server's log")
         self._end(error)
 
-    def _write(self, answers: list[Answer]) -> None:
-        """Write the events of these answers at once."""
-        self._begin(answers[0].status)
+    def _write(self, events: list[bytes]) -> None:
+        """Write these events at once."""
         self._mark("HTTP_SEND_START")
-        self._call.write_nowait(b"".join([b"data: %b\n\n" % answer.json for answer in answers]))
+        self._call.write_nowait(events[0] if len(events) == 1 else b"".join(events))
         self._mark("HTTP_SEND_END")
         self._keep_alive.written()
 
@@ -160,7 +172,9 @@ class EventStream:
         """Write the event of an error, if there is one, and end the reply."""
         call = self._call
         if error is not None:
-            self._write([failure(error)])
+            answer = failure(error)
+            self._begin(answer.status)
+            self._write([b"data: %b\n\n" % answer.json])
         self._begin(200)
         self._done = True
         self._keep_alive.stop()

@@ -58,15 +58,15 @@ class TextAnswers:
         self._version = version
         self._head = b""
 
-    def answer_of(self, response: TextResponse) -> Answer | None:
-        """The answer that the function of this name makes of the response, in less time."""
+    def json_of(self, response: TextResponse) -> bytes | None:
+        """The JSON of `answer_of`, in less time; `None` for a text that takes long."""
         if len(response.text) > SHORT_TEXT:
-            return answer_of(self._request, self._version, response)
+            return None
         if not self._head:
             names = _with_names({}, self._request, self._version, response)
             self._head = b'%b,"%b":' % (dump_sorted(names)[:-1], TEXT_OUTPUT.encode())
         text = dump_sorted({"": response.text.decode("utf-8", "surrogateescape")})
-        return Answer(b"%b%b" % (self._head, text[_BEFORE_TEXT:]))
+        return self._head + text[_BEFORE_TEXT:]
 
 
 async def answer_of_large(

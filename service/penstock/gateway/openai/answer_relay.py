@@ -60,7 +60,6 @@ class AnswerRelay:
     def start(self) -> None:
         """Write what is there, and the rest when it comes."""
         self._call.on_disconnect(self._cancel)
-        self._call.when_writable(self._pump)
         self._stream.watch(self._pump)
 
     # -- from the model -----------------------------------------------------------------------
@@ -74,7 +73,10 @@ class AnswerRelay:
 
     def _write_ready(self) -> None:
         stream = self._stream
-        if self._done or not self._call.is_flushed:  # so one window waits here, and no more
+        if self._done:
+            return
+        if not self._call.is_flushed:  # so one window waits here, and no more
+            self._call.when_writable(self._pump)
             return
         for part in stream.take_ready():
             assert isinstance(part, ExchangePart)
