@@ -32,7 +32,7 @@ class PacedSender(ABC):
         self.stream = ResponseStream()
         self.stream.connect(self._closed, self._taken)
         self._merge = merge
-        self._held = False
+        self._held = self._due = False
         self._interval = interval if merge else None
         self._sent = 0
 
@@ -45,13 +45,19 @@ class PacedSender(ABC):
         """The reader has left."""
 
     def _may_leave(self) -> bool:
-        """Whether a response that is not the last may leave now; else it is pushed again."""
+        """Whether a response that is not the last may leave now; else it is pushed again.
+
+        One that only its reader kept back has had its turn of the interval: it begins no other,
+        which would hold up the next step's tokens of all requests.
+        """
+        interval = self._interval if self._sent >= AT_ONCE else None
+        due = self._due or interval is None or interval.passes(self)
         self._held = self._merge and self.stream.backlog > 0
+        self._due = self._held and due
         if self._held:
             return False
-        self._sent += 1
-        interval = self._interval if self._sent > AT_ONCE else None
-        return interval is None or interval.passes(self)
+        self._sent += due
+        return due
 
     def _taken(self, _: int) -> None:
         if self._held:

@@ -90,6 +90,44 @@ async def test_tokens_of_an_interval_leave_together() -> None:
     assert response.outputs["text_output"].elements()[0] == b"def"
 
 
+def _step(token: str, *deliveries: Delivery) -> None:
+    """A step of an engine: a token for each request."""
+    for delivery in deliveries:
+        delivery.answer.candidates[0].add(token)
+        delivery.push()
+
+
+@in_virtual_time
+async def test_a_reader_that_is_late_does_not_hold_up_others() -> None:
+    interval = StreamInterval(0.004)
+    late, other = _delivery(interval), _delivery(interval)
+    for delivery in (late, other):
+        await _generate(delivery, "ab")
+    _step("c", late, other)
+    assert _texts(other) == ["c"]
+    await asyncio.sleep(0.005)
+    _step("d", late, other)
+    assert _texts(other) == ["d"]
+    await asyncio.sleep(0.005)
+    assert (_texts(late), _texts(late)) == (["c"], ["d"])
+    await asyncio.sleep(0)
+    _step("e", late, other)
+    assert (_texts(late), _texts(other)) == (["e"], ["e"])
+
+
+@in_virtual_time
+async def test_a_reader_that_is_late_waits_for_the_interval_as_others_do() -> None:
+    delivery = _delivery(StreamInterval(0.004))
+    await _generate(delivery, "ab")
+    _step("c", delivery)
+    await asyncio.sleep(0.001)
+    _step("d", delivery)
+    assert _texts(delivery) == ["c"]
+    assert _texts(delivery) == []
+    await asyncio.sleep(0.004)
+    assert _texts(delivery) == ["d"]
+
+
 async def test_one_response_a_token_where_that_is_asked_for() -> None:
     assert await _generate(_delivery(StreamInterval(_LONG), merge=False), "abcde") == list("abcde")
 
