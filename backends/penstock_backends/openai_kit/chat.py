@@ -198,7 +198,7 @@ class _ChatEvents:
             self._logprobs[index] = []
         return (
             f'{self._head}{{"index":{index},"delta":{delta},"logprobs":{probabilities},'
-            f'"finish_reason":{ending}}}]{self._reports.tail(self._usage)}'
+            f'"finish_reason":{ending}}}]{self._reports.tail([self._usage])}'
         )
 
     def _last(self) -> bytes:

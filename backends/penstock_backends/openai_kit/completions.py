@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from json.encoder import encode_basestring
 from typing import Any, Final
 
 from openai.types.completion_create_params import CompletionCreateParamsBase
@@ -230,12 +231,15 @@ class _CompletionEvents:
             form = completion_form(piece.logprobs, self._top, self._offsets[index])
             probabilities = json.dumps(form, ensure_ascii=False)
             self._offsets[index] += sum(len(one) for one in form["tokens"])
+        ending = '"finish_reason":null,"stop_reason":null'
+        if piece.finish_reason is not None:
+            reasons = json.dumps(piece.finish_reason), json.dumps(piece.stop_reason)
+            ending = '"finish_reason":{},"stop_reason":{}'.format(*reasons)
         more = f',"token_ids":{json.dumps(list(piece.token_ids))}' if piece.token_ids else ""
         return (
-            f'{self._head}{{"index":{index},"text":{json.dumps(text, ensure_ascii=False)},'
-            f'"logprobs":{probabilities},"finish_reason":{json.dumps(piece.finish_reason)},'
-            f'"stop_reason":{json.dumps(piece.stop_reason)}{more}}}]'
-            f"{self._reports.tail(total(self._usages))}"
+            f'{self._head}{{"index":{index},"text":{encode_basestring(text)},'
+            f'"logprobs":{probabilities},{ending}{more}}}]'
+            f"{self._reports.tail(self._usages)}"
         )
 
     def _last(self) -> bytes:

@@ -50,8 +50,8 @@ class UsageReports:
         self.at_end = bool(options.get("include_usage"))
         self._always = self.at_end and bool(options.get("continuous_usage_stats"))
 
-    def tail(self, usage: Usage) -> str:
-        """The end of a chunk's JSON."""
+    def tail(self, usages: Iterable[Usage]) -> str:
+        """The end of a chunk's JSON, for a request with these prompts."""
         if self._always:
-            return f',"usage":{json.dumps(usage.plain())}}}\n\n'
+            return f',"usage":{json.dumps(total(usages).plain())}}}\n\n'
         return ',"usage":null}\n\n' if self.at_end else "}\n\n"
