@@ -9,6 +9,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from loadtest.places import results_file
+
 Row = Mapping[str, float | str]
 
 
@@ -18,7 +20,7 @@ def arguments(description: str | None, *, timed: bool = True) -> argparse.Argume
     parser.add_argument("--rounds", type=int, default=3, help="runs of which the median counts")
     if timed:
         parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=results_file, help="where to write the figures")
     return parser
 
 

@@ -72,7 +72,10 @@ def main(address: str, authority: str = "") -> None:
     with connect(address, authority) as channel:
         stub = rpc.GRPCInferenceServiceStub(channel)
         for feature in (unary, metadata, stream, cancel, deadline, retry):
-            feature(stub)
+            try:
+                feature(stub)
+            except grpc.RpcError as error:
+                sys.exit(f"{feature.__name__}: {error.code().name}: {error.details()}")
             print(f"ok {feature.__name__}")
 
 

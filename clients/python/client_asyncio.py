@@ -75,7 +75,10 @@ async def main(address: str, authority: str = "") -> None:
     async with connect(address, authority) as channel:
         stub = rpc.GRPCInferenceServiceStub(channel)
         for feature in (unary, metadata, stream, cancel, deadline, retry):
-            await feature(stub)
+            try:
+                await feature(stub)
+            except grpc.aio.AioRpcError as error:
+                sys.exit(f"{feature.__name__}: {error.code().name}: {error.details()}")
             print(f"ok {feature.__name__}")
 
 

@@ -182,7 +182,14 @@ function text(value: string): Buffer {
 const [address, authority] = process.argv.slice(2);
 const client = connect(address, authority);
 for (const feature of [unary, metadata, stream, cancel, deadline, retry]) {
-  await feature(client);
+  try {
+    await feature(client);
+  } catch (error) {
+    const { code, details } = error as ServiceError;
+    if (details === undefined) throw error;
+    console.error(`${feature.name}: ${status[code]}: ${details}`);
+    process.exit(1);
+  }
   console.log("ok", feature.name);
 }
 client.close();

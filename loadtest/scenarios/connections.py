@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 
+from loadtest.places import results_file
 from loadtest.process import Server, penstock
 from loadtest.python_models import FLOOD
 from loadtest.report import Row, show
@@ -156,7 +157,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--transport", choices=("grpcio", "native"), default="native")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=results_file, help="where to write the figures")
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the server inherits it

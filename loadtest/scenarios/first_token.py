@@ -29,6 +29,7 @@ from loadtest.engines import PROMPT
 from loadtest.http2_wire import Http2Wire
 from loadtest.llm_repository import model_name, write_llm
 from loadtest.llm_requests import grpc_request
+from loadtest.places import results_file
 from loadtest.process import penstock
 from loadtest.random_llms import MODELS, RandomLlm
 from loadtest.report import Row, show
@@ -86,7 +87,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", default=["0.3ms", "5ms"])
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--bursts", type=int, default=40)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=results_file, help="where to write the figures")
     return parser.parse_args()
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from loadtest.kept_spans import KeptSpan, read_spans
 from loadtest.llm_leavers import AT_A_TOKEN, TRACE_BASE, WIRES, Left
+from loadtest.places import results_file
 from loadtest.process import Server, collecting, penstock
 from loadtest.report import Row, show
 from loadtest.stream_tally import percentile
@@ -242,7 +243,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable, help="vLLM's interpreter")
     parser.add_argument("--in-flight", type=int, default=12)
     parser.add_argument("--seed", type=int, default=16)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=results_file, help="where to write the figures")
     return parser.parse_args()
 
 

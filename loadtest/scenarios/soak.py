@@ -27,6 +27,7 @@ from pathlib import Path
 
 import uvloop
 
+from loadtest.places import results_file
 from loadtest.soak.ledger import Ledger
 from loadtest.soak.models import SoakModels
 from loadtest.soak.report import Report
@@ -200,7 +201,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1.0, help="times the usual rates")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=results_file, help="where to write the figures")
     parser.add_argument("--keep", type=Path, help="an empty folder that keeps models and log")
     parser.add_argument("--server", default="", help="the command of another server")
     return parser.parse_args()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtest.places import results_file
 from loadtest.process import penstock
 from loadtest.report import Row, show
 from loadtest.tools.programs import ToolError, program, run_program
@@ -150,7 +151,7 @@ def main() -> None:
     """Run all profiles against a demo, and print their figures beside each other."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.tools.genai_perf")
     parser.add_argument("--requests", type=int, default=50, help="of each profile (50)")
-    parser.add_argument("--json", type=Path, help="where to write the table")
+    parser.add_argument("--json", type=results_file, help="where to write the table")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtest.places import results_file
 from loadtest.process import Server, penstock
 from loadtest.report import Row, show
 from loadtest.tools.analyzer_files import (
@@ -98,7 +99,7 @@ def main() -> None:
     parser.add_argument("modes", nargs="*", metavar="MODE", help=f"of: {', '.join(MODES)}")
     parser.add_argument("--window", type=int, default=1000, help="milliseconds of a measurement")
     parser.add_argument("--verbose", action="store_true", help="print its reports, too")
-    parser.add_argument("--json", type=Path, help="where to write the table")
+    parser.add_argument("--json", type=results_file, help="where to write the table")
     chosen = parser.parse_args()
     if unknown := set(chosen.modes) - set(MODES):
         parser.error(f"there is no mode '{sorted(unknown)[0]}'")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loadtest.places import results_folder
 from loadtest.process import penstock
 from loadtest.report import Row, show
 from loadtest.tools.outcome import Outcome, server_counts
@@ -52,14 +53,11 @@ def main(tool: str, run: Run) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each part (60)")
     parser.add_argument("--grpc", help="a running server instead of a demo of our own")
     parser.add_argument("--http", help="the HTTP address of that server")
-    parser.add_argument("--out", type=Path, default=Path("build/loadtest") / tool, help="reports")
+    folder = f"build/loadtest/{tool}"
+    parser.add_argument("--out", type=results_folder, default=folder, help="reports")
     chosen = parser.parse_args()
     if bool(chosen.grpc) != bool(chosen.http):
         parser.error("--grpc and --http go together")
-    try:
-        chosen.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out {chosen.out}: {error.strerror}")
     found = Found()
     try:
         with _server(chosen.grpc, chosen.http) as addresses:

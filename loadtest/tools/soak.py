@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from loadtest.places import results_file, results_folder
 from loadtest.scenarios.streams import REPEAT
 from loadtest.soak.report import holdings, markdown_table
 from loadtest.soak.server import Server, running
@@ -115,7 +116,7 @@ def main() -> None:
 
 
 def soak(seconds: float, warm_up: float, out: Path) -> Soaked:
-    """Put the tools on a server of our own, with their reports in `out`.
+    """Put the tools on a server of our own, with their reports in the folder `out`.
 
     Raises `ToolError` where the warm-up fails; what fails later stands in the result.
     """
@@ -129,7 +130,6 @@ def soak(seconds: float, warm_up: float, out: Path) -> Soaked:
             raise ToolError("; ".join(f"warm-up: {fault}" for fault in faults))
         time.sleep(_REST)
         before = watch.look()
-        out.mkdir(parents=True, exist_ok=True)
         outcomes, broken = _put_on(server, seconds, out, watch)
         after = settled(watch, before)
         try:
@@ -199,9 +199,12 @@ def _commit() -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=results_file, help="where to write the figures")
     parser.add_argument(
-        "--out", type=Path, default=Path("build/loadtest/soak"), help="the tools' own reports"
+        "--out",
+        type=results_folder,
+        default="build/loadtest/soak",
+        help="the tools' own reports",
     )
     return parser.parse_args()
 

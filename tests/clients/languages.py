@@ -77,10 +77,14 @@ class Example:
     def ask(self, server: Server) -> list[str]:
         """The features that worked against a server, which has to notice that it was left."""
         before = server.cancelled()
-        program = str(CLIENTS / self.folder / self.run)
-        printed = _run(program, *server.arguments, timeout=_RUN_TIMEOUT)
+        printed = self.start(*server.arguments)
         server.wait_for_cancelled(before + _LEFT)
         return [line.removeprefix("ok ") for line in printed.splitlines() if line.startswith("ok ")]
+
+    def start(self, *arguments: str) -> str:
+        """What it prints; raises `ExampleError` with that if its exit status is not 0."""
+        program = str(CLIENTS / self.folder / self.run)
+        return _run(program, *arguments, timeout=_RUN_TIMEOUT)
 
 
 EXAMPLES = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clients.languages import EXAMPLES, FEATURES, Example, Server, servers
+from clients.languages import EXAMPLES, FEATURES, Example, ExampleError, Server, servers
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +22,22 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Ser
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.language)
 def test_a_client_shows_every_feature(both: tuple[Server, Server], example: Example) -> None:
     """Both cancelled generations have to end in the server, too."""
+    _build(example)
+    assert [example.ask(server) for server in both] == [list(FEATURES)] * 2
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.language)
+def test_without_a_server_a_client_ends_in_a_line(example: Example) -> None:
+    """The first call failed, and why: no trace of the stack."""
+    _build(example)
+    with pytest.raises(ExampleError) as ended:
+        example.start("localhost:1")
+    _, told = str(ended.value).splitlines()
+    assert "unary: " in told
+    assert "refused" in told.lower()
+
+
+def _build(example: Example) -> None:
     if example.unguarded:
         pytest.skip(f"{example.language} is left to `make test-clients`: {example.unguarded}")
     if what := example.missing():
@@ -29,7 +45,6 @@ def test_a_client_shows_every_feature(both: tuple[Server, Server], example: Exam
     if why := example.unreachable():
         pytest.skip(f"packages of {example.language} cannot be fetched: {why}")
     example.build()
-    assert [example.ask(server) for server in both] == [list(FEATURES)] * 2
 
 
 def test_what_is_not_installed_is_named() -> None:

@@ -196,6 +196,13 @@ BEYOND: tuple[Difference, ...] = (
         "grpcurl and load tools work without the `.proto` files",
     ),
     Difference(
+        ("H-33",),
+        "TLS of the HTTP endpoint",
+        "none: a proxy stands in front",
+        "`--http-use-ssl` and its files",
+        "two machines need no proxy to speak in private",
+    ),
+    Difference(
         ("CL-18", "CL-36"),
         "ports and settings of metrics",
         "ports such as 70000 and unknown settings are accepted, and mean nothing",

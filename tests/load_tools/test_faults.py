@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from loadtest.tools import genai_perf, programs, report
+from loadtest.tools import genai_perf, programs, report, soak
 from loadtest.tools.outcome import Outcome, from_samples
 from loadtest.tools.programs import ToolError, run_program
 from loadtest.tools.report import Addresses, Run
@@ -88,6 +88,31 @@ def test_reports_that_would_have_no_place_are_told_before_the_load(
     with pytest.raises(SystemExit):
         report.main("tool", lambda *_: [_OUTCOME])
     assert "Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--out", "file/reports"], "Not a directory"),
+        (["--json", "missing/soak.json"], "there is no directory missing"),
+        (["--json", "."], ". is a directory"),
+    ],
+)
+def test_soak_tells_of_results_without_a_place_before_its_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    fault: str,
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["soak", *words])
+    monkeypatch.setattr(soak, "soak", lambda *_: pytest.fail("the load has begun"))
+    with pytest.raises(SystemExit) as ended:
+        soak.main()
+    assert ended.value.code == 2
+    assert fault in capsys.readouterr().err
 
 
 def test_results_are_written_though_the_server_died(

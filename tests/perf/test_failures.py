@@ -128,7 +128,7 @@ def test_server_that_dies_leaves_the_results_until_then(
     assert ran.status == Status.FAILURES
     assert ran.point["requests"] > 0
     assert 1 <= ran.point["failed"] <= 64
-    assert "the server is gone: Connection refused" in ran.printed
+    assert f"the server at {address} is gone: Connection refused" in ran.printed
 
 
 @contextmanager
@@ -208,7 +208,7 @@ def test_a_server_that_is_gone_at_the_end_of_a_short_load_is_told_of(
         ran = perf("-m", "identity", "-u", mortal.grpc, "-c", "1,2", "--metrics-url", page)
     assert ran.status == Status.FAILURES
     (point,) = ran.results["points"]
-    assert point["problems"] == ["the server is gone: Connection refused"]
+    assert point["problems"] == [f"the server at {mortal.grpc} is gone: Connection refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +322,17 @@ def test_rate_that_cannot_be_reached(perf: Perf, served: Served) -> None:
     assert ran.status == Status.SHORT
     assert ran.point["throughput"] < 0.9 * ran.point["offered"]
     assert "asked for" in ran.printed
+
+
+def test_load_that_ends_before_the_first_answer_has_measured_nothing(
+    perf: Perf, served: Served, tmp_path: Path
+) -> None:
+    data = tmp_path / "slow.json"
+    data.write_text('{"data": [{"IN": [1], "DELAY": [600000], "WAIT": [0]}]}')
+    ran = perf("-m", "repeat", "-u", served.grpc, "--input-data", str(data), "-c", "1,2")
+    assert ran.status == Status.SHORT
+    assert [each["requests"] for each in ran.results["points"]] == [0, 0]
+    assert "concurrency 2: no request was answered in its time" in ran.printed
 
 
 def test_timeouts_are_failures(perf: Perf, served: Served, tmp_path: Path) -> None:

@@ -91,6 +91,16 @@ profile_models:
     assert [each.label for each in second.loads.all] == ["concurrency 1"]
 
 
+@pytest.mark.contract("MA-05")
+def test_a_manual_search_without_values_measures_the_model_as_it_is(tmp_path: Path) -> None:
+    manual = "profile_models: encoder\nmodel_repository: /models\nrun_config_search_disable: true\n"
+    (plan,) = _plans(tmp_path, manual)
+    assert plan.budget.variants == 1
+    swept = "bls_composing_models: {part: {model_config_parameters: {max_batch_size: [1, 2]}}}\n"
+    (plan,) = _plans(tmp_path, manual + swept)
+    assert plan.budget.variants != 1
+
+
 @pytest.mark.contract("MA-04", "MA-07")
 def test_a_file_of_an_automatic_search(tmp_path: Path) -> None:
     content = """\

@@ -111,7 +111,8 @@ def _array(value: Any, datatype: DataType) -> Array:
 def _checked(array: Array, kinds: str) -> Array:
     """`array`, if its elements are of these kinds of numpy; an empty one is."""
     if array.size and array.dtype.kind not in kinds:
-        raise ValueError(f"{array.reshape(-1)[0]!r} is of another type")
+        (first,) = array.reshape(-1)[:1].tolist()  # as Python's own, not numpy's, which is printed
+        raise ValueError(f"{first!r} is of another type")
     return array
 
 

@@ -20,6 +20,7 @@ _LARGE = 1 << 16
 """Bodies of at least so many bytes are compressed in a thread."""
 
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
+_ACCEPTED = re.compile(r"[ \t]*([^ \t;]+)[ \t]*(?:;[ \t]*[qQ]=(\d+(?:\.\d*)?)[ \t]*)?", re.ASCII)
 
 
 class RequestBody:
@@ -148,17 +149,16 @@ async def compress(parts: Sequence[Buffer], encoding: str) -> bytes:
 
 
 def negotiate_encoding(accepted: str) -> str:
-    """The supported encoding that an Accept-Encoding header prefers (HI-18); empty for none.
+    """The supported encoding that an Accept-Encoding header prefers (HI-18, RFC 9110 12.4.2).
 
-    Of equally preferred ones the first wins.
+    Of equally preferred ones the first wins; items of another form count for nothing.
     """
     best, weight = "identity", 0.0
     for item in accepted.split(","):
-        name, _, quality = item.strip(" ").partition(";q=")
-        try:
-            value = float(quality or 1)
-        except ValueError:
+        found = _ACCEPTED.fullmatch(item)
+        if found is None:
             continue
+        name, value = found[1].lower(), float(found[2] or 1)
         if name in ("identity", "gzip", "deflate") and value > weight:
             best, weight = name, value
     return best

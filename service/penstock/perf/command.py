@@ -20,7 +20,7 @@ from penstock.perf.report.console import Ticker
 from penstock.perf.report.csv import write_loads, write_requests
 from penstock.perf.report.html import html_report
 from penstock.perf.session import Outcome, Session
-from penstock.perf.summary import is_short
+from penstock.perf.summary import is_short, is_unanswered
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -114,6 +114,12 @@ def _verdict(outcome: Outcome, broken: list[str]) -> tuple[Status, list[str]]:
         f" {each['offered']:.1f} requests a second were answered"
         for each in figures
         if is_short(each)
+    ]
+    short += [
+        f"{each['load']['label']}: no request was answered in its time:"
+        " measure for longer (--duration)"
+        for each in figures
+        if is_unanswered(each)
     ]
     failures = [f"{failed} requests failed"] if failed else []
     reasons = [*problems, *failures, *broken, *short]

@@ -13,7 +13,7 @@ class Status(IntEnum):
     UNREACHABLE = 2  # nothing could be measured: no server, or no such model
     FAILURES = 3  # requests failed, or the server went away; the results say which
     GATE = 4  # a limit of the gate was not held
-    SHORT = 5  # the rate that was asked for was not reached
+    SHORT = 5  # the rate that was asked for was not reached, or nothing was answered in the time
     INTERRUPTED = 130  # Ctrl-C or SIGTERM; what was measured until then is reported
     PIPE_CLOSED = 141  # the reader of the output has closed it
 

@@ -30,7 +30,8 @@ _EPILOG = """\
 The load is closed (--concurrency: so many requests at a time) or open (--rate, --intervals,
 --trace: at times that do not wait for answers). Names of perf_analyzer's options are understood
 where the option is the same. Exit status: 0 all is well; 1 options or files are wrong; 2 no server
-or model; 3 requests failed; 4 the gate was not held; 5 the rate was not reached; 130 Ctrl-C.
+or model; 3 requests failed; 4 the gate was not held; 5 the rate was not reached, or no request was
+answered in the time; 130 Ctrl-C.
 """
 
 

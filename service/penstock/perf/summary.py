@@ -132,6 +132,11 @@ def is_short(figures: Mapping[str, Any]) -> bool:
     return offered is not None and done < _REACHED * offered
 
 
+def is_unanswered(figures: Mapping[str, Any]) -> bool:
+    """Whether a closed loop ended before its first answer: it has measured nothing."""
+    return "offered" not in figures and not figures["requests"] and not figures["failed"]
+
+
 def _load(measured: Measured) -> dict[str, Any]:
     point = measured.point
     found: dict[str, Any] = {"label": point.label}

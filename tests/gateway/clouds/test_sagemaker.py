@@ -203,6 +203,18 @@ async def test_folders_of_the_system_are_refused(client: httpx.AsyncClient, url:
 
 
 @pytest.mark.contract("CLD-02")
+@pytest.mark.parametrize("given", [{}, {"url": ""}], ids=["none", "empty"])
+async def test_without_a_folder_that_of_the_server_is_not_taken(
+    client: httpx.AsyncClient, folders: Path, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folders / "hash1" / "model")
+    answer = await client.post("/models", json={"model_name": "hash1", **given})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("Unable to parse 'url': ")
+    assert (await client.get("/models")).json() == {"models": []}
+
+
+@pytest.mark.contract("CLD-02")
 @pytest.mark.parametrize("url", ["/x\0y", "/" + "x" * 5000], ids=["zero byte", "long"])
 async def test_what_is_no_folder_at_all_is_refused(client: httpx.AsyncClient, url: str) -> None:
     answer = await client.post("/models", json={"model_name": "m", "url": url})

@@ -35,6 +35,7 @@ def _context(certificates: Path, client: str = "") -> ssl.SSLContext:
 
 
 @needs_openssl
+@pytest.mark.contract("H-33")
 async def test_tensors_of_any_size_pass_over_tls(certificates: Path) -> None:
     settings = replace(LOCAL, tls=tls(certificates))
     values = np.arange(1 << 20, dtype=np.float32)

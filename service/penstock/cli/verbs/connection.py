@@ -21,6 +21,7 @@ def client_parser(name: str, description: str, epilog: str = "") -> ArgumentPars
     parser = ArgumentParser(f"penstock {name}", description=description, epilog=epilog)
     group = parser.add_argument_group("server")
     group.add_argument(
+        "-u",
         "--url",
         metavar="ADDRESS",
         action="append",

@@ -18,7 +18,7 @@ from penstock.cli.verbs.connection import (
 from penstock.cli.verbs.output import print_json, print_table, tensor_json, tensor_text
 from penstock.cli.verbs.running import run_command
 from penstock.cli.verbs.values import assignment, read_inputs
-from penstock.client import Client, Result
+from penstock.client import Client, Result, UnimplementedError
 
 _EPILOG = (
     "VALUE is JSON, numbers between commas, or a text; @FILE reads it from a file (.npy, .json, or"
@@ -83,7 +83,13 @@ async def _infer(client: Client, options: Namespace) -> None:
             async for response in responses:
                 _print(response, as_json=options.json)
         return
-    _print(await client.infer(options.model, inputs, **wanted), as_json=options.json)
+    try:
+        result = await client.infer(options.model, inputs, **wanted)
+    except UnimplementedError as error:
+        if "decoupled" in error.message:
+            error.message += "; --stream prints all its responses"
+        raise
+    _print(result, as_json=options.json)
 
 
 def _wanted(options: Namespace) -> dict[str, Any]:

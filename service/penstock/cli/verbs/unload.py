@@ -9,7 +9,7 @@ from penstock.cli.verbs import VERBS
 from penstock.cli.verbs.connection import client_parser
 from penstock.cli.verbs.output import print_json
 from penstock.cli.verbs.running import run_command
-from penstock.client import Client
+from penstock.client import Client, NotFoundError
 
 
 def parser() -> ArgumentParser:
@@ -29,6 +29,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _unload(client: Client, options: Namespace) -> None:
+    # The protocol takes what was never there for unloaded, a name that is misspelt, too.
+    if options.model not in {each.name for each in await client.models()}:
+        raise NotFoundError(f"there is no model '{options.model}'")
     await client.unload(options.model, dependents=options.dependents)
     if options.json:
         print_json({"model": options.model, "loaded": False})

@@ -18,7 +18,7 @@ from penstock.core.errors import (
 )
 from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
-from penstock.gateway.json.fields import ABSENT, as_string, member
+from penstock.gateway.json.fields import as_string, required, unable
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import PLAIN, Refusal, Reply, error_reply, json_reply, reply
 from penstock.server.server import InferenceServer
@@ -182,9 +182,14 @@ def _described(name: str, loaded: _Loaded) -> dict[str, str]:
 
 def _name_and_url(json: Any) -> tuple[str, str]:
     """The model and the folder that a request names."""
-    given = (member(json, key) for key in ("model_name", "url"))
-    name, url = ("" if value is ABSENT else as_string(value) for value in given)
-    return name, url
+    return _text(json, "model_name"), _text(json, "url")
+
+
+def _text(json: Any, key: str) -> str:
+    """A member that is no empty text: an empty path would be the folder that the server runs in."""
+    if text := as_string(required(json, key), unable(key)):
+        return text
+    raise InvalidRequestError(f"{unable(key)}the text is empty")
 
 
 def _folder(url: str) -> Path:

@@ -164,12 +164,16 @@ class Worker:
         self._retry_at = now + RETRY_SECONDS
         self._gone_since = self._gone_since or now
         if now - self._gone_since > _GONE_SECONDS:
-            self.problem = f"the server is gone: {self._pool.problem}"
+            self.problem = self._gone()
+
+    def _gone(self) -> str:
+        """Which server is gone: of two that are compared each has a load."""
+        return f"the server at {self._job.endpoint.authority} is gone: {self._pool.problem}"
 
     def _note_gone(self) -> None:
         """At the end: the server has taken no connection since some time, however short."""
         if self._gone_since and not self._pool.wires and not self.problem:
-            self.problem = f"the server is gone: {self._pool.problem}"
+            self.problem = self._gone()
 
     # -- what comes --------------------------------------------------------------------------------
 

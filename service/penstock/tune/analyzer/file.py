@@ -284,6 +284,8 @@ def _automatic(
         low, high = _bounds(bounds, "instance_count")
         yield from ("--instances", f"{low}-{high}", "--batch-sizes")
         yield from map(str, _powers(*_bounds(bounds, "model_batch_size")))
+    if manual and not swept and not any(key in section for key in COMPOSING):
+        yield "--variants=1"  # the model as it is
     loads = {"concurrency", "request_rate"}
     if loads & (parameters.keys() | section.keys()):
         return
