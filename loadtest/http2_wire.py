@@ -162,8 +162,7 @@ class Http2Wire:
         if flags & _END_STREAM:
             if fields.get(b"grpc-status") != b"0":
                 raise SystemExit(f"a call failed: {fields}")
-            del self._calls[number]
-            self._tally.calls += 1
+            self._tally.ended(self._calls.pop(number), time.perf_counter())
             self._on_end(self)
 
     def _send_waiting(self) -> None:
