@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from loadtest.stream_tally import Call, Tally
+from loadtest.tcp import connect
 
 _AT_ONCE = 1 << 16  # bytes
 _USAGE = re.compile(rb'"completion_tokens": ?(\d+)')
@@ -25,10 +25,9 @@ class Http1Wire(ABC):
         tally: Tally,
         on_end: Callable[[Any], None],
         headers: Mapping[str, str],
+        receive_buffer: int = 0,
     ) -> None:
-        host, _, port = target.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connect(target, receive_buffer)
         self._head = (
             f"POST {path} HTTP/1.1\r\nhost: {target}\r\ncontent-type: application/json\r\n"
             + "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -6,7 +6,8 @@ On each wire many clients ask for answers without end, and read once: over gRPC 
 that sends 4 KiB at a time, else recorded tokens, which are made as fast as they are taken. One more
 does not read tokens that come each 5 ms, while a neighbour reads such. `front KiB` and `model KiB`
 are private memory for each reader, of the process that talks to clients and of the models', once
-nothing moves any more, beyond what its connection takes. Beside it are the neighbour's times
+nothing moves any more, with what its connection takes. They are those of the last three quarters
+of the readers: the first take what the processes had to spare. Beside it are the neighbour's times
 between tokens, alone and beside the readers, and `ratio` is that of the 99th percentiles. What the
 kernel holds for a socket is in none of these.
 """
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from loadtest.http2_wire import Http2Wire
@@ -39,8 +40,9 @@ _FLAT_OUT = Pace("flat out", 0, merge=False)
 _PACED = Pace("5 ms", 5, merge=True)
 _ENDLESS = {"max_tokens": 10**9}
 _PROMPT = "What do you know?"
-_LOOK = 0.5  # seconds between two looks at the server's CPU time
-_STILL = 0.02  # of a core, which a front whose readers are all stuck needs less than
+_RECEIVE_BUFFER = 4096  # bytes, of readers that do not read
+_LOOK = 1.0  # seconds between two looks at the server's CPU time
+_STILL = 0.05  # of a core: a front whose readers are all stuck uses less
 _LONGEST = 120.0  # seconds until they are
 
 
@@ -64,7 +66,7 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = arguments(__doc__)
     parser.add_argument("--wire", nargs="+", choices=WIRES, default=list(WIRES))
-    parser.add_argument("--readers", type=int, default=64)
+    parser.add_argument("--readers", type=int, default=256)
     parser.add_argument("--transport", choices=("grpcio", "native"), default="native")
     parser.add_argument("--python", default=sys.executable, help="the server's interpreter")
     return parser
@@ -76,18 +78,20 @@ def _row(directory: Path, site: Path, options: argparse.Namespace, wire: str) ->
     paths = [site, _ROOT]
     with penstock(directory / "models", transport, python=options.python, paths=paths) as server:
         alone = _neighbour(directory, server, wire, options.seconds)
-        with _connected(server, wire, options.readers) as readers:
+        first = max(1, options.readers // 4)
+        rest = max(1, options.readers - first)
+        with _stuck(server, wire, first):
             before = _memory(server)
-            _stick(server, wire, readers)
-            after = _memory(server)
-            beside = _neighbour(directory, server, wire, options.seconds)
+            with _stuck(server, wire, rest), _paced(server, wire):
+                after = _memory(server)
+                beside = _neighbour(directory, server, wire, options.seconds)
     return {
         "wire": wire,
         "readers": str(options.readers),
         "front MiB before": before["front"] / 1024,
         "front MiB with": after["front"] / 1024,
-        "front KiB": (after["front"] - before["front"]) / options.readers,
-        "model KiB": (after["engine"] - before["engine"]) / options.readers,
+        "front KiB": (after["front"] - before["front"]) / rest,
+        "model KiB": (after["engine"] - before["engine"]) / rest,
         "alone p50 ms": alone.gap_p50,
         "p99 ms": alone.gap_p99,
         "beside p50 ms": beside.gap_p50,
@@ -116,38 +120,41 @@ def _neighbour(directory: Path, server: Server, wire: str, seconds: float) -> St
 
 
 @contextmanager
-def _connected(server: Server, wire: str, count: int) -> Iterator[list[Http2Wire | SseWire]]:
-    """As many connections as there are readers, and one for tokens at a pace, the last."""
-    tally, target = Tally(), _target(server, wire)
-    paces = [_FLAT_OUT] * count + [_PACED]
-    readers: list[Http2Wire | SseWire] = [
-        Http2Wire(target, tally, _ended, {})
-        if wire == "grpc"
-        else SseWire(target, _path(pace, wire), tally, _ended, {})
-        for pace in paces
-    ]
+def _stuck(server: Server, wire: str, count: int) -> Iterator[None]:
+    """So many readers that ask, read once and never again; the server has room for none of them."""
+    message = _flood() if wire == "grpc" else _request(_FLAT_OUT, wire)
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(_begun(server, wire, _FLAT_OUT, message))
+        end, spent = time.monotonic() + _LONGEST, 0.0
+        while (now := server.own_cpu_seconds()) - spent > _STILL * _LOOK:
+            if time.monotonic() > end:
+                raise SystemExit(f"after {_LONGEST:.0f} s who does not read is still sent to")
+            spent = now
+            time.sleep(_LOOK)
+        yield
+
+
+def _paced(server: Server, wire: str) -> AbstractContextManager[None]:
+    """A reader that takes one token, of those that the neighbour's model makes."""
+    return _begun(server, wire, _PACED, _request(_PACED, wire))
+
+
+@contextmanager
+def _begun(server: Server, wire: str, pace: Pace, message: bytes) -> Iterator[None]:
+    target, tally = _target(server, wire), Tally()
+    reader: Http2Wire | SseWire
+    if wire == "grpc":
+        reader = Http2Wire(target, tally, _ended, {}, _RECEIVE_BUFFER)
+    else:
+        reader = SseWire(target, _path(pace, wire), tally, _ended, {}, _RECEIVE_BUFFER)
     try:
-        yield readers
-    finally:
-        for reader in readers:
-            reader.close()
-
-
-def _stick(server: Server, wire: str, readers: list[Http2Wire | SseWire]) -> None:
-    """Have every reader ask, read once, and wait until the server has no room for any."""
-    *floods, paced = readers
-    for reader in floods:
-        reader.start(_flood() if wire == "grpc" else _request(_FLAT_OUT, wire))
-    paced.start(_request(_PACED, wire))
-    for reader in readers:
+        reader.start(message)
         select.select([reader], [], [])
         reader.read()
-    end, spent = time.monotonic() + _LONGEST, 0.0
-    while (now := server.own_cpu_seconds()) - spent > _STILL * _LOOK:
-        if time.monotonic() > end:
-            raise SystemExit(f"after {_LONGEST:.0f} s the server still sends to who does not read")
-        spent = now
-        time.sleep(_LOOK)
+        yield
+    finally:
+        reader.close()
 
 
 def _ended(_: object) -> None:

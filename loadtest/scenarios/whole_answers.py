@@ -25,6 +25,7 @@ from loadtest.llm_requests import OPENAI
 from loadtest.llm_subjects import (
     PROCESSES,
     Found,
+    Measure,
     Running,
     Subject,
     Work,
@@ -70,7 +71,7 @@ def _subjects(
     started: Running, directory: Path, model: str, wires: Sequence[str]
 ) -> Iterator[Subject]:
     """The engine, and what answers over each wire; the peer before those it is compared with."""
-    yield Subject(_ENGINE, alone(started.engine))
+    yield Subject(_ENGINE, _warmed(alone(started.engine)))
     if started.peer is None:
         yield Subject("engine, by a pipe", alone(started.engine, piped=True))
     for wire in wires:
@@ -82,16 +83,27 @@ def _subjects(
             yield Subject(f"{name}, {wire}", measured, {"vllm": peer})
 
 
+def _warmed(measure: Measure) -> Measure:
+    """With a call on every stream before those that are measured, as loads on servers have."""
+
+    def measured(work: Work) -> Found:
+        measure(Work(work.streams, 1, work.tokens))
+        return measure(work)
+
+    return measured
+
+
 def _rows(llm: RandomLlm, subjects: list[Subject], options: argparse.Namespace) -> list[Row]:
     works = [Work(streams, options.calls, options.tokens) for streams in options.streams]
 
     def measure() -> list[Row]:
-        return [row for work in works for row in _compared(llm, subjects, work, options.turns)]
+        return [row for work in works for row in compared(llm, subjects, work, options.turns)]
 
     return median_rows(options.rounds, measure)
 
 
-def _compared(llm: RandomLlm, subjects: list[Subject], work: Work, turns: int) -> Iterator[Row]:
+def compared(llm: RandomLlm, subjects: list[Subject], work: Work, turns: int) -> Iterator[Row]:
+    """A row for each subject, of so many turns."""
     found = [_turn(subjects, work) for _ in range(turns)]
     for subject in subjects:
         own = [turn[subject.name] for turn in found]
@@ -115,13 +127,8 @@ def _compared(llm: RandomLlm, subjects: list[Subject], work: Work, turns: int) -
 
 
 def _turn(subjects: list[Subject], work: Work) -> dict[str, Found]:
-    """All subjects after each other, each with a call on every stream before it is measured."""
-    found = {}
-    for subject in subjects:
-        if subject.name == _ENGINE:  # other calls bring their own
-            subject.measure(Work(work.streams, 1, work.tokens))
-        found[subject.name] = subject.measure(work)
-    return found
+    """All subjects after each other."""
+    return {subject.name: subject.measure(work) for subject in subjects}
 
 
 def _paired(
