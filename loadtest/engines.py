@@ -87,8 +87,10 @@ class OpenVinoGenAi:
                 call = Call(time.perf_counter())
                 calls[self._add(config, live)] = call
             self._pipeline.step()
-            for number, _, _ in self._made(live):
+            for number, _, last in self._made(live):
                 tally.message(calls[number], time.perf_counter())
+                if last:
+                    tally.ended(calls.pop(number), time.perf_counter())
         seconds, used = time.perf_counter() - start, time.process_time() - cpu
         return _result(plan, tally, seconds, used)
 
@@ -207,6 +209,7 @@ class Vllm:
             self._number += 1
             async for _ in self._engine.generate(PROMPT, sampling, str(self._number)):
                 tally.message(call, time.perf_counter())
+            tally.ended(call, time.perf_counter())
 
 
 def _family_cpu() -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
 from loadtest.stream_tally import Call, Tally
+from loadtest.tcp import connect
 from penstock.http2.hpack import Decoder, encode
 
 _METHOD = b"/inference.GRPCInferenceService/ModelStreamInfer"
@@ -33,10 +33,9 @@ class Http2Wire:
         tally: Tally,
         on_end: Callable[[Http2Wire], None],
         metadata: Mapping[str, str],
+        receive_buffer: int = 0,
     ) -> None:
-        host, _, port = target.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connect(target, receive_buffer)
         self._tally = tally
         self._on_end = on_end
         self._calls: dict[int, Call] = {}
@@ -162,8 +161,7 @@ class Http2Wire:
         if flags & _END_STREAM:
             if fields.get(b"grpc-status") != b"0":
                 raise SystemExit(f"a call failed: {fields}")
-            del self._calls[number]
-            self._tally.calls += 1
+            self._tally.ended(self._calls.pop(number), time.perf_counter())
             self._on_end(self)
 
     def _send_waiting(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,35 @@ def sse_body(prompt: str, sampling: Mapping[str, Any], *, coalesce: bool = True)
     return json.dumps({**tensors, "parameters": {} if coalesce else {COALESCE: False}}).encode()
 
 
-def completion_body(model: str, prompt: str, sampling: Mapping[str, Any]) -> bytes:
-    """For `/v1/completions` of `vllm serve`."""
-    return json.dumps({"model": model, "prompt": prompt, "stream": True, **sampling}).encode()
+def completion_body(
+    model: str, prompt: str, sampling: Mapping[str, Any], *, stream: bool = True
+) -> bytes:
+    """For `/v1/completions`; the answer has its usage."""
+    return json.dumps({"model": model, "prompt": prompt, **sampling, **_way(stream)}).encode()
+
+
+def chat_body(
+    model: str, prompt: str, sampling: Mapping[str, Any], *, stream: bool = True
+) -> bytes:
+    """For `/v1/chat/completions`; the answer has its usage."""
+    messages = [{"role": "user", "content": prompt}]
+    return json.dumps({"model": model, "messages": messages, **sampling, **_way(stream)}).encode()
+
+
+def _way(stream: bool) -> Mapping[str, Any]:
+    return {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiRoute:
+    """A path of OpenAI's API, and what makes the body of a request to it."""
+
+    path: str
+    body: Callable[..., bytes]
+
+
+OPENAI = {
+    "completions": OpenAiRoute("/v1/completions", completion_body),
+    "chat": OpenAiRoute("/v1/chat/completions", chat_body),
+}
+"""Ways to ask for tokens over OpenAI's API, by the names that scenarios have for them."""

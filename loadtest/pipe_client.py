@@ -34,6 +34,7 @@ def outcome(tally: Tally, tokens: int, seconds: float) -> dict[str, float]:
         "first_p99": percentile(tally.firsts, 0.99) * 1e3,
         "gap_p50": percentile(tally.gaps, 0.5) * 1e3,
         "gap_p99": percentile(tally.gaps, 0.99) * 1e3,
+        "whole_p50": percentile(tally.wholes, 0.5) * 1e3,
     }
 
 
@@ -72,7 +73,7 @@ class PipeClient:
             at += _HEAD.size + size
             self.tally.message(self._calls[number], now)
             if last:
-                del self._calls[number]
+                self.tally.ended(self._calls.pop(number), now)
                 self._start()
         return data[at:]
 

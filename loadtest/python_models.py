@@ -11,7 +11,7 @@ import asyncio
 
 import numpy as np
 
-from penstock.model import DataType, Input, Model, ModelConfig, Output
+from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
 
 
 class Flood(Model):
@@ -24,7 +24,7 @@ class Flood(Model):
 
     async def infer(self, request):
         while True:
-            yield {"OUT": np.zeros(4096, np.uint8)}
+            yield Response({"OUT": np.zeros(4096, np.uint8)})
             await asyncio.sleep(0)
 '''
 """A model of this server's own interface that never stops: for clients that read slowly."""

@@ -1,7 +1,8 @@
 """A backend without an engine: it answers every prompt with recorded tokens, at any rate.
 
 What is left is what lies between an engine and a client, so that the front can be loaded to its
-limit on a machine that no engine could load it from.
+limit on a machine that no engine could load it from. OpenAI's API is that of models without a kit
+of their own, with the tokenizer and template of the demo's model for prompts.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from functools import partial
 from typing import ClassVar
 
 from penstock.backend import (
+    AsgiApp,
     InferenceRequest,
     InstanceContext,
     InvalidRequestError,
     Outcome,
+    ResponseStream,
 )
+from penstock.demo.language_model import CHECKPOINT
 from penstock_backends.language_model import (
     Answer,
     Delivery,
+    EncodeAnswer,
+    GenerationRequest,
     LanguageModelBackend,
+    PromptTokens,
     read_request,
     stream_interval,
 )
@@ -41,6 +48,7 @@ tokens as fast as each reader takes them."""
 
 _TURNS = 2
 """Iterations of the event loop between two steps, as an engine's."""
+_CONTEXT = 1 << 40  # tokens, so that an answer may be without end
 _AGAIN = 0.002  # seconds until it is seen again who has taken what
 
 
@@ -87,14 +95,44 @@ class RecordedBackend(LanguageModelBackend):
         self._scheduled = False
         self._due = 0.0
         self._interval = stream_interval(context.config)
+        self._context = context
+
+    async def openai_app(self) -> AsgiApp:
+        from tokenizers import Tokenizer
+
+        from penstock_backends.openai_kit.application import language_model_app
+        from penstock_backends.openai_kit.chat_template import find_special_tokens, find_template
+        from penstock_backends.openai_kit.engine_generator import EngineGenerator
+        from penstock_backends.openai_kit.generator import ModelFacts
+        from penstock_backends.openai_kit.settings import OpenAiSettings
+
+        tokenizer = Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
+        facts = ModelFacts(
+            self._context.config.name,
+            _CONTEXT,
+            tokenizer.get_vocab_size(),
+            max(map(len, tokenizer.get_vocab())),
+            find_template([CHECKPOINT]),
+            find_special_tokens([CHECKPOINT]),
+        )
+        prompts = PromptTokens(tokenizer, self._context.run, _CONTEXT)
+        generator = EngineGenerator(self._start, tokenizer, prompts, facts)
+        return language_model_app(generator, OpenAiSettings())
 
     def generate(self, request: InferenceRequest) -> Outcome:
-        generation = read_request(request)
+        return self._start(request, read_request(request))
+
+    def _start(
+        self,
+        _: InferenceRequest,
+        generation: GenerationRequest,
+        encode: EncodeAnswer | None = None,
+    ) -> ResponseStream:
         tokens = (generation.parameters or {}).get("max_tokens", 0)
         if not isinstance(tokens, int) or tokens < 1:
             raise InvalidRequestError("'max_tokens' must be an integer of 1 or more")
         replays: list[Replay] = []
-        answer = Answer(generation, len(generation.prompt.split()))
+        answer = Answer(generation, len(generation.prompt.split()), encode=encode)
         delivery = Delivery(
             answer,
             partial(self._cancel, replays),

@@ -19,6 +19,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from loadtest.answer_wire import AnswerWire
 from loadtest.http2_wire import Http2Wire
 from loadtest.process import cpu_seconds
 from loadtest.sse_wire import SseWire
@@ -37,8 +38,9 @@ class StreamLoad:
     every stream under way, `seconds` were measured. With `rate`, for `grpc`, so many calls a second
     begin whatever has ended, and `streams` are the connections. `headers` go with every call, and
     errors that have `refusal` in them are counted. `request_files` hold what is sent, in turns:
-    serialized `ModelInferRequest`s for `grpc`; bodies for `sse`, which go to `paths`. `watched` are
-    processes by name whose CPU time is measured. `mark` is a text that every token has in it.
+    serialized `ModelInferRequest`s for `grpc`; bodies for `sse` and for `answer`, which is a whole
+    one, that go to `paths`. `watched` are processes by name whose CPU time is measured. `mark` is a
+    text that every token has in it.
     """
 
     target: str
@@ -60,17 +62,21 @@ class StreamLoad:
 class StreamOutcome:
     """Counts of a load in `seconds`; times are in milliseconds, CPU time in seconds by process.
 
-    `calls` have ended, `refused` are those of them that were refused.
+    `calls` have ended, `refused` are those of them that were refused. `tokens` are those that the
+    usage of OpenAI's answers counts; of whole calls is the time `whole`.
     """
 
     calls: int
     messages: int
+    tokens: int
     marks: int
     seconds: float
     first_p50: float
     first_p99: float
     gap_p50: float
     gap_p99: float
+    whole_p50: float
+    whole_p99: float
     cpu: Mapping[str, float]
     refused: int
     refused_p50: float
@@ -81,6 +87,15 @@ def run(load: StreamLoad) -> StreamOutcome:
     """Put the load on from another process."""
     done = subprocess.run(_command(load), check=True, stdout=subprocess.PIPE)
     return StreamOutcome(**json.loads(done.stdout))
+
+
+def run_here(load: StreamLoad) -> StreamOutcome:
+    """Put the load on from this process, which does nothing else: at once, for short loads."""
+    client = _Client(load)
+    try:
+        return client.run()
+    finally:
+        client.close()
 
 
 @contextmanager
@@ -120,11 +135,16 @@ class _Client:
             count = min(load.connections, load.streams)
             return [Http2Wire(load.target, tally, ended, headers) for _ in range(count)]
         paths = cycle(load.paths)
-        return [
-            SseWire(load.target, next(paths), tally, ended, headers) for _ in range(load.streams)
-        ]
+        wire = AnswerWire if load.wire == "answer" else SseWire
+        return [wire(load.target, next(paths), tally, ended, headers) for _ in range(load.streams)]
 
-    def run(self) -> dict[str, Any]:
+    def close(self) -> None:
+        """Close all connections."""
+        self._poll.close()
+        for wire in self._wires:
+            wire.close()
+
+    def run(self) -> StreamOutcome:
         """All of the load, and what came of it."""
         if self._load.rate:
             start, cpu = self._offered()
@@ -197,26 +217,27 @@ class _Client:
         watched = {**self._load.watched, "client": [os.getpid()]}
         return {name: sum(map(cpu_seconds, pids)) for name, pids in watched.items()}
 
-    def _outcome(self, seconds: float, cpu: dict[str, float]) -> dict[str, Any]:
+    def _outcome(self, seconds: float, cpu: dict[str, float]) -> StreamOutcome:
         used = {name: value - cpu[name] for name, value in self._cpu().items()}
         tally, firsts = self._tally, self._firsts or self._tally.firsts
-        return asdict(
-            StreamOutcome(
-                tally.calls,
-                tally.messages,
-                tally.marks,
-                seconds,
-                percentile(firsts, 0.5) * 1e3,
-                percentile(firsts, 0.99) * 1e3,
-                percentile(tally.gaps, 0.5) * 1e3,
-                percentile(tally.gaps, 0.99) * 1e3,
-                used,
-                len(tally.refusals),
-                percentile(tally.refusals, 0.5) * 1e3,
-                percentile(tally.refusals, 0.99) * 1e3,
-            )
+        return StreamOutcome(
+            calls=tally.calls,
+            messages=tally.messages,
+            tokens=tally.tokens,
+            marks=tally.marks,
+            seconds=seconds,
+            first_p50=percentile(firsts, 0.5) * 1e3,
+            first_p99=percentile(firsts, 0.99) * 1e3,
+            gap_p50=percentile(tally.gaps, 0.5) * 1e3,
+            gap_p99=percentile(tally.gaps, 0.99) * 1e3,
+            whole_p50=percentile(tally.wholes, 0.5) * 1e3,
+            whole_p99=percentile(tally.wholes, 0.99) * 1e3,
+            cpu=used,
+            refused=len(tally.refusals),
+            refused_p50=percentile(tally.refusals, 0.5) * 1e3,
+            refused_p99=percentile(tally.refusals, 0.99) * 1e3,
         )
 
 
 if __name__ == "__main__":
-    print(json.dumps(_Client(StreamLoad(**json.loads(sys.argv[1]))).run()))
+    print(json.dumps(asdict(_Client(StreamLoad(**json.loads(sys.argv[1]))).run())))

@@ -1,4 +1,4 @@
-"""Counts of a reader of streams: messages, times to the first, and times between them."""
+"""Counts of a reader of streams: messages, times to the first, between them, and to the end."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Tally:
     """Counts of all calls of a reader. `mark` is a text that each token has in it, if any has.
 
     `refusal` is a text by which errors are known that are counted; with any other a load ends.
+    `tokens` are those that the usage of answers counts, `wholes` the times of whole calls.
     """
 
     __slots__ = (
@@ -32,6 +33,8 @@ class Tally:
         "messages",
         "refusal",
         "refusals",
+        "tokens",
+        "wholes",
     )
 
     def __init__(self, mark: str = "", refusal: str = "") -> None:
@@ -41,9 +44,10 @@ class Tally:
 
     def clear(self) -> None:
         """Begin anew."""
-        self.calls = self.messages = self.marks = 0
+        self.calls = self.messages = self.marks = self.tokens = 0
         self.firsts = array("d")
         self.gaps = array("d")
+        self.wholes = array("d")
         self.refusals = array("d")
 
     def message(self, call: Call, now: float) -> None:
@@ -55,13 +59,18 @@ class Tally:
         call.last = now
         self.messages += 1
 
+    def ended(self, call: Call, now: float) -> None:
+        """A call has ended."""
+        self.wholes.append(now - call.start)
+        self.calls += 1
+
     def error(self, call: Call, text: bytes, now: float) -> None:
         """An error has come: a refusal, or the end of the load."""
         if not self.refusal or self.refusal not in text:
             raise SystemExit(f"an error came: {text!r}")
         self.refusals.append(now - call.start)
 
-    def count_marks(self, buffer: bytearray, start: int, end: int) -> None:
+    def count_marks(self, buffer: bytes | bytearray, start: int, end: int) -> None:
         """Count the tokens in a part of what was received."""
         if self.mark:
             self.marks += buffer.count(self.mark, start, end)

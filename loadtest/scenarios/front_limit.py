@@ -1,10 +1,12 @@
 """How many tokens a second the front bears: a backend without an engine sends recorded ones.
 
-    python -m loadtest.scenarios.front_limit [--wire sse] [--engines 2] [--streams 64 256 1024]
+    python -m loadtest.scenarios.front_limit [--wire chat] [--engines 2] [--streams 64 256 1024]
 
 `flat out`: a response for every token, made as fast as readers take them. Else there is a token for
 every stream in each step of so many milliseconds; with `by 4` those that come within 4 ms share a
-response, as do those that come while a reader is busy.
+response, as do those that come while a reader is busy. Wires are gRPC, SSE of `generate_stream`,
+and OpenAI's streamed completions and chats, which the process that plays the engine writes: there
+tokens that come while a reader is busy always share an event.
 CPU is microseconds a token of the front, of the processes that play the engine, and of the client.
 `share` is the part of a core that the front used: less than 1 means that something else, on this
 machine, was full before it, and `full at` is what the front alone on a core would bear.
@@ -16,15 +18,16 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
 from loadtest.llm_repository import INTERVAL
-from loadtest.llm_requests import grpc_request, sse_body
+from loadtest.llm_requests import OPENAI, grpc_request, sse_body
+from loadtest.llm_subjects import WIRES
 from loadtest.process import Server, penstock
-from loadtest.recorded_backend import MARK, STEP, recorded_text
+from loadtest.recorded_backend import MARK, recorded_text
+from loadtest.recorded_models import Pace, installed, write_models
 from loadtest.report import Row, arguments, median_rows, show
 from loadtest.stream_load import StreamLoad, run
 from penstock.models.config.own_parameters import READERS
@@ -35,29 +38,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PROMPT = "What do you know?"
 _ENDLESS = 10**9
 _CHECKED = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How fast tokens are made, and whether the reader gets each in a response of its own."""
-
-    name: str
-    step: float  # milliseconds, 0 for as fast as readers take them
-    merge: bool
-    interval: str = ""  # of `penstock.stream_interval_ms`; empty for its default
-
-    def model(self, engine: int) -> str:
-        """The model of this pace on one of the engines."""
-        return f"recorded-{self.step}-{self.interval or 'default'}-{engine}"
-
-    def config(self) -> str:
-        """Its configuration."""
-        parameters = {STEP: f"{self.step}"} | ({INTERVAL: self.interval} if self.interval else {})
-        entries = (
-            f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
-            for key, value in parameters.items()
-        )
-        return 'backend: "recorded"\n' + "".join(entries)
 
 
 def paces() -> Iterator[Pace]:
@@ -83,8 +63,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         for pace in paces():
-            _write_models(directory / "models", pace, options.engines)
-        site = _installed(directory / "site")
+            write_models(directory / "models", pace, options.engines)
+        site = installed(directory / "site")
         server_arguments = [f"--grpc-transport={options.transport}"]
         with penstock(
             directory / "models", *server_arguments, python=options.python, paths=[site, _ROOT]
@@ -103,7 +83,7 @@ def _options() -> argparse.ArgumentParser:
     parser = arguments(__doc__)
     parser.set_defaults(seconds=2.0)
     parser.add_argument("--streams", type=int, nargs="+", default=[64, 256, 1024])
-    parser.add_argument("--wire", nargs="+", choices=("grpc", "sse"), default=["grpc", "sse"])
+    parser.add_argument("--wire", nargs="+", choices=WIRES, default=["grpc", "sse", "chat"])
     parser.add_argument("--pace", nargs="+", choices=[pace.name for pace in paces()])
     parser.add_argument("--engines", type=int, default=1, help="processes that make tokens")
     parser.add_argument("--connections", type=int, default=4, help="of gRPC")
@@ -114,24 +94,6 @@ def _options() -> argparse.ArgumentParser:
         help="the server's interpreter, such as that of a compiled one",
     )
     return parser
-
-
-def _installed(site: Path) -> Path:
-    """A folder that announces the backend to processes that have it on their path."""
-    info = site / "recorded-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: recorded\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[penstock.backends]\nrecorded = loadtest.recorded_backend:RecordedBackend\n"
-    )
-    return site
-
-
-def _write_models(repository: Path, pace: Pace, engines: int) -> None:
-    for engine in range(engines):
-        model = repository / pace.model(engine)
-        (model / "1").mkdir(parents=True)
-        (model / "config.pbtxt").write_text(pace.config())
 
 
 def _message(pace: Pace, engine: int, tokens: int) -> pb.ModelInferRequest:
@@ -163,13 +125,14 @@ def _row(
     streams: int,
 ) -> Row:
     models = [pace.model(engine) for engine in range(options.engines)]
+    generate = [f"/v2/models/{model}/generate_stream" for model in models]
     load = StreamLoad(
         server.target if wire == "grpc" else f"127.0.0.1:{server.http_port}",
-        wire,
+        "grpc" if wire == "grpc" else "sse",
         _request_files(directory, pace, wire, options.engines),
         streams,
         seconds=options.seconds,
-        paths=[f"/v2/models/{model}/generate_stream" for model in models],
+        paths=[OPENAI[wire].path] if wire in OPENAI else generate,
         connections=options.connections,
         watched=server.processes(),
         mark=MARK,
@@ -185,6 +148,7 @@ def _row(
         "tokens/s": rate,
         "a response": found.marks / max(found.messages, 1),
         **cpu,
+        "front us a response": found.cpu["front"] / max(found.messages, 1) * 1e6,
         "share": share,
         "full at": rate / share,
         "gap p50 ms": found.gap_p50,
@@ -193,17 +157,23 @@ def _row(
 
 
 def _request_files(directory: Path, pace: Pace, wire: str, engines: int) -> Sequence[str]:
-    if wire == "sse":
-        contents = [sse_body(_PROMPT, {"max_tokens": _ENDLESS}, coalesce=pace.merge)]
-    else:
-        messages = [_message(pace, engine, _ENDLESS) for engine in range(engines)]
-        contents = [message.SerializeToString() for message in messages]
+    contents = [_request(pace, engine, wire) for engine in range(engines)]
     files = []
     for number, content in enumerate(contents):
         path = directory / f"{pace.model(number)}-{wire}.bin"
         path.write_bytes(content)
         files.append(str(path))
     return files
+
+
+def _request(pace: Pace, engine: int, wire: str) -> bytes:
+    sampling = {"max_tokens": _ENDLESS}
+    if wire == "grpc":
+        serialized: bytes = _message(pace, engine, _ENDLESS).SerializeToString()
+        return serialized
+    if wire == "sse":
+        return sse_body(_PROMPT, sampling, coalesce=pace.merge)
+    return OPENAI[wire].body(pace.model(engine), _PROMPT, sampling)
 
 
 if __name__ == "__main__":
