@@ -19,11 +19,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from loadtest.answer_wire import AnswerWire
-from loadtest.http2_wire import Http2Wire
 from loadtest.process import cpu_seconds
-from loadtest.sse_wire import SseWire
 from loadtest.stream_tally import Tally, percentile
+from loadtest.wires.answer import AnswerWire
+from loadtest.wires.http2 import Http2Wire
+from loadtest.wires.sse import SseWire
 
 _ENDLESS = 1 << 40  # rounds
 _WARMING = 1.0  # seconds of calls at a rate before what is measured

@@ -26,7 +26,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from loadtest.engines import PROMPT
-from loadtest.http2_wire import Http2Wire
 from loadtest.llm_repository import model_name, write_llm
 from loadtest.llm_requests import grpc_request
 from loadtest.places import results_file
@@ -34,6 +33,7 @@ from loadtest.process import penstock
 from loadtest.random_llms import MODELS, RandomLlm
 from loadtest.report import Row, show
 from loadtest.stream_tally import Call, Tally
+from loadtest.wires.http2 import Http2Wire
 
 _STEPS = (
     "client sent",

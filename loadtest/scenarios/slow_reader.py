@@ -23,16 +23,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from loadtest.http2_wire import Http2Wire
 from loadtest.llm_requests import OPENAI, grpc_request, sse_body
 from loadtest.llm_subjects import WIRES
 from loadtest.process import Server, penstock
 from loadtest.python_models import FLOOD
 from loadtest.recorded_models import Pace, installed, write_models
 from loadtest.report import Row, arguments, median_rows, show
-from loadtest.sse_wire import SseWire
 from loadtest.stream_load import StreamLoad, StreamOutcome, run
 from loadtest.stream_tally import Tally
+from loadtest.wires.http2 import Http2Wire
+from loadtest.wires.sse import SseWire
 from penstock.protocol import grpc_service_pb2 as pb
 
 _ROOT = Path(__file__).resolve().parents[2]

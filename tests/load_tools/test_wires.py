@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from loadtest.answer_wire import AnswerWire
 from loadtest.process import cpu_seconds
-from loadtest.sse_wire import SseWire
 from loadtest.stream_tally import Tally
+from loadtest.wires.answer import AnswerWire
+from loadtest.wires.sse import SseWire
 
 _HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 _ROLE = b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'

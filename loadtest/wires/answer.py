@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loadtest.http1_wire import Http1Wire
+from loadtest.wires.http1 import Http1Wire
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)")
 

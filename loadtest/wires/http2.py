@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from loadtest.stream_tally import Call, Tally
-from loadtest.tcp import connect
+from loadtest.wires.tcp import connect
 from penstock.http2.hpack import Decoder, encode
 
 _METHOD = b"/inference.GRPCInferenceService/ModelStreamInfer"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loadtest.stream_tally import Call, Tally
-from loadtest.tcp import connect
+from loadtest.wires.tcp import connect
 
 _AT_ONCE = 1 << 16  # bytes
 _USAGE = re.compile(rb'"completion_tokens": ?(\d+)')

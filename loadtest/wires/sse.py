@@ -10,7 +10,7 @@ import re
 from collections import deque
 from typing import Any
 
-from loadtest.http1_wire import Http1Wire
+from loadtest.wires.http1 import Http1Wire
 
 _EVENT_END = b"\n\n"
 _CHUNK_END = b"\n\n\r\n"  # of an event and of its chunk; within an event there is no "\r"
