@@ -1,1 +1,1 @@
-"""Connections of load tests, read with little work for each message: gRPC, events, whole answers."""
+"""Connections of load tests, read with little work a message: gRPC, events, whole answers."""
