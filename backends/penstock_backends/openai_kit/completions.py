@@ -16,7 +16,7 @@ from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange
 from penstock_backends.openai_kit.chat import DONE, check_stream_options, event_head
 from penstock_backends.openai_kit.errors import refuse_field
 from penstock_backends.openai_kit.event_text import event_bytes
-from penstock_backends.openai_kit.generator import Generation, Generator, Piece, Steps
+from penstock_backends.openai_kit.generator import Generation, Generator, Piece, Step, Steps
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.logprobs import completion_form
 from penstock_backends.openai_kit.model_calls import (
@@ -78,6 +78,8 @@ class CompletionEndpoint:
         }
         renamed = {"structured_outputs": "response_format"} if "response_format" in fields else {}
         streams = await submit(self._generator, generations, exchange, renamed)
+        if _only_echoes(fields):
+            streams = [_Unsaid(steps) for steps in streams]
         if generations[0].whole:
             return await _whole(prompts, streams, head, fields)
         events = _CompletionEvents(prompts, head, fields)
@@ -91,8 +93,9 @@ class CompletionEndpoint:
             parameters |= response_form(_checked_format(fields))
         if "logprobs" in fields:
             parameters["logprobs"] = fields["logprobs"]
+        limits = {**fields, "max_tokens": 1} if _only_echoes(fields) else fields
         parameters["max_tokens"] = answer_length(
-            fields, len(prompt.tokens), self._facts, self._default, "prompt"
+            limits, len(prompt.tokens), self._facts, self._default, "prompt"
         )
         return Generation(
             prompt.tokens,
@@ -163,6 +166,37 @@ def _check_best_of(fields: Mapping[str, Any]) -> None:
     count = fields.get("n", 1)
     if fields.get("best_of", count) != count:
         refuse_field("best_of", "'best_of' must be as many as 'n': nothing is chosen among them")
+
+
+def _only_echoes(fields: Mapping[str, Any]) -> bool:
+    """Whether prompts are wanted back and nothing else, as vLLM understands it."""
+    return bool(fields.get("echo")) and fields.get("max_tokens") == 0
+
+
+class _Unsaid:
+    """The steps of a prompt without what the model said to it.
+
+    Engines generate at least one token: nobody reads it, but usage counts it, as vLLM's does.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def __aiter__(self) -> _Unsaid:
+        return self
+
+    async def __anext__(self) -> Step:
+        step = await self._steps.__anext__()
+        return Step([_unsaid(piece) for piece in step.pieces], step.cached_tokens)
+
+    async def aclose(self) -> None:
+        await self._steps.aclose()
+
+
+def _unsaid(piece: Piece) -> Piece:
+    return Piece(
+        piece.answer, tokens=piece.tokens, finish_reason=piece.finish_reason and "length"
+    )
 
 
 async def _whole(

@@ -52,6 +52,18 @@ async def test_streams_of_several_prompts_are_told_apart() -> None:
         )
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_echo_without_an_answer_is_the_prompt(stream: bool) -> None:
+    model = ScriptedModel()
+    body = {"model": "m", "prompt": ["ab", "c"], "echo": True, "max_tokens": 0, "stream": stream}
+    answer = await post(model.app(), COMPLETIONS, body)
+    chunks = events_of(answer.text)[:-1] if stream else [answer.json()]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    told = [(one["index"], one["text"], one["finish_reason"]) for one in choices]
+    assert sorted(told) == [(0, "ab", "length"), (1, "c", "length")]
+    assert [asked.parameters["max_tokens"] for asked in model.asked] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -65,6 +77,8 @@ async def test_streams_of_several_prompts_are_told_apart() -> None:
         ({"best_of": 3}, "best_of"),
         ({"best_of": 1, "n": 2, "temperature": 1}, "best_of"),
         ({"echo": True, "logprobs": 1}, "echo"),
+        ({"echo": True, "logprobs": 1, "max_tokens": 0}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
     ],
 )
 async def test_what_a_completion_cannot_keep_is_refused(fields: Any, param: str) -> None:

@@ -78,6 +78,8 @@ CASES = [
     (RESPONSES, {"tool_choice": "required"}, "tool_choice"),
     (RESPONSES, {"previous_response_id": "x"}, "previous_response_id"),
     (RESPONSES, {"background": True}, "background"),
+    (RESPONSES, {"max_tokens": 5}, "max_tokens"),
+    (RESPONSES, {"messages": HELLO}, "messages"),
     ("/tokenize", {"prompt": None}, "prompt"),
     ("/tokenize", {"prompt": LONG}, "prompt"),
     ("/tokenize", {"prompt": None, "messages": []}, "messages"),

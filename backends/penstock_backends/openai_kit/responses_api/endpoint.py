@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -49,24 +49,29 @@ class ResponsesEndpoint:
 
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
-        try:
-            fields, conversation = await self._prepared(exchange)
+        given = read_object(exchange.body)
+        with _names_of_responses():
+            check_counts(given.get("input"), self._generator.facts.context_length)
+        fields = self.reader.check(given, exchange.parameters)
+        refuse_ineffective(fields)
+        with _names_of_responses():
+            conversation = await self._conversations.prepare(as_chat(fields), exchange.request_id)
             streams = await submit(
                 self._generator, [conversation.generation], exchange, conversation.renamed
             )
-        except ApiError as error:  # in the words of a chat, which the client did not send
-            raise error.renamed(_INSTEAD) from None
         answer = _ResponseAnswer(self._generator, conversation, fields, exchange.request_id)
         if conversation.generation.whole:
             return await answer.whole(streams[0])
         return EventStream(answer.events(streams[0]), partial(close, streams))
 
-    async def _prepared(self, exchange: Exchange) -> tuple[Mapping[str, Any], Conversation]:
-        given = read_object(exchange.body)
-        check_counts(given.get("input"), self._generator.facts.context_length)
-        fields = self.reader.check(given, exchange.parameters)
-        refuse_ineffective(fields)
-        return fields, await self._conversations.prepare(as_chat(fields), exchange.request_id)
+
+@contextmanager
+def _names_of_responses() -> Iterator[None]:
+    """Errors of a chat, which the client did not send, with the names of its own fields."""
+    try:
+        yield
+    except ApiError as error:
+        raise error.renamed(_INSTEAD) from None
 
 
 class _ResponseAnswer:
