@@ -16,6 +16,8 @@ _DISCRIMINATORS: Final = ("role", "type")
 _FORMS: Final[Mapping[str, Mapping[str, Any]]] = {"stream": {"type": "boolean"}}
 """JSON schemas of further fields, as far as they are checked here."""
 _TYPE_NAMES: Final = ("str", "int", "float", "bool", "constrained-str")
+_FREE: Final = ("arguments", "metadata", "parameters", "schema")
+"""Members of OpenAI's types whose JSON is the client's own, where null is a value."""
 
 
 class BodyReader:
@@ -37,9 +39,14 @@ class BodyReader:
         """The fields of a request that are not null; raises `ApiError` that names the first wrong.
 
         `parameters` are the server's; with `unknown_fields` of `ignore`, it refuses none.
-        Lists, objects and further fields are returned as they came: nothing in them is lost.
+        Lists, objects and further fields are returned as they came, but for members of messages,
+        tools and other objects of OpenAI's that are null: clients send back what they have got.
         """
-        fields = {name: value for name, value in given.items() if value is not None}
+        fields = {
+            name: _without_nulls(value) if name in self.type.__annotations__ else value
+            for name, value in given.items()
+            if value is not None
+        }
         ignored = (parameters or {}).get("unknown_fields") == "ignore" or self._ignore_unknown
         for name in fields:
             if name not in self._known and not ignored:
@@ -77,6 +84,17 @@ def read_object(body: bytes) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise ApiError("the body must be a JSON object", code="invalid_json")
     return given
+
+
+def _without_nulls(value: Any) -> Any:
+    """A value whose objects have no members that are null."""
+    if isinstance(value, dict):
+        return {
+            name: one if name in _FREE else _without_nulls(one)
+            for name, one in value.items()
+            if one is not None
+        }
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 @cache

@@ -114,6 +114,28 @@ async def test_without_a_length_a_chat_goes_on_to_the_end_of_the_context(
     assert model.asked[0].parameters["max_tokens"] == expected
 
 
+async def test_what_a_client_has_got_may_be_sent_back_with_its_nulls() -> None:
+    """As `model_dump` of an answer has them, of which OpenAI's types do not allow all."""
+    model = ScriptedModel()
+    first = await model.client().chat.completions.create(model="m", messages=HELLO)
+    messages = [*HELLO, first.choices[0].message.model_dump(), *HELLO]
+    function = {"name": "f", "description": None, "parameters": {"default": None}, "strict": None}
+    body = {"messages": messages, "tools": [{"type": "function", "function": function}]}
+    options = {"tool_choice": "none", "stream": True, "stream_options": {"include_usage": None}}
+    answer = await post(model.app(), CHAT, {"model": "m", **body, **options})
+    assert answer.status_code == 200, answer.text
+    assert model.prompt == "<user>hello<assistant>Hello you<user>hello<assistant>"
+
+
+async def test_a_response_may_be_sent_back_with_its_nulls() -> None:
+    model = ScriptedModel()
+    first = await model.client().responses.create(model="m", input="hello")
+    given = [*HELLO, *(item.model_dump() for item in first.output), *HELLO]
+    answer = await post(model.app(), "/v1/responses", {"model": "m", "input": given})
+    assert answer.status_code == 200, answer.text
+    assert model.prompt == "<user>hello<assistant>Hello you<user>hello<assistant>"
+
+
 @pytest.mark.contract("OA-18")
 async def test_a_schema_is_asked_of_the_engine_without_references() -> None:
     model = ScriptedModel(Script(["{}"]))
