@@ -64,6 +64,17 @@ async def test_an_echo_without_an_answer_is_the_prompt(stream: bool) -> None:
     assert [asked.parameters["max_tokens"] for asked in model.asked] == [1, 1]
 
 
+@pytest.mark.parametrize("more", [{}, {"type": "message", "id": "msg_1", "status": None}])
+async def test_an_answer_may_be_sent_back_without_what_its_type_demands(more: Any) -> None:
+    """As LangChain does, and who writes it by hand."""
+    model = ScriptedModel()
+    answered = {"role": "assistant", "content": [{"type": "output_text", "text": "so"}], **more}
+    body = {"model": "m", "input": [*HELLO, answered, *HELLO]}
+    answer = await post(model.app(), RESPONSES, body)
+    assert answer.status_code == 200, answer.text
+    assert model.prompt == "<user>hello<assistant>so<user>hello<assistant>"
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

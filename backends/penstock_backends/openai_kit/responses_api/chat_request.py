@@ -17,6 +17,26 @@ _SAME: Final = (
 _IGNORED_ITEMS: Final = ("reasoning",)
 
 
+_LEFT_AWAY: Final = {"type": "message", "id": "", "status": "completed"}
+"""Members of an assistant's message that OpenAI's types demand, and its API does not."""
+
+
+def with_whole_messages(given: Any) -> Any:
+    """Input whose assistants' messages have the members that clients leave away in them."""
+    return [_whole_message(item) for item in given] if isinstance(given, list) else given
+
+
+def _whole_message(item: Any) -> Any:
+    if not isinstance(item, dict) or item.get("role") != "assistant":
+        return item
+    content = item.get("content")
+    if not isinstance(content, list):
+        return item
+    parts = [{"annotations": [], **one} if isinstance(one, dict) else one for one in content]
+    told = {name: value for name, value in item.items() if value is not None}
+    return {**_LEFT_AWAY, **told, "content": parts}
+
+
 def as_chat(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a chat; raises `ApiError` for what a chat has not."""
     chat = {name: fields[name] for name in _SAME if name in fields}

@@ -21,7 +21,7 @@ from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.logprobs import chat_form
 from penstock_backends.openai_kit.messages import check_counts
 from penstock_backends.openai_kit.model_calls import close, submit
-from penstock_backends.openai_kit.responses_api.chat_request import as_chat
+from penstock_backends.openai_kit.responses_api.chat_request import as_chat, with_whole_messages
 from penstock_backends.openai_kit.responses_api.output_items import Event, OutputItems, sse
 from penstock_backends.openai_kit.sampling import refuse_ineffective
 from penstock_backends.openai_kit.settings import OpenAiSettings
@@ -52,6 +52,7 @@ class ResponsesEndpoint:
         given = read_object(exchange.body)
         with _names_of_responses():
             check_counts(given.get("input"), self._generator.facts.context_length)
+        given = {**given, "input": with_whole_messages(given.get("input"))}
         fields = self.reader.check(given, exchange.parameters)
         refuse_ineffective(fields)
         with _names_of_responses():
