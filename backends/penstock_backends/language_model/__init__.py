@@ -27,6 +27,7 @@ from penstock_backends.language_model.media import (
     fetch_media_here,
     media_limits,
 )
+from penstock_backends.language_model.openai_fields import WITHOUT_EFFECT, asks_for_nothing
 from penstock_backends.language_model.parameters import (
     ParameterReader,
     check_count,
@@ -57,6 +58,7 @@ __all__ = [
     "ENGINE_REQUESTS",
     "ENGINE_TOKENS",
     "RUNNING_ERROR",
+    "WITHOUT_EFFECT",
     "Answer",
     "Candidate",
     "Delivery",
@@ -78,6 +80,7 @@ __all__ = [
     "TokenLogprob",
     "UsageReporter",
     "WantedOutputs",
+    "asks_for_nothing",
     "check_count",
     "check_decoupled",
     "check_encoded_size",

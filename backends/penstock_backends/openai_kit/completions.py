@@ -194,9 +194,7 @@ class _Unsaid:
 
 
 def _unsaid(piece: Piece) -> Piece:
-    return Piece(
-        piece.answer, tokens=piece.tokens, finish_reason=piece.finish_reason and "length"
-    )
+    return Piece(piece.answer, tokens=piece.tokens, finish_reason=piece.finish_reason and "length")
 
 
 async def _whole(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock_backends.language_model import WITHOUT_EFFECT
 from penstock_backends.openai_kit.errors import refuse_field
 from penstock_backends.openai_kit.generator import ModelFacts
 from penstock_backends.openai_kit.schemas import without_references
@@ -39,36 +40,6 @@ _LENGTHS: Final = ("max_completion_tokens", "max_tokens")
 """Fields that limit an answer; the first that is given counts."""
 _MOST_STOPS: Final = 64
 _HIGHEST_TOP_LOGPROBS: Final = 20
-
-Harmless = tuple[Any, ...]
-
-WITHOUT_EFFECT: Final[Mapping[str, Harmless]] = {
-    "audio": (),
-    "background": (False,),
-    "background_options": (),
-    "access_programs": (),
-    "context_management": (),
-    "conversation": (),
-    "function_call": ("none",),
-    "functions": ([],),
-    "image": (),
-    "include": ([],),
-    "logit_bias": ({},),
-    "max_tool_calls": (),
-    "modalities": (["text"],),
-    "moderation": (),
-    "prediction": (),
-    "previous_response_id": (),
-    "priority": (0,),
-    "prompt_cache_options": (),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
-    "suffix": ("",),
-    "truncation": ("disabled",),
-    "verbosity": ("medium",),
-    "web_search_options": (),
-}
-"""Fields of OpenAI's that have no effect here, and the values that ask for none."""
 
 INSTEAD: Final[Mapping[str, str]] = {
     "function_call": "'function_call' is not supported: use 'tool_choice'",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, get_args, get_type_hints
 
 from penstock.backend import suggestion
+from penstock_backends.language_model import asks_for_nothing
 
 _LONGEST_NAME = 100
 
@@ -83,9 +84,12 @@ def read_object(body: bytes) -> Mapping[str, Any]:
 
 
 def unknown_field(given: Mapping[str, Any], known: frozenset[str]) -> tuple[str, str] | None:
-    """The first field that no request of the route has, and a hint at the nearest name."""
-    for name in given:
-        if name not in known:
+    """The first field that no request of the route has, and a hint at the nearest name.
+
+    Those of OpenAI's that ask for nothing are none: clients send them to any server.
+    """
+    for name, value in given.items():
+        if name not in known and not asks_for_nothing(name, value):
             return name[:_LONGEST_NAME], suggestion(name[:_LONGEST_NAME], sorted(known))
     return None
 
