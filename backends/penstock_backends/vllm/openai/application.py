@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from argparse import Namespace
 from contextlib import AsyncExitStack
+from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -40,7 +41,12 @@ from penstock_backends.vllm.openai.event_stream import EventStream
 from penstock_backends.vllm.openai.exchange_record import RECORD, exchange_record
 from penstock_backends.vllm.openai.kept_text import keep_text
 from penstock_backends.vllm.openai.media_connector import bound_media
-from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
+from penstock_backends.vllm.openai.metered_engine import (
+    CURRENT,
+    LOADED,
+    ExchangeUsage,
+    MeteredEngine,
+)
 from penstock_backends.vllm.openai.request_fields import (
     fields_by_path,
     read_object,
@@ -209,7 +215,10 @@ class VllmApplication:
         assert adapters is not None
         loaded = await adapters.acquire(adapter)
         stack.callback(adapters.release, adapter)
-        self._adapters[model] = loaded
+        LOADED.set(loaded)
+        named = copy(loaded)
+        named.lora_name = model  # which answers tell as their model
+        self._adapters[model] = named
         self._users[model] = self._users.get(model, 0) + 1
         stack.callback(self._forget, model)
 

@@ -19,6 +19,9 @@ class Counting(Protocol):
     def add(self, output: Any) -> None:
         """Count one output of vLLM."""
 
+    def cut_off(self) -> None:
+        """No output comes any more, though the last one was not there."""
+
 
 class ExchangeRecord:
     """Notes the generation of an exchange; nothing where it makes several of them.
@@ -95,3 +98,8 @@ class _Noting:
             self._record.add(output)
             if output.finished:
                 self._record.ended(output.outputs, finished=True)
+
+    def cut_off(self) -> None:
+        """Note the end of a generation that was cancelled, or has failed."""
+        if self._exchange.single:
+            self._record.ended((), finished=False)

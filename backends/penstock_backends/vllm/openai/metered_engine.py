@@ -41,6 +41,12 @@ class ExchangeUsage:
 CURRENT: Final[ContextVar[ExchangeUsage | None]] = ContextVar("exchange", default=None)
 """The usage of the exchange that is being answered, where the server wants to know it."""
 
+LOADED: Final[ContextVar[Any]] = ContextVar("loaded", default=None)
+"""The adapter of the exchange that is being answered, as the engine has loaded it.
+
+vLLM's application has it by the name that clients use.
+"""
+
 
 class MeteredEngine:
     """Everything of an `AsyncLLM`; of what it generates, tokens are reported to the server."""
@@ -63,7 +69,7 @@ class MeteredEngine:
         usage = None if exchange is None else exchange.reporter()
         if usage is not None:
             sampling_params = _told_early(sampling_params)
-        outputs = self._llm.generate(prompt, sampling_params, request_id, **more)
+        outputs = self._llm.generate(prompt, sampling_params, request_id, **_as_loaded(more))
         count = None if usage is None else _Count(usage, sampling_params)
         return self._followed(outputs, noting(count, sampling_params))
 
@@ -74,7 +80,7 @@ class MeteredEngine:
         _check(pooling_params, self._engine, more.get("priority"))
         exchange = CURRENT.get()
         count = None if exchange is None else _PromptCount(exchange.reporter())
-        outputs = self._llm.encode(prompt, pooling_params, *arguments, **more)
+        outputs = self._llm.encode(prompt, pooling_params, *arguments, **_as_loaded(more))
         return self._followed(outputs, count)
 
     async def _followed(
@@ -94,13 +100,16 @@ class MeteredEngine:
                     finished = output.finished
                     yield output
         except Exception as error:  # vLLM's own, which its application tells of
-            told = engine.failure(error)
-            if engine.failed or isinstance(told, UnavailableError):
-                raise _unavailable(told.message) from error
-            raise
+            told = _told(error, engine)
+            if told is error:
+                raise
+            raise told from error
         except BaseException:  # the client has disconnected
             engine.statistics.cancelled += not finished
             raise
+        finally:
+            if count is not None and not finished:
+                count.cut_off()
 
 
 class _Count:
@@ -122,6 +131,9 @@ class _Count:
         usage.cached = output.num_cached_tokens or 0
         usage.add(new, finished=output.finished)
 
+    def cut_off(self) -> None:
+        """What has come was reported."""
+
 
 class _PromptCount:
     """Reports the tokens of a prompt of which nothing is generated."""
@@ -134,6 +146,9 @@ class _PromptCount:
         self._usage.prompt = len(output.prompt_token_ids or ())
         self._usage.cached = getattr(output, "num_cached_tokens", None) or 0
         self._usage.add(0, finished=output.finished)
+
+    def cut_off(self) -> None:
+        """What has come was reported."""
 
 
 def _check(params: Any, engine: VllmEngine, priority: int | None) -> None:
@@ -151,6 +166,25 @@ def _check(params: Any, engine: VllmEngine, priority: int | None) -> None:
         check_constraint({name: getattr(constraint, name, None) for name in _CONSTRAINTS})
     except InvalidRequestError as error:
         raise ValueError(error.message) from error
+
+
+def _as_loaded(more: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a request with its adapter as the engine knows it."""
+    return {**more, "lora_request": LOADED.get()} if more.get("lora_request") else more
+
+
+def _told(error: Exception, engine: VllmEngine) -> Exception:
+    """The error that vLLM's application tells in the place of one of the engine's.
+
+    What has failed while it was generated has no text of its own, but a cause with the reason.
+    """
+    from vllm.exceptions import GenerationError
+
+    told = engine.failure(error)
+    if engine.failed or isinstance(told, UnavailableError):
+        return _unavailable(told.message)
+    failed: Exception = error if str(error) else GenerationError(told.message)
+    return failed
 
 
 def _unavailable(message: str) -> Exception:

@@ -19,13 +19,14 @@ from penstock_backends.vllm.openai.application import vllm_application
 class ScriptedModel:
     """Everything of an `AsyncLLM`, but of each request the answer is `pieces`, one a step.
 
-    `asked` are the sampling parameters of the last one.
+    `asked` are the sampling parameters of the last one. With an `error`, it fails instead.
     """
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
         self.pieces: Sequence[str] = ()
         self.asked: Any = None
+        self.error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llm, name)
@@ -35,6 +36,8 @@ class ScriptedModel:
     ) -> AsyncGenerator[Any, None]:
         """vLLM's outputs, of which those of a stream hold what is new."""
         self.asked = sampling
+        if self.error is not None:
+            raise self.error
         streams = sampling.output_kind.name == "DELTA"
         pieces = self.pieces if streams else ["".join(self.pieces)]
         for number, piece in enumerate(pieces, 1):

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from backends.exchanging import application, whole
+from backends.exchanging import application, begin, whole
 from backends.generation import PROMPT, plain, start, until, usage
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import InferenceRequest, Sender
+from penstock.core.request import ExchangePart, InferenceRequest, Sender
 from penstock.core.timeline import Timeline, Trace
 from penstock.metrics.series_name import split_series_name
 from penstock.testing import RunningInstance
@@ -192,6 +192,19 @@ async def _exported(collected: list[bytes]) -> list[Any]:
         for scope in resource.scope_spans
         for span in scope.spans
     ]
+
+
+async def test_exchange_that_is_cancelled_has_an_end(instance: RunningInstance) -> None:
+    timeline = Trace(1).root
+    body = {"model": "m", "prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True}
+    async with application(instance.backend) as app:
+        answer = begin(app, "/v1/completions", body, timeline=timeline)
+        async for part in answer:
+            if isinstance(part, ExchangePart) and part.body:
+                break
+        answer.close()
+    await until(lambda: [name for name, _ in timeline.marks] == MARKS, 0.01)
+    assert noted(timeline)[1] < 900
 
 
 async def test_context_of_an_exchange_reaches_the_engine(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from vllm.v1.engine.exceptions import EngineGenerateError
 
 from backends.generation import until
 from backends.vllm.real.scripted_model import scripted
@@ -53,10 +54,15 @@ def begin(
 
 
 async def whole(stream: ResponseStream) -> tuple[int, Any]:
+    status, text = await body_of(stream)
+    return status, json.loads(text)
+
+
+async def body_of(stream: ResponseStream) -> tuple[int, str]:
     parts = [one async for one in stream if isinstance(one, ExchangePart)]
     head = parts[0].head
     assert head is not None
-    return head.status, json.loads(b"".join(part.body for part in parts))
+    return head.status, b"".join(part.body for part in parts).decode()
 
 
 async def test_chat_is_answered_with_its_usage(application: BackendApplication) -> None:
@@ -164,6 +170,29 @@ async def test_unknown_field_is_refused_with_the_nearest(application: BackendApp
     assert (await whole(ignoring))[0] == 200
 
 
+async def test_fields_that_ask_for_nothing_are_taken(application: BackendApplication) -> None:
+    """Clients of OpenAI's send them to any server."""
+    nothing = {"store": False, "service_tier": "auto", "metadata": {"a": "b"}, "nobody": None}
+    body = {**CHAT, **nothing}
+    assert (await whole(begin(application, "/v1/chat/completions", body)))[0] == 200
+    status, answer = await whole(begin(application, "/v1/chat/completions", {**body, "store": 1}))
+    assert (status, answer["error"]["param"]) == (400, "store")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_failure_in_the_engine_says_why(instance: RunningInstance, stream: bool) -> None:
+    """vLLM's own error has no text; its cause has."""
+    failure = EngineGenerateError()
+    failure.__cause__ = RuntimeError("no more of it")
+    async with scripted(instance) as (application, model):
+        model.error = failure
+        asked = begin(application, "/v1/chat/completions", {**CHAT, "stream": stream})
+        status, text = await body_of(asked)
+    error = json.loads(text.removeprefix("data: "))["error"]
+    assert (status, error["type"]) == (200 if stream else 500, "InternalServerError")
+    assert error["message"] == "Error generating stream: no more of it"
+
+
 async def test_adapter_changes_the_answer(application: BackendApplication) -> None:
     body = {"model": "m", "prompt": "The with statement", "max_tokens": 8, "temperature": 0}
     _, plain = await whole(begin(application, "/v1/completions", body))
@@ -172,6 +201,7 @@ async def test_adapter_changes_the_answer(application: BackendApplication) -> No
         begin(application, "/v1/completions", other, adapter="loud", model="m:loud")
     )
     assert plain["choices"][0]["text"] != adapted["choices"][0]["text"]
+    assert (plain["model"], adapted["model"]) == ("m", "m:loud")
 
 
 async def test_unknown_adapter_is_refused(application: BackendApplication) -> None:
