@@ -118,17 +118,19 @@ def _with_lists(schema: Any) -> Any:
 def _explained(error: ValidationError) -> ApiError:
     """The error of the branch that was meant: one whose `role` or `type` is right."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    wrong = [
-        one["loc"][:-1]
-        for one in details
-        if one["type"] == "literal_error" and one["loc"][-1] in _DISCRIMINATORS
-    ]
-    meant = [one for one in details if not any(one["loc"][: len(w)] == w for w in wrong)]
-    best = max(meant or details, key=_depth)
+    named = [one for one in details if _ends(one)]
+    wrong = [one["loc"][:-1] for one in named]
+    meant = [one for one in details if not any(_is_within(one["loc"], w) for w in wrong)]
+    # Of a kind that nobody knows, inside of what is right so far:
+    kinds = [one for one in named if not any(_is_within(one["loc"][:-2], w) for w in wrong)]
+    deepest = max(map(_depth, kinds), default=0)
+    unknown = not meant or deepest > max(map(_depth, meant)) + 1
+    best = max(kinds if unknown else meant, key=_depth)
     path = _path(best["loc"])
     message = best["msg"][:1].lower() + best["msg"][1:]
-    if not meant:
-        expected = (one["msg"].removeprefix("Input should be ") for one in details if _ends(one))
+    if unknown:
+        told = (one["msg"] for one in kinds if _depth(one) == deepest)
+        expected = (one.removeprefix("Input should be ") for one in told)
         message = f"must be one of {', '.join(dict.fromkeys(expected))}"
     param = str(best["loc"][0]) if best["loc"] else None
     code = "missing_required_parameter" if best["type"] == "missing" else "invalid_type"
@@ -137,6 +139,10 @@ def _explained(error: ValidationError) -> ApiError:
 
 def _ends(detail: ErrorDetails) -> bool:
     return detail["type"] == "literal_error" and detail["loc"][-1] in _DISCRIMINATORS
+
+
+def _is_within(place: tuple[int | str, ...], branch: tuple[int | str, ...]) -> bool:
+    return place[: len(branch)] == branch
 
 
 def _depth(detail: ErrorDetails) -> int:

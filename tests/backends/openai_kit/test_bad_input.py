@@ -32,6 +32,11 @@ def schema_format(schema: Any) -> Any:
         ({"messages": [{"role": "king", "content": ""}]}, "'developer', 'system'", "messages"),
         ({"messages": [{"role": "user", "content": [PART] * 10_000}]}, "10001", "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text: f", "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}]},
+         "messages[0].content[0].type: must be one of 'text', 'image_url'", "messages"),
+        ({"messages": [{"role": "user", "content": [PART, {"type": "video_url"}]}]},
+         "messages[0].content[1].type: must be one of 'text', 'image_url'", "messages"),
+        ({"messages": [{"role": "user", "content": 5}]}, "content: input should be", "messages"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {
                 "url": "http://169.254.169.254/"}}]}]},
