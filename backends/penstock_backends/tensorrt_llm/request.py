@@ -111,9 +111,16 @@ def check_range(name: str, value: float, least: float | None, most: float | None
     if not math.isfinite(value):
         raise InvalidRequestError(f"input '{name}' must be a finite number")
     if least is not None and value < least:
-        raise InvalidRequestError(f"input '{name}' must be at least {least:g}, not {value:g}")
+        raise InvalidRequestError(f"input '{name}' must be at least {least:g}, not {_told(value)}")
     if most is not None and value > most:
-        raise InvalidRequestError(f"input '{name}' must be at most {most:g}, not {value:g}")
+        raise InvalidRequestError(
+            f"input '{name}' must be at most {_told(most)}, not {_told(value)}"
+        )
+
+
+def _told(value: float) -> str:
+    """A number as its writer wrote it: a whole one with all its digits."""
+    return f"{value:.12g}" if float(value).is_integer() else f"{value:g}"
 
 
 def scalar(request: InferenceRequest, name: str) -> Any:

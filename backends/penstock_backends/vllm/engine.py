@@ -29,6 +29,7 @@ from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
 from penstock_backends.vllm.pushed_request import PushedRequest, Put
 from penstock_backends.vllm.request_record import RequestRecord
+from penstock_backends.vllm.start_failures import noted_failure
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 from penstock_backends.vllm.watched_outputs import watch_outputs
 
@@ -290,10 +291,12 @@ def _start(arguments: EngineArguments, statistics: VllmStatistics) -> Any:
             f"backend 'vllm' needs vLLM: pip install 'penstock[vllm]' ({error})"
         ) from error
     keywords = engine_keywords(arguments)
-    try:
-        return AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**keywords), stat_loggers=[logger_factory(statistics)]
-        )
-    except Exception as error:  # unknown arguments, missing files, too little memory ...
-        text = f"vLLM cannot start with '{arguments.path}': {error}{advice(arguments)}"
-        raise ModelLoadError(text) from error
+    with noted_failure() as cause:
+        try:
+            return AsyncLLM.from_engine_args(
+                AsyncEngineArgs(**keywords), stat_loggers=[logger_factory(statistics)]
+            )
+        except Exception as error:  # unknown arguments, missing files, too little memory ...
+            why = cause() or str(error)
+            text = f"vLLM cannot start with '{arguments.path}': {why}{advice(arguments, why)}"
+            raise ModelLoadError(text) from error

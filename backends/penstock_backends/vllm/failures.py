@@ -15,6 +15,12 @@ from penstock_backends.language_model import ENGINE_REQUESTS, ENGINE_TOKENS
 
 UNHEALTHY: Final = "Model is unavailable due to unhealthy vLLM engine"
 
+ENDED: Final = (
+    "Error generating stream: vLLM has ended the request with an error, which its log tells; a "
+    "constraint in 'structured_outputs' that it could not compile, or not keep to, ends so"
+)
+"""Of a request with the finish reason `error`; vLLM says no more, and its own routes answer 500."""
+
 
 def translated(error: Exception) -> InferenceError:
     """The error of a request; its text begins as Triton's (VL-15)."""

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.backend import Tensor
+from penstock.backend import InternalError, Tensor
 from penstock_backends.language_model import Answer, Logprobs, WantedOutputs
+from penstock_backends.vllm.failures import ENDED
 from penstock_backends.vllm.reasoning import ReasoningReader
 
 _TEXT_ONLY = WantedOutputs()
@@ -31,7 +32,7 @@ class OutputReader:
         self._prompt_logprobs = False
 
     def add(self, output: Any) -> None:
-        """Add one `RequestOutput`."""
+        """Add one `RequestOutput`; raises `InternalError` if it ends the request with an error."""
         answer = self._answer
         if output.prompt_token_ids is not None:
             answer.prompt_tokens = len(output.prompt_token_ids)
@@ -47,6 +48,8 @@ class OutputReader:
             self._add_completion(completion)
 
     def _add_completion(self, completion: Any) -> None:
+        if completion.finish_reason == "error":
+            raise InternalError(ENDED)
         candidate = self._answer.candidates[completion.index]
         if self._reasoning:
             self._reasoning[completion.index].add(completion)

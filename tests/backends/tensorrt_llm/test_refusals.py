@@ -89,7 +89,10 @@ async def test_the_engines_death_ends_all_requests(instance: RunningInstance) ->
         ({"text_input": ""}, "the prompt is empty"),
         ({"text_input": "x" * 10_000_000}, "the prompt has 10000000 characters; at most 4194304"),
         (sampling(max_tokens=0), "'sampling_param_max_tokens' must be at least 1, not 0"),
-        (sampling(max_tokens=10**9), "'sampling_param_max_tokens' must be at most"),
+        (
+            sampling(max_tokens=10**9),
+            "'sampling_param_max_tokens' must be at most 16777216, not 1000000000",
+        ),
         (sampling(best_of=10**6), "'sampling_param_best_of' must be at most 2048"),
         (sampling(top_p=1.5), "'sampling_param_top_p' must be at most 1"),
         (sampling(temperature=float("nan")), "must be a finite number"),

@@ -21,7 +21,7 @@ from penstock_backends.vllm.arguments.engine_args import (
 
 
 def read(version: Path, **values: Any) -> EngineArguments:
-    (version / "model.json").write_text(json.dumps(values))
+    (version / "model.json").write_text(json.dumps({"model": "some/model", **values}))
     return read_arguments(version)
 
 
@@ -51,6 +51,13 @@ def test_a_file_that_is_not_an_object_is_refused(tmp_path: Path, text: str) -> N
         read_arguments(tmp_path)
 
 
+@pytest.mark.parametrize("values", [{}, {"model": ""}, {"model": None}, {"model": 7}])
+def test_file_without_a_model_is_refused(tmp_path: Path, values: dict[str, Any]) -> None:
+    (tmp_path / "model.json").write_text(json.dumps(values))
+    with pytest.raises(ModelLoadError, match=r"model\.json' must have 'model': a folder beside it"):
+        read_arguments(tmp_path)
+
+
 @pytest.mark.parametrize(("written", "taken"), [("true", True), (True, True), ("false", False)])
 def test_lora_may_be_switched_with_a_string(tmp_path: Path, written: Any, taken: bool) -> None:
     arguments = read(tmp_path, model="m", enable_lora=written)
@@ -73,8 +80,19 @@ def test_statistics_may_be_switched_off(tmp_path: Path, values: dict[str, Any], 
 
 @pytest.mark.contract("C-43")
 def test_a_quantization_as_type_gets_advice(tmp_path: Path) -> None:
-    assert '"quantization": "fp8"' in advice(read(tmp_path, dtype="fp8"))
-    assert advice(read(tmp_path, dtype="bfloat16")) == ""
+    assert '"quantization": "fp8"' in advice(read(tmp_path, dtype="fp8"), "")
+    assert advice(read(tmp_path, model=str(tmp_path), dtype="bfloat16"), "") == ""
+
+
+def test_taken_port_of_kv_events_gets_advice(tmp_path: Path) -> None:
+    events = read(tmp_path, model=str(tmp_path), kv_events_config={"endpoint": "tcp://*:5557"})
+    taken = "zmq.error.ZMQError: Address already in use (addr='tcp://*:5557')"
+    assert "unload the model before it is loaded again" in advice(events, taken)
+    assert advice(events, "out of memory") == ""
+
+
+def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    assert "no folder 'modle' is there" in advice(read(tmp_path, model="modle"), "")
 
 
 def test_the_operators_environment_comes_first(tmp_path: Path) -> None:

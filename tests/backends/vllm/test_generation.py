@@ -78,6 +78,22 @@ async def test_an_error_ends_the_stream_and_is_counted(
     assert made._engine.statistics.cancelled == 0
 
 
+async def test_request_that_the_engine_ends_with_an_error_has_an_error(
+    made: VllmBackend, llm: ScriptedLlm
+) -> None:
+    """vLLM says so by a finish reason alone, such as where it cannot compile a constraint."""
+    llm.steps = False
+    stream = await started(made)
+    ended = llm.output(1, finished=True)
+    ended.outputs[0].finish_reason = "error"
+    llm.collectors[0].put(ended)
+    with pytest.raises(
+        InternalError, match=r"^Error generating stream: vLLM has ended the request"
+    ):
+        await anext(stream)
+    assert made._engine.statistics.failed == 1
+
+
 async def test_an_output_that_cannot_be_read_ends_its_request_in_the_engine(
     made: VllmBackend, llm: ScriptedLlm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

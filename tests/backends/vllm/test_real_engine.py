@@ -24,7 +24,12 @@ OPTIONS = (
     "-o",
     "faulthandler_timeout=0",
 )
-STARTING = {"test_beyond_one_machine.py", "test_pooling.py", "test_reasoning.py"}
+STARTING = {
+    "test_beyond_one_machine.py",
+    "test_pooling.py",
+    "test_reasoning.py",
+    "test_start_failures.py",
+}
 """Files whose tests start engines of their own, each half a minute."""
 # Importing it would take ten seconds.
 _FIND = """

@@ -79,6 +79,10 @@ def read_arguments(version_path: Path) -> EngineArguments:
         raise ModelLoadError(f"'{path}' is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ModelLoadError(f"'{path}' must hold a JSON object")
+    if not isinstance(values.get("model"), str) or not values["model"]:
+        raise ModelLoadError(
+            f"'{path}' must have 'model': a folder beside it, or a model's name on Hugging Face"
+        )
     for key in _PATHS:
         inside = version_path / values[key] if isinstance(values.get(key), str) else None
         if inside is not None and inside.exists():
@@ -89,14 +93,23 @@ def read_arguments(version_path: Path) -> EngineArguments:
     return arguments
 
 
-def advice(arguments: EngineArguments) -> str:
-    """Advice to append to the engine's own error about these arguments; often empty."""
+def advice(arguments: EngineArguments, why: str) -> str:
+    """Advice to append to `why`, the engine's own error about these arguments; often empty."""
     dtype = str(arguments.values.get("dtype", "")).lower()
     if dtype.startswith(("fp8", "float8")):
         return (
             f"; '{dtype}' is a quantization, not a type to compute in: write "
             '"quantization": "fp8" and leave "dtype" out'
         )
+    if "Address already in use" in why and arguments.values.get("kv_events_config"):
+        return (
+            "; another process has this port of 'kv_events_config', perhaps the version of this "
+            "model that still serves: unload the model before it is loaded again, or give it "
+            "another port"
+        )
+    if not arguments.local:
+        model = arguments.values["model"]
+        return f"; no folder '{model}' is there, so it was taken for a model's name on Hugging Face"
     return ""
 
 

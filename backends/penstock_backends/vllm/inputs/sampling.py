@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -12,6 +12,7 @@ from penstock.backend import InvalidRequestError
 from penstock_backends.language_model import check_count, check_stops, refuse
 from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.language_model.parameters import refuse_unknown
+from penstock_backends.language_model.stop_strings import MOST_CHARACTERS
 
 BACKEND = "vllm"
 
@@ -20,6 +21,9 @@ TRANSFER = "kv_transfer_params"
 _OURS = {"output_kind", "output_text_buffer_length", "skip_clone"}
 """Fields that clients may not set."""
 
+
+_MOST_BAD_WORDS = 128
+"""vLLM takes no more; it counts a word twice that has other tokens after a space."""
 
 _LOGPROBS = ("logprobs", "prompt_logprobs", "logprob_token_ids", "prompt_logprob_token_ids")
 
@@ -62,8 +66,20 @@ def check_values(values: Mapping[str, Any], *, logprobs: bool) -> None:
     _refuse_unsendable(values, partial(encode, enc_hook=str))
     if isinstance(stops := values.get("stop_token_ids"), list):
         check_count("stop_token_ids", stops)
+    if isinstance(words := values.get("bad_words"), list):
+        _check_bad_words(words)
     if not logprobs:
         _refuse_logprobs(values)
+
+
+def _check_bad_words(words: Sequence[Any]) -> None:
+    """Refuse words that take long to tokenize, for which all other requests would wait."""
+    if len(words) > _MOST_BAD_WORDS:
+        refuse("bad_words", f"must hold at most {_MOST_BAD_WORDS} words, not {len(words)}")
+    characters = sum(len(str(word)) for word in words)
+    if characters > MOST_CHARACTERS:
+        most = f"must have at most {MOST_CHARACTERS} characters together"
+        refuse("bad_words", f"{most}, not {characters}")
 
 
 def _take_structure(values: dict[str, Any]) -> None:

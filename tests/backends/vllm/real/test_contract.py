@@ -23,12 +23,15 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.tasks import POOLING_TASKS
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.engine.output_processor import (
     OutputProcessor,
     RequestOutputCollector,
     RequestState,
 )
+from vllm.v1.engine.utils import CoreEngineProcManager
+from vllm.v1.executor.multiproc_executor import WorkerProc
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import (
     FinishedRequestStats,
@@ -89,6 +92,13 @@ async def test_a_collector_can_be_told_where_to_put_outputs() -> None:
     assert put == ["an output"]
     assert ".queue.put(" in inspect.getsource(OutputProcessor)
     assert "get_nowait" in inspect.getsource(AsyncLLM.generate)
+
+
+def test_processes_of_an_engine_are_begun_by_functions_of_these_names() -> None:
+    begun = inspect.getsource(CoreEngineProcManager) + inspect.getsource(WorkerProc)
+    assert "target=EngineCoreProc.run_engine_core" in begun
+    assert "target=WorkerProc.worker_main" in begun
+    assert {"args", "kwargs"} <= set(parameters(EngineCoreProc.run_engine_core))
 
 
 def test_a_recorder_is_called_as_it_expects() -> None:

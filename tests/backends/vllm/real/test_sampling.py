@@ -110,3 +110,15 @@ def test_values_that_cannot_be_encoded_are_refused_by_name(name: str, value: Any
 def test_log_probabilities_are_refused_where_the_engine_would_die_of_them(name: str) -> None:
     with pytest.raises(InvalidRequestError, match=rf"'{name}' needs a C\+\+ compiler"):
         read_sampling({name: 1}, stream=True, logprobs=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["word"] * 129, "must hold at most 128 words, not 129"),
+        (["x " * 9000], "must have at most 16384 characters together, not 18000"),
+    ],
+)
+def test_bad_words_that_take_long_to_tokenize_are_refused(words: list[str], why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'bad_words' {why}"):
+        read(bad_words=words)

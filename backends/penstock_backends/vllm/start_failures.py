@@ -1,0 +1,104 @@
+"""Why a process of the engine could not start, which vLLM leaves to that process's log.
+
+Its own error, in the process that waits, says no more than `See root cause above`. So the engine's
+processes are begun by functions of this module, which note the first error. They have vLLM's
+packages and not ours: there a copy of this file is the module, which imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+_COPY = "penstock_vllm_start"
+_LONGEST = 4096
+"""Characters of an error; those of some hold whole configurations."""
+
+
+@contextmanager
+def noted_failure() -> Iterator[Callable[[], str]]:
+    """For an engine that is started meanwhile: tells the first error of its processes, else ''.
+
+    Works where they are spawned, as they are unless the operator says otherwise.
+    """
+    with TemporaryDirectory(prefix="penstock-") as name:
+        folder = Path(name)
+        if os.environ.get("VLLM_WORKER_MULTIPROC_METHOD") == "spawn":
+            with _begun_here(folder):
+                yield partial(_read, folder / "failure")
+        else:
+            yield str
+
+
+@contextmanager
+def _begun_here(folder: Path) -> Iterator[None]:
+    """Have the engine's process run `run_engine_core` of a copy of this file."""
+    from vllm.v1.engine.core import EngineCoreProc
+
+    shutil.copyfile(__file__, folder / f"{_COPY}.py")
+    sys.path.append(str(folder))  # a spawned process has the path of the one that starts it
+    own = EngineCoreProc.run_engine_core
+    begin = partial(import_module(_COPY).run_engine_core, str(folder / "failure"))
+    EngineCoreProc.run_engine_core = staticmethod(begin)
+    try:
+        yield
+    finally:
+        EngineCoreProc.run_engine_core = staticmethod(own)
+        sys.path.remove(str(folder))
+        del sys.modules[_COPY]
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+# -- in the engine's processes ---------------------------------------------------------------------
+
+
+def run_engine_core(path: str, *arguments: Any, **named: Any) -> None:
+    """What the engine's process runs: vLLM's own, which starts workers in processes of theirs."""
+    from vllm.v1.engine.core import EngineCoreProc
+    from vllm.v1.executor.multiproc_executor import WorkerProc
+
+    _note_errors(EngineCoreProc, path)
+    WorkerProc.worker_main = staticmethod(partial(run_worker, path))
+    EngineCoreProc.run_engine_core(*arguments, **named)
+
+
+def run_worker(path: str, *arguments: Any, **named: Any) -> None:
+    """What a worker's process runs: vLLM's own."""
+    from vllm.v1.executor.multiproc_executor import WorkerProc
+
+    _note_errors(WorkerProc, path)
+    WorkerProc.worker_main(*arguments, **named)
+
+
+def _note_errors(process: Any, path: str) -> None:
+    """Have the errors of the class's constructor noted."""
+    start = process.__init__
+
+    @wraps(start)
+    def noting(self: Any, *arguments: Any, **named: Any) -> None:
+        try:
+            start(self, *arguments, **named)
+        except Exception as error:
+            _note(error, path)
+            raise
+
+    process.__init__ = noting
+
+
+def _note(error: Exception, path: str) -> None:
+    """Write an error to a file that is not there yet: a worker's comes before the engine's."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    with suppress(OSError), open(path, "x", encoding="utf-8", errors="replace") as file:
+        file.write(text[:_LONGEST])
