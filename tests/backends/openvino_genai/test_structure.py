@@ -96,6 +96,8 @@ async def test_an_object_begins_with_its_first_property(instance: RunningInstanc
         ({"regex": "(?i)a"}, "regex with flags"),
         ({"regex": "a{99999}"}, "more than 10000 times"),
         ({"regex": "(a{1,100}){1,100}"}, "come to 10000"),
+        ({"regex": "(a|b)*" * 65}, "65 unbounded repetitions, such as 'a\\*', more than 64"),
+        ({"regex": "((x|a+)b){70}"}, "70 unbounded repetitions"),
         ({"choice": ["a choice"] * 9000}, "a choice of 108000 characters, more than 65536"),
         ({"choice": []}, "a list of texts as choice"),
         ({"choice": [""]}, "none of them empty"),
