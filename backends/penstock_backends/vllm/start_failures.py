@@ -32,27 +32,34 @@ def noted_failure() -> Iterator[Callable[[], str]]:
     """
     with TemporaryDirectory(prefix="penstock-") as name:
         folder = Path(name)
-        if os.environ.get("VLLM_WORKER_MULTIPROC_METHOD") == "spawn":
-            with _begun_here(folder):
+        process = _engine_process()
+        if process is not None and os.environ.get("VLLM_WORKER_MULTIPROC_METHOD") == "spawn":
+            with _begun_here(process, folder):
                 yield partial(_read, folder / "failure")
         else:
             yield str
 
 
-@contextmanager
-def _begun_here(folder: Path) -> Iterator[None]:
-    """Have the engine's process run `run_engine_core` of a copy of this file."""
-    from vllm.v1.engine.core import EngineCoreProc
+def _engine_process() -> Any:
+    """vLLM's class of that process; `None` in a version that has another, which starts without."""
+    with suppress(ImportError, AttributeError):
+        process = import_module("vllm.v1.engine.core").EngineCoreProc
+        return process if callable(process.run_engine_core) else None
+    return None
 
+
+@contextmanager
+def _begun_here(process: Any, folder: Path) -> Iterator[None]:
+    """Have the engine's process run `run_engine_core` of a copy of this file."""
     shutil.copyfile(__file__, folder / f"{_COPY}.py")
     sys.path.append(str(folder))  # a spawned process has the path of the one that starts it
-    own = EngineCoreProc.run_engine_core
+    own = process.run_engine_core
     begin = partial(import_module(_COPY).run_engine_core, str(folder / "failure"))
-    EngineCoreProc.run_engine_core = staticmethod(begin)
+    process.run_engine_core = staticmethod(begin)
     try:
         yield
     finally:
-        EngineCoreProc.run_engine_core = staticmethod(own)
+        process.run_engine_core = staticmethod(own)
         sys.path.remove(str(folder))
         del sys.modules[_COPY]
 
@@ -67,10 +74,11 @@ def _read(path: Path) -> str:
 def run_engine_core(path: str, *arguments: Any, **named: Any) -> None:
     """What the engine's process runs: vLLM's own, which starts workers in processes of theirs."""
     from vllm.v1.engine.core import EngineCoreProc
-    from vllm.v1.executor.multiproc_executor import WorkerProc
 
     _note_errors(EngineCoreProc, path)
-    WorkerProc.worker_main = staticmethod(partial(run_worker, path))
+    with suppress(ImportError, AttributeError):  # a version whose workers begin in another way
+        workers = import_module("vllm.v1.executor.multiproc_executor").WorkerProc
+        workers.worker_main = staticmethod(partial(run_worker, path))
     EngineCoreProc.run_engine_core(*arguments, **named)
 
 

@@ -93,3 +93,10 @@ def test_forked_processes_are_left_alone(core: Any, monkeypatch: pytest.MonkeyPa
     with noted_failure() as cause:
         assert core.run_engine_core is own
     assert cause() == ""
+
+
+def test_a_vllm_with_other_names_starts_as_it_is(core: Any) -> None:
+    del core.run_engine_core
+    with noted_failure() as cause:
+        assert not hasattr(core, "run_engine_core")
+    assert cause() == ""
