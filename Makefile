@@ -55,6 +55,9 @@ ifdef PIP_CERT
 export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
 export UV_HTTP_TIMEOUT ?= 300
+# Python keeps what it has compiled, wherever this is set: each process that tests start imports much,
+# vLLM with PyTorch above all.
+unexport PYTHONDONTWRITEBYTECODE
 # Who has no home keeps here what uv and pip download.
 ifneq ($(shell test -n "$$XDG_CACHE_HOME" || test -w "$${HOME:-/nonexistent}" || echo none),)
 export XDG_CACHE_HOME := $(CURDIR)/.cache
