@@ -33,6 +33,10 @@ COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http
 	models server rpc tracing gateway perf) \
 	$(addprefix tests/backends/,language_model openvino_genai python)
 
+# Only these have tests of conformance (tests/harness/folder_marks.py): all tests take half a minute of
+# each process to be collected.
+CONFORMANCE_TESTS := $(addprefix tests/,conformance top/live tracing/served)
+
 # Of those that are not of conformance, what starts servers and talks to them takes half of the time.
 CLIENT_TESTS := $(addprefix tests/,cli client clients demo gateway http1 in_process perf)
 
@@ -108,7 +112,7 @@ test: .venv/.test vllm tools check  ## run every check and every test
 	@# backends take the longest, so they begin first.
 	@$(call beside,backends,tests/backends) & \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
-		$(BIN)/pytest $(WHOLE) -n 2 --dist loadfile -m conformance; conformance=$$?; \
+		$(BIN)/pytest $(WHOLE) -n 2 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
 	$(call beside,clients,$(CLIENT_TESTS)) & \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-others \
 		-m pytest $(WHOLE) -m "not conformance" \
