@@ -104,7 +104,15 @@ quick: lint  ## lint, and run the quick tests: no engines, no slow tests, nothin
 	@echo "==> pytest, without tests that are slow or need engines, servers or programs"
 	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
 
-test: .venv/.test vllm tools check  ## run every check and every test
+test: .venv/.test  ## run every check and every test
+	@# Downloads wait for the network, mypy and mypyc take one core: they go side by side.
+	@echo "==> beside the checks: installing what tests need"
+	@mkdir -p build
+	@$(MAKE) --no-print-directory vllm tools > build/installs.log 2>&1 & installs=$$!; \
+	$(MAKE) --no-print-directory check $(if $(COMPILES),.venv-compiled/.test); checks=$$?; \
+	wait $$installs; installed=$$?; cat build/installs.log; \
+	test $$checks = 0 || echo "==> a check failed or nothing was compiled: see above what was installed"; \
+	exit $$((checks + installed))
 	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
 	@echo "==> pytest"
 	@mkdir -p build && rm -f $(RECORD)
