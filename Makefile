@@ -28,10 +28,12 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"; \
 	headers = sysconfig.get_path("include") + "/Python.h"; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
-# The tests whose code is compiled.
+# The tests whose code is compiled; of OpenVINO GenAI, only its engine and its sequences are.
 COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http1 http2 scheduling hosting \
 	models server rpc tracing gateway perf) \
-	$(addprefix tests/backends/,language_model openvino_genai python)
+	$(addprefix tests/backends/,language_model python) \
+	$(patsubst %,tests/backends/openvino_genai/test_%.py,admission cancelling determinism engine \
+	long_prompts outputs sequence traced)
 
 # Only these have tests of conformance (tests/harness/folder_marks.py): all tests take half a minute of
 # each process to be collected.
@@ -113,20 +115,20 @@ test: .venv/.test  ## run every check and every test
 	wait $$installs; installed=$$?; cat build/installs.log; \
 	test $$checks = 0 || echo "==> a check failed or nothing was compiled: see above what was installed"; \
 	exit $$((checks + installed))
-	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
-	@echo "==> pytest"
-	@mkdir -p build && rm -f $(RECORD)
-	@# Most of these wait: three processes take little more than a third of the time of one. Those of
+	@rm -f $(RECORD)
+	@# Most tests wait: three processes take little more than a third of the time of one. Those of
 	@# backends take the longest, so they begin first.
 	@$(call beside,backends,tests/backends) & \
+	$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python"); compiled=$$?; \
+	echo "==> pytest"; \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
 		$(BIN)/pytest $(WHOLE) -n 2 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
 	$(call beside,clients,$(CLIENT_TESTS)) & \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-others \
 		-m pytest $(WHOLE) -m "not conformance" \
 		$(addprefix --ignore=,tests/backends $(CLIENT_TESTS)); \
-	status=$$?; wait; cat build/backends.log build/clients.log; \
-	exit $$((conformance + status + $$(cat build/backends.status) + $$(cat build/clients.status)))
+	others=$$?; wait; cat build/backends.log build/clients.log; \
+	exit $$((compiled + conformance + others + $$(cat build/backends.status) + $$(cat build/clients.status)))
 	@$(BIN)/coverage combine -q build/coverage-backends build/coverage-clients build/coverage-others
 	@echo "==> contract coverage"
 	@$(BIN)/python tests/conformance/contract.py --check
