@@ -50,6 +50,9 @@ beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
 	$(BIN)/coverage run --data-file=build/coverage-$(1) \
 	-m pytest $(WHOLE) -m "not conformance" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
 
+compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 2 --dist loadfile \
+	$(COMPILED_TESTS)
+
 # uv does not read pip's settings; these three matter where packages come through a mirror.
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -119,7 +122,7 @@ test: .venv/.test  ## run every check and every test
 	@# Most tests wait: three processes take little more than a third of the time of one. Those of
 	@# backends take the longest, so they begin first.
 	@$(call beside,backends,tests/backends) & \
-	$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python"); compiled=$$?; \
+	$(if $(COMPILES),echo "==> pytest$(comma) with compiled modules"; $(compiled),echo "==> the compiled build is not tested: no C compiler here, or no headers of Python"); compiled=$$?; \
 	echo "==> pytest"; \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
 		$(BIN)/pytest $(WHOLE) -n 2 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
@@ -157,8 +160,7 @@ wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into 
 
 test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment of its own
 	@echo "==> pytest, with compiled modules"
-	@PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 2 --dist loadfile \
-		$(COMPILED_TESTS)
+	@$(compiled)
 
 test-clients: .venv/.test  ## build the clients in every language and run them against a server
 	@echo "==> clients; the first time minutes, since they are compiled"
