@@ -28,10 +28,16 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"; \
 	headers = sysconfig.get_path("include") + "/Python.h"; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
-# The tests whose code is compiled.
+# The tests whose code is compiled; of OpenVINO GenAI, only its engine and its sequences are.
 COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http1 http2 scheduling hosting \
 	models server rpc tracing gateway perf) \
-	$(addprefix tests/backends/,language_model openvino_genai python)
+	$(addprefix tests/backends/,language_model python) \
+	$(patsubst %,tests/backends/openvino_genai/test_%.py,admission cancelling determinism engine \
+	long_prompts outputs sequence traced)
+
+# Only these have tests of conformance (tests/harness/folder_marks.py): all tests take half a minute of
+# each process to be collected.
+CONFORMANCE_TESTS := $(addprefix tests/,conformance top/live tracing/served)
 
 # Of those that are not of conformance, what starts servers and talks to them takes half of the time.
 CLIENT_TESTS := $(addprefix tests/,cli client clients demo gateway http1 in_process perf)
@@ -44,6 +50,9 @@ beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
 	$(BIN)/coverage run --data-file=build/coverage-$(1) \
 	-m pytest $(WHOLE) -m "not conformance" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
 
+compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 2 --dist loadfile \
+	$(COMPILED_TESTS)
+
 # uv does not read pip's settings; these three matter where packages come through a mirror.
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -55,6 +64,9 @@ ifdef PIP_CERT
 export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
 export UV_HTTP_TIMEOUT ?= 300
+# Python keeps what it has compiled, wherever this is set: each process that tests start imports much,
+# vLLM with PyTorch above all.
+unexport PYTHONDONTWRITEBYTECODE
 # Who has no home keeps here what uv and pip download.
 ifneq ($(shell test -n "$$XDG_CACHE_HOME" || test -w "$${HOME:-/nonexistent}" || echo none),)
 export XDG_CACHE_HOME := $(CURDIR)/.cache
@@ -97,21 +109,29 @@ quick: lint  ## lint, and run the quick tests: no engines, no slow tests, nothin
 	@echo "==> pytest, without tests that are slow or need engines, servers or programs"
 	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
 
-test: .venv/.test vllm tools check  ## run every check and every test
-	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
-	@echo "==> pytest"
-	@mkdir -p build && rm -f $(RECORD)
-	@# Most of these wait: three processes take little more than a third of the time of one. Those of
+test: .venv/.test  ## run every check and every test
+	@# Downloads wait for the network, mypy and mypyc take one core: they go side by side.
+	@echo "==> beside the checks: installing what tests need"
+	@mkdir -p build
+	@$(MAKE) --no-print-directory vllm tools > build/installs.log 2>&1 & installs=$$!; \
+	$(MAKE) --no-print-directory check $(if $(COMPILES),.venv-compiled/.test); checks=$$?; \
+	wait $$installs; installed=$$?; cat build/installs.log; \
+	test $$checks = 0 || echo "==> a check failed or nothing was compiled: see above what was installed"; \
+	exit $$((checks + installed))
+	@rm -f $(RECORD)
+	@# Most tests wait: three processes take little more than a third of the time of one. Those of
 	@# backends take the longest, so they begin first.
 	@$(call beside,backends,tests/backends) & \
+	$(if $(COMPILES),echo "==> pytest$(comma) with compiled modules"; $(compiled),echo "==> the compiled build is not tested: no C compiler here, or no headers of Python"); compiled=$$?; \
+	echo "==> pytest"; \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
-		$(BIN)/pytest $(WHOLE) -n 2 --dist loadfile -m conformance; conformance=$$?; \
+		$(BIN)/pytest $(WHOLE) -n 2 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
 	$(call beside,clients,$(CLIENT_TESTS)) & \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-others \
 		-m pytest $(WHOLE) -m "not conformance" \
 		$(addprefix --ignore=,tests/backends $(CLIENT_TESTS)); \
-	status=$$?; wait; cat build/backends.log build/clients.log; \
-	exit $$((conformance + status + $$(cat build/backends.status) + $$(cat build/clients.status)))
+	others=$$?; wait; cat build/backends.log build/clients.log; \
+	exit $$((compiled + conformance + others + $$(cat build/backends.status) + $$(cat build/clients.status)))
 	@$(BIN)/coverage combine -q build/coverage-backends build/coverage-clients build/coverage-others
 	@echo "==> contract coverage"
 	@$(BIN)/python tests/conformance/contract.py --check
@@ -140,8 +160,7 @@ wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into 
 
 test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment of its own
 	@echo "==> pytest, with compiled modules"
-	@PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 2 --dist loadfile \
-		$(COMPILED_TESTS)
+	@$(compiled)
 
 test-clients: .venv/.test  ## build the clients in every language and run them against a server
 	@echo "==> clients; the first time minutes, since they are compiled"

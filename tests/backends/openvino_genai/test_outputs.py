@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from backends.generation import PROMPT, token_ids
-from backends.openvino_genai.asking import ask
+from backends.openvino_genai.asking import ask, opened
 from penstock.core.request import Parameters
 from penstock.testing import RunningInstance
 
 pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def instance(gguf_version: Path) -> AsyncIterator[RunningInstance]:
+    """One engine for all: to open it takes longer than to ask it."""
+    async with opened(gguf_version) as instance:
+        yield instance
 
 
 async def test_a_stream_is_the_whole_text_in_pieces(instance: RunningInstance) -> None:

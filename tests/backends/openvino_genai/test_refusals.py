@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from backends.conftest import write_settings
 from backends.generation import PROMPT, start, token_ids, until, usage
@@ -16,6 +18,15 @@ from penstock.core.errors import InvalidRequestError, RejectedError
 from penstock.testing import RunningInstance
 
 pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def instance(gguf_version: Path) -> AsyncIterator[RunningInstance]:
+    """One engine for all: to open it takes longer than to ask it."""
+    async with opened(gguf_version) as instance:
+        yield instance
 
 
 # -- what does not fit -----------------------------------------------------------------------------

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from backends.openvino_genai.asking import ask
+from backends.openvino_genai.asking import ask, opened
 from penstock.core.errors import InvalidRequestError
 from penstock.testing import RunningInstance
 from penstock_backends.openvino_genai.structure import Structure, read_structure
 
 pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
+
+one_engine = pytest.mark.asyncio(loop_scope="module")
 
 SCHEMA = {
     "type": "object",
@@ -21,6 +26,13 @@ SCHEMA = {
     "required": ["kind", "odd"],
     "additionalProperties": False,
 }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def instance(gguf_version: Path) -> AsyncIterator[RunningInstance]:
+    """One engine for all: to open it takes longer than to ask it."""
+    async with opened(gguf_version) as instance:
+        yield instance
 
 
 @pytest.mark.parametrize(
@@ -34,6 +46,7 @@ SCHEMA = {
         "[^x]",
     ],
 )
+@one_engine
 async def test_a_regular_expression_is_kept_to(instance: RunningInstance, pattern: str) -> None:
     sampling: Any = {
         "ignore_eos": False,
@@ -43,6 +56,7 @@ async def test_a_regular_expression_is_kept_to(instance: RunningInstance, patter
     assert re.match(f"(?:{pattern})", (await ask(instance, **sampling)).text)
 
 
+@one_engine
 async def test_a_choice_is_kept_to(instance: RunningInstance) -> None:
     choices = ['say "yes"', "née\n", "\\d"]
     structure = json.dumps({"choice": choices})
@@ -51,6 +65,7 @@ async def test_a_choice_is_kept_to(instance: RunningInstance) -> None:
 
 
 @pytest.mark.parametrize("encode", [dict, json.dumps])
+@one_engine
 async def test_a_schema_is_kept_to(instance: RunningInstance, encode: Any) -> None:
     kinds = ["file", "list", 7, None, True]
     structure = {"json": encode({"enum": kinds})}
@@ -65,6 +80,7 @@ async def test_a_schema_is_kept_to(instance: RunningInstance, encode: Any) -> No
         ({"maxLength": 0}, lambda value: value == ""),
     ],
 )
+@one_engine
 async def test_lengths_of_strings_are_kept_to(
     instance: RunningInstance, bounds: Any, kept: Any
 ) -> None:
@@ -73,6 +89,7 @@ async def test_lengths_of_strings_are_kept_to(
     assert kept(json.loads(reply.text))
 
 
+@one_engine
 async def test_an_object_begins_with_its_first_property(instance: RunningInstance) -> None:
     """Between the parts any white space may stand, of which this model is fond."""
     structure = {"json": SCHEMA}
@@ -118,6 +135,7 @@ async def test_an_object_begins_with_its_first_property(instance: RunningInstanc
         ({"json": {"items": {"type": "string", "maxLength": 501}}}, "lengths of 501 together"),
     ],
 )
+@one_engine
 async def test_what_the_engine_might_break_on_is_refused(
     instance: RunningInstance, structure: Any, why: str
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import openai
 import pytest
+import pytest_asyncio
 from openai.types.chat import ChatCompletionChunk
 
 from backends.conftest import F32
@@ -23,6 +24,8 @@ from penstock.core.errors import ModelLoadError, UnsupportedError
 from penstock.testing import RunningInstance
 
 pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHAT: Any = {
     "model": "m",
@@ -48,7 +51,14 @@ TOOLS: Any = [
 ]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def instance(gguf_version: Path) -> AsyncIterator[RunningInstance]:
+    """One engine for all: to open it takes longer than to ask it."""
+    async with opened(gguf_version) as instance:
+        yield instance
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(instance: RunningInstance) -> openai.AsyncOpenAI:
     return await client_for(instance)
 
