@@ -50,8 +50,9 @@ beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
 	$(BIN)/coverage run --data-file=build/coverage-$(1) \
 	-m pytest $(WHOLE) -m "not conformance" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
 
+# The examples of properties are many in the other runs; here the code is to be found the same.
 compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 2 --dist loadfile \
-	$(COMPILED_TESTS)
+	--hypothesis-profile=quick $(COMPILED_TESTS)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.
 ifdef PIP_INDEX_URL
