@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock_backends.language_model import refuse
 from penstock_backends.language_model.constraints import NAME
-from penstock_backends.openvino_genai.ebnf import (
+from penstock_backends.openvino_genai.grammar import (
     Choice,
     Class,
     Node,

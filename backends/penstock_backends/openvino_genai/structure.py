@@ -18,7 +18,8 @@ from typing import Any, Final
 from penstock_backends.language_model import refuse
 from penstock_backends.language_model.constraints import NAME, check_constraint
 from penstock_backends.openvino_genai.decided import check_decided
-from penstock_backends.openvino_genai.ebnf import in_class, quoted, read_grammar, written
+from penstock_backends.openvino_genai.ebnf import read_grammar
+from penstock_backends.openvino_genai.grammar import in_class, quoted, written
 
 _KINDS: Final = ("json", "regex", "grammar", "choice")
 _TYPES: Final = ("object", "array", "string", "integer", "number", "boolean", "null")
