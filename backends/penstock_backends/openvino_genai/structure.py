@@ -2,7 +2,8 @@
 
 The engine compiles a constraint in a step, and a step that fails takes all running requests with
 it. So nothing of the client's reaches it as it is: a regular expression and choices become a
-grammar written here, and of JSON schemas a checked subset passes.
+grammar written here, a grammar is checked and written anew, and of JSON schemas a checked subset
+passes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import Any, Final
 
 from penstock_backends.language_model import refuse
 from penstock_backends.language_model.constraints import NAME, check_constraint
+from penstock_backends.openvino_genai.decided import check_decided
+from penstock_backends.openvino_genai.ebnf import read_grammar
+from penstock_backends.openvino_genai.grammar import in_class, quoted, written
 
-_KINDS: Final = ("json", "regex", "choice")
+_KINDS: Final = ("json", "regex", "grammar", "choice")
 _TYPES: Final = ("object", "array", "string", "integer", "number", "boolean", "null")
 _NOTES: Final = ("title", "description", "default", "examples", "$schema")
 _MOST: Final = 10_000
@@ -60,6 +64,8 @@ def read_structure(given: Any) -> Structure | None:
         return Structure(grammar=_choice_grammar(value))
     if kind == "regex":
         return Structure(grammar=_regex_grammar(value))
+    if kind == "grammar":
+        return Structure(grammar=_checked_grammar(value))
     schema = _json(value) if isinstance(value, str) else value
     _check_schema(schema, 0)
     _check_lengths(schema)
@@ -89,6 +95,17 @@ def _json(text: str) -> Any:
         refuse(NAME, "holds text that is not JSON")
 
 
+def _checked_grammar(text: Any) -> str:
+    if not isinstance(text, str) or not text:
+        refuse(NAME, "must have a text as grammar")
+    try:
+        rules = read_grammar(text)
+        check_decided(rules)
+        return written(rules)
+    except RecursionError:
+        refuse(NAME, "has a grammar that is nested too deeply")
+
+
 # -- choices and regular expressions ---------------------------------------------------------------
 
 
@@ -97,7 +114,7 @@ def _choice_grammar(choices: Any) -> str:
         refuse(NAME, "must have a list of texts as choice")
     if not all(isinstance(choice, str) and choice for choice in choices):
         refuse(NAME, "must have texts as choice, none of them empty")
-    return "root ::= " + " | ".join(_quoted(choice) for choice in choices)
+    return "root ::= " + " | ".join(quoted(choice) for choice in choices)
 
 
 def _regex_grammar(pattern: Any) -> str:
@@ -151,11 +168,11 @@ def _sequence(parts: Sequence[tuple[Any, Any]], *, outermost: bool = False) -> s
 
 def _part(name: str, value: Any) -> str:
     if name == "LITERAL":
-        return _quoted(chr(value))
+        return quoted(chr(value))
     if name == "ANY":
         return r"[^\n]"
     if name == "NOT_LITERAL":
-        return f"[^{_in_class(value)}]"
+        return f"[^{in_class(value)}]"
     if name == "IN":
         return _class(value)
     if name == "BRANCH":
@@ -183,28 +200,14 @@ def _class(members: Sequence[tuple[Any, Any]]) -> str:
         if kind == "NEGATE":
             text = "^"
         elif kind == "LITERAL":
-            text += _in_class(value)
+            text += in_class(value)
         elif kind == "RANGE":
-            text += f"{_in_class(value[0])}-{_in_class(value[1])}"
+            text += f"{in_class(value[0])}-{in_class(value[1])}"
         elif str(value) in _CATEGORIES:
             text += _CATEGORIES[str(value)]
         else:
             refuse(NAME, f"has a regex with {value} in a class, which is not supported")
     return f"[{text}]"
-
-
-def _in_class(code: int) -> str:
-    return chr(code) if chr(code).isalnum() and code < 128 else f"\\U{code:08x}"
-
-
-def _quoted(text: str) -> str:
-    if any(0xD800 <= ord(character) < 0xE000 for character in text):
-        refuse(NAME, "holds half of a surrogate pair")
-    escaped = (
-        character if character.isalnum() and ord(character) < 128 else f"\\U{ord(character):08x}"
-        for character in text
-    )
-    return '"' + "".join(escaped) + '"'
 
 
 # -- JSON schemas ----------------------------------------------------------------------------------

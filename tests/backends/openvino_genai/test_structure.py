@@ -102,9 +102,10 @@ async def test_an_object_begins_with_its_first_property(instance: RunningInstanc
     [
         ("{", "holds text that is not JSON"),
         (7, "must be an object"),
-        ({}, "must hold one of json, regex, choice"),
+        ({}, "must hold one of json, regex, grammar, choice"),
         ({"json": {}, "regex": "a"}, "must hold one of"),
-        ({"grammar": 'root ::= "a"'}, "of 'grammar' is not supported"),
+        ({"grammar": "root ::= [a-z]* [a-z]*"}, "does not decide whether a repetition goes on"),
+        ({"structural_tag": "{}"}, "of 'structural_tag' is not supported"),
         ({"regex": "[0-"}, "a regex that cannot be read"),
         ({"regex": ""}, "a text as regex"),
         ({"regex": "(?=a)b"}, "regex with ASSERT"),
