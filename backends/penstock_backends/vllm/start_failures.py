@@ -7,7 +7,6 @@ packages and not ours: there a copy of this file is the module, which imports no
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import traceback
@@ -33,7 +32,7 @@ def noted_failure() -> Iterator[Callable[[], str]]:
     with TemporaryDirectory(prefix="penstock-") as name:
         folder = Path(name)
         process = _engine_process()
-        if process is not None and os.environ.get("VLLM_WORKER_MULTIPROC_METHOD") == "spawn":
+        if process is not None:
             with _begun_here(process, folder):
                 yield partial(_read, folder / "failure")
         else:
@@ -41,10 +40,11 @@ def noted_failure() -> Iterator[Callable[[], str]]:
 
 
 def _engine_process() -> Any:
-    """vLLM's class of that process; `None` in a version that has another, which starts without."""
+    """vLLM's class of that process; `None` where it is forked, and where a version has another."""
     with suppress(ImportError, AttributeError):
         process = import_module("vllm.v1.engine.core").EngineCoreProc
-        return process if callable(process.run_engine_core) else None
+        spawned = import_module("vllm.envs").VLLM_WORKER_MULTIPROC_METHOD == "spawn"
+        return process if spawned and callable(process.run_engine_core) else None
     return None
 
 

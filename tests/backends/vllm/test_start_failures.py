@@ -13,7 +13,7 @@ import pytest
 
 from penstock_backends.vllm.start_failures import noted_failure
 
-METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+ENVS = "VLLM_WORKER_MULTIPROC_METHOD = 'spawn'"
 CORE = """
 import multiprocessing
 from vllm.v1.executor.multiproc_executor import WorkerProc
@@ -50,12 +50,12 @@ class WorkerProc:
 @pytest.fixture
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The class whose function is run in the engine's process."""
-    for name, text in (("engine/core.py", CORE), ("executor/multiproc_executor.py", EXECUTOR)):
-        path = tmp_path / "vllm" / "v1" / name
-        path.parent.mkdir(parents=True)
+    files = {"envs": ENVS, "v1/engine/core": CORE, "v1/executor/multiproc_executor": EXECUTOR}
+    for name, text in files.items():
+        path = tmp_path / "vllm" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv(METHOD, "spawn")
     yield import_module("vllm.v1.engine.core").EngineCoreProc
     for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
         del sys.modules[name]
@@ -88,7 +88,7 @@ def test_engine_that_starts_leaves_nothing_behind(core: Any) -> None:
 
 
 def test_forked_processes_are_left_alone(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(METHOD, "fork")
+    monkeypatch.setattr("vllm.envs.VLLM_WORKER_MULTIPROC_METHOD", "fork")
     own = core.run_engine_core
     with noted_failure() as cause:
         assert core.run_engine_core is own
