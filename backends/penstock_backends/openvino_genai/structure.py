@@ -20,6 +20,7 @@ from penstock_backends.language_model.constraints import NAME, check_constraint
 from penstock_backends.openvino_genai.decided import check_decided
 from penstock_backends.openvino_genai.ebnf import read_grammar
 from penstock_backends.openvino_genai.grammar import in_class, quoted, written
+from penstock_backends.openvino_genai.regex_cost import check_cost
 
 _KINDS: Final = ("json", "regex", "grammar", "choice")
 _TYPES: Final = ("object", "array", "string", "integer", "number", "boolean", "null")
@@ -28,8 +29,6 @@ _MOST: Final = 10_000
 _DEEPEST: Final = 32
 _LONGEST: Final = 1 << 16
 """Characters of a constraint, which are compiled in about a tenth of a second."""
-_MOST_ENDLESS: Final = 64
-"""Unbounded repetitions of a regular expression: compiling takes the square of their number."""
 _MOST_CHARACTERS: Final = 500
 """Lengths of all strings of a schema together."""
 _BOUNDS: Final = frozenset(("minLength", "maxLength"))
@@ -126,35 +125,10 @@ def _regex_grammar(pattern: Any) -> str:
             refuse(
                 NAME, "has a regex with flags, which the openvino_genai backend does not support"
             )
-        _check_endless(_endless(list(parsed)))
+        check_cost(list(parsed))
         return "root ::= " + _sequence(list(parsed), outermost=True)
     except (ValueError, RecursionError, OverflowError, re.error) as error:
         refuse(NAME, f"has a regex that cannot be read: {error}")
-
-
-def _check_endless(count: int) -> None:
-    if count > _MOST_ENDLESS:
-        refuse(
-            NAME,
-            f"has a regex with {count} unbounded repetitions, such as 'a*', more than "
-            f"{_MOST_ENDLESS}",
-        )
-
-
-def _endless(parts: Sequence[tuple[Any, Any]]) -> int:
-    """The unbounded repetitions in a sequence; those inside a counted one as often as it counts."""
-    count = 0
-    for operation, value in parts:
-        name = str(operation)
-        if name == "BRANCH":
-            count += sum(_endless(list(branch)) for branch in value[1])
-        elif name == "SUBPATTERN":
-            count += _endless(list(value[3]))
-        elif name in ("MAX_REPEAT", "MIN_REPEAT"):
-            low, high, part = value
-            unbounded = str(high) == "MAXREPEAT"
-            count += unbounded + _endless(list(part)) * max(low if unbounded else high, 1)
-    return count
 
 
 def _sequence(parts: Sequence[tuple[Any, Any]], *, outermost: bool = False) -> str:
