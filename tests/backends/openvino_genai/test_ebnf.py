@@ -191,11 +191,12 @@ def test_a_text_is_read_or_refused(grammar: str) -> None:
 def test_the_engine_compiles_what_is_accepted(engine: GenAiPipeline, structure: Structure) -> None:
     sampling = replace(_SAMPLING, structure=structure)
     handle = engine.add([5, 6, 7], sampling, logprobs=False)
-    finished = False
-    while not finished:
+    output = None
+    while output is None or output.finish_reason is None:
         engine.step()
         output = handle.read()
-        finished = output is not None and output.finish_reason is not None
+    assert not output.lost
+    assert output.finish_reason in ("stop", "length")
 
 
 @pytest.fixture(scope="module")
