@@ -62,6 +62,8 @@ def test_every_request_has_a_line(tmp_path: Path) -> None:
         late = repeat_request("repeat", [1], delay=60_000, id="s-2")
         with pytest.raises(grpc.RpcError):
             list(stream(iter([late]), timeout=1.0))
+        # The client may notice first: the server's line is waited for, since lines are in order.
+        wait_until(lambda: len(file.read_text().splitlines()) >= 5)
         tensor = {"name": "IN", "datatype": "FP32", "shape": [2], "data": [98765, 2]}
         body = {"id": "h-1", "inputs": [tensor]}
         infer = "/v2/models/identity/infer"
