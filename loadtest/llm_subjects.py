@@ -1,4 +1,4 @@
-"""What is measured with a language model: its engine alone, and servers of it over each wire."""
+"""Subjects of a measurement with a language model: its engine alone, and servers by wire."""
 
 from __future__ import annotations
 

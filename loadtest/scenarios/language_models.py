@@ -80,7 +80,7 @@ def _options() -> argparse.ArgumentParser:
 def _floors(
     started: Running, stack: ExitStack, directory: Path, options: argparse.Namespace
 ) -> Iterator[Subject]:
-    """What servers are compared with; the first is the floor of `ratio`."""
+    """The rivals that servers are compared with; the first is the floor of `ratio`."""
     yield Subject("engine, all cores", alone(started.engine))
     if started.peer is None:
         one = engine_process(options.python, options.engine, started.version, 1)

@@ -1,4 +1,4 @@
-"""What the server adds to a whole answer: OpenAI's API without streaming, and the engine alone.
+"""The time that a server adds to a whole answer: OpenAI's API without streaming, and the engine.
 
     python -m loadtest.scenarios.whole_answers [--models 0.3ms 5ms] [--streams 1 8] [--tokens 32]
     python -m loadtest.scenarios.whole_answers --engine vllm --python .venv-vllm/bin/python

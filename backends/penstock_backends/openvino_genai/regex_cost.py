@@ -1,4 +1,4 @@
-"""What a regular expression costs the engine, which compiles it in a step of all requests."""
+"""The cost of a regular expression, which the engine compiles in a step of all requests."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _read(path: Path) -> str:
 
 
 def run_engine_core(path: str, *arguments: Any, **named: Any) -> None:
-    """What the engine's process runs: vLLM's own, which starts workers in processes of theirs."""
+    """The function of the engine's process: vLLM's own, whose workers are begun by `run_worker`."""
     from vllm.v1.engine.core import EngineCoreProc
 
     _note_errors(EngineCoreProc, path)
@@ -83,7 +83,7 @@ def run_engine_core(path: str, *arguments: Any, **named: Any) -> None:
 
 
 def run_worker(path: str, *arguments: Any, **named: Any) -> None:
-    """What a worker's process runs: vLLM's own."""
+    """The function of a worker's process: vLLM's own, with its errors noted."""
     from vllm.v1.executor.multiproc_executor import WorkerProc
 
     _note_errors(WorkerProc, path)

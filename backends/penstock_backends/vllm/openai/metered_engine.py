@@ -132,7 +132,7 @@ class _Count:
         usage.add(new, finished=output.finished)
 
     def cut_off(self) -> None:
-        """What has come was reported."""
+        """Nothing is left: tokens are reported as they come."""
 
 
 class _PromptCount:
@@ -148,7 +148,7 @@ class _PromptCount:
         self._usage.add(0, finished=output.finished)
 
     def cut_off(self) -> None:
-        """What has come was reported."""
+        """Nothing is left: tokens are reported as they come."""
 
 
 def _check(params: Any, engine: VllmEngine, priority: int | None) -> None:

@@ -110,17 +110,20 @@ class EventStream:
             self._finish()
 
     def _event_of(self, response: InferenceResponse) -> bytes | None:
-        """The event of a response; `None` if it takes long, see `_write_large`."""
+        """The event of a response, of which the first begins the reply with its status.
+
+        `None` if it takes long, see `_write_large`.
+        """
         if type(response) is TextResponse:
             json = self._texts.json_of(response)
             if json is not None:
                 self._begin(200)
-                return b"data: %b\n\n" % json
+                return _event(json)
         answer = answer_of(self._request, self._stream.model_version, response)
         if answer is None:
             return None
         self._begin(answer.status)
-        return b"data: %b\n\n" % answer.json
+        return _event(answer.json)
 
     async def _write_large(self, events: list[bytes], responses: list[InferenceResponse]) -> None:
         version = self._stream.model_version
@@ -128,7 +131,7 @@ class EventStream:
             for response in responses:
                 answer = await answer_of_large(self._request, version, response)
                 self._begin(answer.status)
-                events.append(b"data: %b\n\n" % answer.json)
+                events.append(_event(answer.json))
         except Exception as error:  # ends this stream
             if not self._done:
                 self._break_off(error)
@@ -174,7 +177,7 @@ class EventStream:
         if error is not None:
             answer = failure(error)
             self._begin(answer.status)
-            self._write([b"data: %b\n\n" % answer.json])
+            self._write([_event(answer.json)])
         self._begin(200)
         self._done = True
         self._keep_alive.stop()
@@ -191,3 +194,7 @@ class EventStream:
         """Note an activity of the endpoint, if the request is traced."""
         if self._timeline is not None:
             self._timeline.mark(activity)
+
+
+def _event(json: bytes) -> bytes:
+    return b"data: %b\n\n" % json
