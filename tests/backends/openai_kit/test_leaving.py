@@ -62,6 +62,18 @@ async def test_a_client_that_leaves_ends_what_the_model_does(
     assert all(steps.closed for steps in model.steps)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_an_echo_ends_what_the_model_does(stream: bool) -> None:
+    model = ScriptedModel(Script(endless=True))
+    client = Client({"model": "m", "stream": stream, "prompt": "a", "echo": True, "max_tokens": 0})
+    app = model.app()
+    serving = asyncio.ensure_future(app(scope("/v1/completions"), client.receive, client.send))
+    await until(lambda: bool(model.steps))
+    client.left.set()
+    await asyncio.wait_for(serving, 5)
+    assert model.steps[0].closed
+
+
 async def test_an_application_that_is_cancelled_ends_what_the_model_does() -> None:
     model = ScriptedModel(Script(endless=True))
     client = Client({"model": "m", "stream": True, "messages": HELLO}, reads=1)
