@@ -4,7 +4,7 @@ from fakes.backends import FakeBackend, InstallBackend, Script, Tokens, by_id
 from fakes.builder import FakeBuilder, write_model
 from fakes.instances import FakeInstance, execute, make_model
 from fakes.log import KeptLog
-from fakes.loops import in_virtual_time, turns, until
+from fakes.loops import in_virtual_time, occupy, turns, until
 from fakes.values import (
     answer,
     make_inference,
@@ -35,6 +35,7 @@ __all__ = [
     "mark",
     "marks",
     "model_config",
+    "occupy",
     "sent",
     "turns",
     "until",

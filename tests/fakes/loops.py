@@ -44,6 +44,16 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.now
 
+    def occupy(self, seconds: float) -> None:
+        self._clock.now += seconds
+
+
+def occupy(seconds: float) -> None:
+    """Keep the event loop of a test in virtual time from everything else for so long."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, _VirtualLoop)
+    loop.occupy(seconds)
+
 
 def in_virtual_time(
     test: Callable[Arguments, Coroutine[Any, Any, None]],

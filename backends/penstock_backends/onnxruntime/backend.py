@@ -64,7 +64,7 @@ class OnnxRuntimeBackend(Backend):
     async def initialize(self, context: InstanceContext) -> None:
         self._run = context.run
         self._config = context.config
-        self._answer: Answer | None = await context.run(_load, context)
+        self._answer: Answer | None = await context.run(_load, context, asyncio.get_running_loop())
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = await self._run(self._answer, requests)
@@ -82,7 +82,7 @@ class OnnxRuntimeBackend(Backend):
         self._answer = None
 
 
-def _load(context: InstanceContext) -> Answer:
+def _load(context: InstanceContext, loop: asyncio.AbstractEventLoop) -> Answer:
     config = context.config
     device = Device(context.kind, context.device_id)
     path = model_file(config, context.version_path)
@@ -94,4 +94,4 @@ def _load(context: InstanceContext) -> Answer:
         return TensorModel(config, graph)
     tokenizer = Tokenizer.load(config, name, context.version_path)
     on_gpu = context.kind == InstanceKind.KIND_GPU
-    return TextModel(config, graph, tokenizer, GPU_RUN_COST if on_gpu else RUN_COST)
+    return TextModel(config, graph, tokenizer, loop, GPU_RUN_COST if on_gpu else RUN_COST)

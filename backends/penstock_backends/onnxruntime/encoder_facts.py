@@ -1,8 +1,10 @@
-"""Facts about a text encoder in the timelines of traced requests: tokens, and their padding."""
+"""Tokens of text encoders: for requests that ask for them, and with their padding in traces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +31,33 @@ def note_tokens(
         at += count
         if timeline is not None:
             _note(timeline, request.model_name, lengths[own], widths[own], len(runs))
+
+
+def report_tokens(
+    requests: Sequence[InferenceRequest],
+    rows: Sequence[int],
+    lengths: Array,
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Report the tokens of the requests of a batch that ask for them, on their event loop.
+
+    To be called on the instance's thread, before the batch is answered; for `rows` and `lengths`
+    see `note_tokens`.
+    """
+    reports = []
+    at = 0
+    for request, count in zip(requests, rows, strict=True):
+        if request.report_usage is not None:
+            tokens = int(lengths[at : at + count].sum())
+            reports.append(partial(request.report_usage, tokens, 0, 0))
+        at += count
+    if reports:
+        loop.call_soon_threadsafe(_call_each, reports)
+
+
+def _call_each(reports: Sequence[Callable[[], None]]) -> None:
+    for report in reports:
+        report()
 
 
 def _note(timeline: Timeline, model: str, lengths: Array, widths: Array, runs: int) -> None:

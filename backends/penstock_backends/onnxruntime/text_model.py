@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import chain
 
@@ -21,7 +22,7 @@ from penstock.backend import (
 from penstock_backends.onnxruntime.batch import answer_each, by_rows, responses, wanted
 from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs
-from penstock_backends.onnxruntime.encoder_facts import note_tokens
+from penstock_backends.onnxruntime.encoder_facts import note_tokens, report_tokens
 from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.padding import PADDING
 from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
@@ -36,10 +37,18 @@ _FED = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class TextModel:
-    """Answers batches of requests that hold texts, one row per text."""
+    """Answers batches of requests that hold texts, one row per text.
+
+    Their tokens are reported on `loop`, that of the requests.
+    """
 
     def __init__(
-        self, config: ModelConfig, graph: OnnxGraph, tokenizer: Tokenizer, run_cost: int = RUN_COST
+        self,
+        config: ModelConfig,
+        graph: OnnxGraph,
+        tokenizer: Tokenizer,
+        loop: asyncio.AbstractEventLoop,
+        run_cost: int = RUN_COST,
     ) -> None:
         _check_inputs(config, graph)
         check_outputs(config, graph)
@@ -51,6 +60,7 @@ class TextModel:
         # Outputs of the padded length cannot be joined from several runs.
         self._one_run = any(-1 in graph.outputs[name].dims[1:] for name in self._outputs)
         self._run_cost = run_cost
+        self._loop = loop
 
     def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
         """Answer every request, in order. Blocks."""
@@ -82,6 +92,7 @@ class TextModel:
         places = [np.arange(len(tokens))] if self._one_run else buckets(lengths, self._run_cost)
         arrays = self._encode(tokens, places, names)
         note_tokens(requests, rows, lengths, places)
+        report_tokens(requests, rows, lengths, self._loop)
         outputs = {
             name: (self._graph.outputs[name].datatype, self._split(name, array, rows))
             for name, array in zip(names, arrays, strict=True)

@@ -174,17 +174,27 @@ def _headers(scope: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 async def _until_gone(receive: Receive, work: Awaitable[None]) -> None:
-    """Do `work`, and cancel it if the client disconnects before its end."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    """Do `work` in this task, and cancel it if the client disconnects before its end."""
+    working = asyncio.current_task()
+    assert working is not None
+    ended = left = False
+
+    def on_left(_: asyncio.Task[None]) -> None:
+        nonlocal left
+        if not ended:
+            left = True
+            working.cancel()
+
+    watching = asyncio.ensure_future(_disconnected(receive))
+    watching.add_done_callback(on_left)
     try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
+        await work
+    except asyncio.CancelledError:
+        if not left or working.uncancel() > 0:  # the server stops it
+            raise
     finally:
-        working.cancel()
-        gone.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
+        ended = True
+        watching.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from penstock.backend import Array
 from penstock_backends.openai_kit.asgi import Answer, Exchange, OpenAiApplication, Route
+from penstock_backends.openai_kit.embeddings import Embeddings
 from penstock_backends.openai_kit.errors import refuse_field
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 
@@ -34,11 +35,8 @@ class Encoder(Protocol):
     def matryoshka(self) -> bool:
         """Whether the beginning of a vector is a vector, as the model was trained for."""
 
-    async def count_tokens(self, texts: Sequence[str]) -> int:
-        """Tokens of all texts together."""
-
-    async def embed(self, texts: Sequence[str], known: Mapping[str, Any]) -> Array:
-        """One row of numbers for each text; raises `InferenceError`.
+    async def embed(self, texts: Sequence[str], known: Mapping[str, Any]) -> Embeddings:
+        """The vectors of texts; raises `InferenceError`.
 
         `known` is what the server tells of the exchange.
         """
@@ -93,14 +91,15 @@ class _Endpoints:
         size = fields.get("dimensions")
         if size is not None and not self._encoder.matryoshka:
             refuse_field("dimensions", "'dimensions' is not supported: the model has its own")
-        rows = _shortened(await self._encoder.embed(texts, exchange.known), size)
+        found = await self._encoder.embed(texts, exchange.known)
+        rows = _shortened(found.rows, size)
         encode = _base64 if fields.get("encoding_format") == "base64" else np.ascontiguousarray
         data = [
             {"object": "embedding", "index": index, "embedding": encode(row)}
             for index, row in enumerate(rows)
         ]
         answer = {"object": "list", "data": data, "model": fields["model"]}
-        return await self._answer(answer, texts, exchange)
+        return _answer(answer, found.tokens, exchange)
 
     async def rerank(self, exchange: Exchange) -> Answer:
         """Documents by their likeness to a query, the most alike first."""
@@ -112,8 +111,8 @@ class _Endpoints:
         if most < 1:
             refuse_field("top_n", f"'top_n' must be at least 1, not {most}")
         texts = [fields["query"], *documents]
-        query, rows = np.split(await self._encoder.embed(texts, exchange.known), [1])
-        scores = _likeness(query, rows)
+        found = await self._encoder.embed(texts, exchange.known)
+        scores = _likeness(found.rows[:1], found.rows[1:])
         order = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
         results = [_result(index, scores[index], documents, fields) for index in order]
         answer = {
@@ -121,7 +120,7 @@ class _Endpoints:
             "model": fields.get("model", self._encoder.name),
             "results": results,
         }
-        return await self._answer(answer, texts, exchange)
+        return _answer(answer, found.tokens, exchange)
 
     async def score(self, exchange: Exchange) -> Answer:
         """The likeness of pairs: one text to each of several, or text to text."""
@@ -132,7 +131,8 @@ class _Endpoints:
         texts = [*first, *second]
         _check_texts("text_1", first)
         _check_texts("text_2", second, beside=sum(map(len, first)))
-        ones, others = np.split(await self._encoder.embed(texts, exchange.known), [len(first)])
+        found = await self._encoder.embed(texts, exchange.known)
+        ones, others = np.split(found.rows, [len(first)])
         data = [
             {"object": "score", "index": index, "score": score}
             for index, score in enumerate(_likeness(ones, others))
@@ -144,17 +144,16 @@ class _Endpoints:
             "model": fields.get("model", self._encoder.name),
             "data": data,
         }
-        return await self._answer(answer, texts, exchange)
+        return _answer(answer, found.tokens, exchange)
 
-    async def _answer(
-        self, answer: Mapping[str, Any], texts: Sequence[str], exchange: Exchange
-    ) -> bytes:
-        tokens = await self._encoder.count_tokens(texts)
-        origin = exchange.known.get("request")
-        if origin is not None and origin.report_usage is not None:
-            origin.report_usage(tokens, 0, 0)
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return orjson.dumps({**answer, "usage": usage}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+def _answer(answer: Mapping[str, Any], tokens: int, exchange: Exchange) -> bytes:
+    """An answer with its usage, which the server is told of too."""
+    origin = exchange.known.get("request")
+    if origin is not None and origin.report_usage is not None:
+        origin.report_usage(tokens, 0, 0)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return orjson.dumps({**answer, "usage": usage}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _check_texts(field: str, texts: Sequence[Any], *, beside: int = 0) -> None:

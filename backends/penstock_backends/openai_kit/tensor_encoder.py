@@ -17,6 +17,7 @@ from penstock.backend import (
     ResponseStream,
     Tensor,
 )
+from penstock_backends.openai_kit.embeddings import Embeddings
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
@@ -49,32 +50,48 @@ class TensorEncoder:
         self._has_columns = config.max_batch_size > 0 or len(config.input[0].dims) > 1
         self._most = max(config.max_batch_size, 1)
 
-    async def count_tokens(self, texts: Sequence[str]) -> int:
-        """Tokens of all texts together, as the model reads them; 0 without a tokenizer."""
+    async def embed(self, texts: Sequence[str], known: Mapping[str, Any]) -> Embeddings:
+        """The vectors of texts: as many requests as the batches of the model need.
+
+        Their tokens are as many as the model reports, or as a tokenizer counts, else 0.
+        """
+        infer, origin = known["infer"], known["request"]
+        parts = [texts[at : at + self._most] for at in range(0, len(texts), self._most)]
+        if len(parts) == 1:
+            return await self._embedded(parts[0], infer, origin)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(self._embedded(one, infer, origin)) for one in parts]
+        except ExceptionGroup as failed:  # one of them is what the client is told
+            raise failed.exceptions[0] from failed
+        rows, tokens = zip(*(one.result() for one in running), strict=True)
+        return Embeddings(np.concatenate(rows), sum(tokens))
+
+    async def _embedded(
+        self,
+        texts: Sequence[str],
+        infer: Callable[[InferenceRequest], ResponseStream],
+        origin: InferenceRequest,
+    ) -> Embeddings:
+        usage = _ReportedUsage()
+        rows = await self._rows(texts, infer, origin, usage)
+        tokens = usage.prompt
+        return Embeddings(rows, await self._count_tokens(texts) if tokens is None else tokens)
+
+    async def _count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of all texts together, where the model has not told: its answer was cached."""
         if self._count is None:
             return 0
         if sum(map(len, texts)) <= _SHORT:
             return self._count(texts)
         return await asyncio.to_thread(self._count, texts)
 
-    async def embed(self, texts: Sequence[str], known: Mapping[str, Any]) -> Array:
-        """One row for each text: as many requests as the batches of the model need."""
-        infer, origin = known["infer"], known["request"]
-        parts = [texts[at : at + self._most] for at in range(0, len(texts), self._most)]
-        if len(parts) == 1:
-            return await self._rows(parts[0], infer, origin)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                rows = [tasks.create_task(self._rows(part, infer, origin)) for part in parts]
-        except ExceptionGroup as failed:  # one of them is what the client is told
-            raise failed.exceptions[0] from failed
-        return np.concatenate([row.result() for row in rows])
-
     async def _rows(
         self,
         texts: Sequence[str],
         infer: Callable[[InferenceRequest], ResponseStream],
         origin: InferenceRequest,
+        usage: _ReportedUsage,
     ) -> Array:
         shape = (len(texts), 1) if self._has_columns else (len(texts),)
         request = InferenceRequest(
@@ -84,6 +101,7 @@ class TensorEncoder:
             priority=origin.priority,
             deadline=origin.deadline,
             timeline=origin.timeline,
+            report_usage=usage,
             sender=origin.sender,
         )
         stream = infer(request)
@@ -96,6 +114,16 @@ class TensorEncoder:
         finally:
             stream.close()
         raise AssertionError("a model that embeds has answered nothing")
+
+
+class _ReportedUsage:
+    """The tokens that a model has reported of a request; `None` until it has."""
+
+    def __init__(self) -> None:
+        self.prompt: int | None = None
+
+    def __call__(self, prompt: int, cached: int, generated: int) -> None:
+        self.prompt = prompt
 
 
 def has_vectors(config: ModelConfig) -> bool:

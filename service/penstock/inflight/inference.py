@@ -60,12 +60,14 @@ class Inference:
     times are also added to `within`, of the ensemble. `former` forms the batch that the request
     waits for. `responses` counts each response, where the model's statistics do. `wait` is the
     edge of the wait-for graph, if a blocking call made the request. `on_usage` gets the request's
-    tokens, where its model process reports them. `running` keeps the request by its ids until it
-    ends, if it has any.
+    tokens, where its model process reports them. `by_parts` is set of an exchange that the model
+    answers by requests with tensors, whose successes count in its place. `running` keeps the
+    request by its ids until it ends, if it has any.
     """
 
     __slots__ = (
         "_alarm",
+        "by_parts",
         "compute_end",
         "compute_input_end",
         "compute_output_start",
@@ -104,6 +106,7 @@ class Inference:
         self.stream = ResponseStream(self._ended, version, window)
         self.from_backend = False
         self.rescheduled = False
+        self.by_parts = False
         self.former: BatchFormer | None = None
         self.responses: ResponseTimes | None = None
         self.wait: Wait | None = None
@@ -228,7 +231,8 @@ class Inference:
             statistics.pending -= 1
         now = time.monotonic_ns()
         if error is None:
-            self._count_success(now)
+            if not self.by_parts:
+                self._count_success(now)
         else:
             statistics.fail.add(now - self.start)
             self._count_failure(error)

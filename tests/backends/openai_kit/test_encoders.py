@@ -10,7 +10,7 @@ import pytest
 from openai.types import CreateEmbeddingResponse
 
 from backends.openai_kit.scripted import client_of, post
-from penstock.core.tensor import Array
+from penstock_backends.openai_kit.embeddings import Embeddings
 from penstock_backends.openai_kit.encoders import encoder_app
 
 VECTORS = {"north": (3.0, 0.0), "east": (0.0, 2.0), "northeast": (1.0, 1.0)}
@@ -24,11 +24,8 @@ class Compass:
     def __init__(self, *, matryoshka: bool = False) -> None:
         self.matryoshka = matryoshka
 
-    async def count_tokens(self, texts: Sequence[str]) -> int:
-        return len(texts)
-
-    async def embed(self, texts: Sequence[str], known: Any) -> Array:
-        return np.array([VECTORS[text] for text in texts], np.float32)
+    async def embed(self, texts: Sequence[str], known: Any) -> Embeddings:
+        return Embeddings(np.array([VECTORS[text] for text in texts], np.float32), len(texts))
 
 
 APP = encoder_app(Compass())

@@ -31,7 +31,6 @@ from penstock.core.errors import InternalError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.http_exchange import ASGI_DESCRIPTION
 from penstock.core.request import InferenceRequest
-from penstock.core.tensor import Array
 from penstock.gateway.app import open_gateway
 from penstock.gateway.openai.routes import is_answered
 from penstock.gateway.openapi.document import document
@@ -39,6 +38,7 @@ from penstock.gateway.openapi.model_descriptions import add_models
 from penstock.models.loading import backends
 from penstock.settings import OpenAiSettings
 from penstock_backends.openai_kit.asgi import OpenAiApplication
+from penstock_backends.openai_kit.embeddings import Embeddings
 from penstock_backends.openai_kit.encoders import encoder_app
 
 pytestmark = pytest.mark.slow
@@ -56,11 +56,8 @@ class _Lengths:
 
     name, matryoshka = "encoder", True
 
-    async def count_tokens(self, texts: Sequence[str]) -> int:
-        return len(texts)
-
-    async def embed(self, texts: Sequence[str], known: Any) -> Array:
-        return np.array([[len(text), 1] for text in texts], np.float32)
+    async def embed(self, texts: Sequence[str], known: Any) -> Embeddings:
+        return Embeddings(np.array([[len(text), 1] for text in texts], np.float32), len(texts))
 
 
 def _application(name: str) -> OpenAiApplication:

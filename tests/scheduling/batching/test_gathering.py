@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import FakeInstance, in_virtual_time, marks, model_config
+from fakes import FakeInstance, in_virtual_time, marks, model_config, occupy
 from penstock.core.config import DynamicBatching, Parameter
 from penstock.core.errors import ConfigError
 from penstock.scheduling.batching.batch_queue import BatchPolicy
@@ -49,12 +50,15 @@ def test_nobody_waits_longer_than_a_share_of_the_execution(
     assert due == -inf or ended + later < due <= ended + share * (ended - begun)
 
 
-async def call_for_ever(batcher: DynamicBatcher, id: str, pause: float, until: float) -> None:
-    """A client that comes back a moment after each answer."""
+async def call_for_ever(
+    batcher: DynamicBatcher, id: str, pause: float, until: float, writing: float = 0.0
+) -> None:
+    """A client that comes back a moment after each answer, which takes a while to be written."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         (inference,) = scheduled(batcher, id)
         await marks(inference.stream)
+        occupy(writing)
         await asyncio.sleep(pause)
 
 
@@ -64,6 +68,25 @@ async def test_clients_that_come_back_stay_together() -> None:
     batcher = DynamicBatcher(SETTINGS, [instance])
     calls = [call_for_ever(batcher, id, 0.1, 30) for id in "abcdef"]
     asyncio.get_running_loop().call_later(0.5, scheduled, batcher, "g")
+    await asyncio.gather(*calls)
+    assert [len(batch) for batch in instance.batches[2:-1]] == [6] * (len(instance.batches) - 3)
+
+
+def test_the_delay_begins_when_clients_have_their_answers() -> None:
+    gathering = Gathering(0.5)
+    gathering.executed(begun=10.0, now=14.0, requests=3, waiting=0)
+    gathering.answered(15.0)
+    assert gathering.due(16.5, 1) == 17.0
+
+
+@in_virtual_time
+async def test_clients_whose_answers_take_long_to_write_stay_together() -> None:
+    """Each of the six occupies the event loop for a tenth of the time of a batch."""
+    instance = FakeInstance(seconds=1.0)
+    batcher = DynamicBatcher(replace(SETTINGS, gather=0.3), [instance])
+    loop = asyncio.get_running_loop()
+    calls = [call_for_ever(batcher, id, 0.1, 30, writing=0.1) for id in "abcdef"]
+    loop.call_later(0.5, scheduled, batcher, "g")
     await asyncio.gather(*calls)
     assert [len(batch) for batch in instance.batches[2:-1]] == [6] * (len(instance.batches) - 3)
 

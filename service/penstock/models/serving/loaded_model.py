@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.core.application import DESCRIBE
@@ -148,10 +149,10 @@ class LoadedModel:
     def exchange(self, request: InferenceRequest) -> ResponseStream:
         """Admit an exchange over HTTP; returns the `ExchangePart`s of its answer."""
         self._check_serving()
-        request = with_infer(request, self.infer)
         if self.accounts is not None:
             request = self.accounts.followed(request)
         inference = Inference(request, 1, self.statistics, self._version, window=WINDOW)
+        with_infer(request, partial(self._infer_part, inference))
         inference.on_usage = request.report_usage
         if request.timeline is not None:
             inference.record(request.timeline, self.config.name)
@@ -164,6 +165,11 @@ class LoadedModel:
         return self._scheduled(
             inference, self._run_exchange if exchanges is None else exchanges.schedule
         )
+
+    def _infer_part(self, whole: Inference, request: InferenceRequest) -> ResponseStream:
+        """Admit a request with which the model's application answers an exchange."""
+        whole.by_parts = True
+        return self.infer(request)
 
     def _run_exchange(self, inference: Inference) -> None:
         """Give an exchange to an instance, past the queue of requests with tensors."""

@@ -29,7 +29,6 @@ class ServerApplication:
     def schedule(self, inference: Inference) -> None:
         """Answer an exchange now: what it asks of the model waits for its own turn."""
         start_batch((inference,), time.monotonic_ns(), self._model)
-        inference.statistics.executed(inference.rows, 0, 0, 0)
         deliver(self._application.answer(inference.request), inference.stream)
 
     async def description(self) -> dict[str, Any]:

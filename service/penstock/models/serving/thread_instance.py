@@ -104,7 +104,6 @@ class ThreadInstance:
             if inference.request.exchange is None:
                 rest.append(inference)
                 continue
-            inference.statistics.executed(inference.rows, 0, 0, 0)
             self._answer(inference, self._application.answer(inference.request))
         return rest
 

@@ -125,6 +125,11 @@ class DynamicBatcher:
 
     def _executed(self, gathering: Gathering, begun: float, requests: int) -> None:
         gathering.executed(begun, self._clock.now(), requests, len(self._queue))
+        # The tasks of readers were woken before: by then they have written their answers.
+        self._loop.call_soon(self._answered, gathering)
+
+    def _answered(self, gathering: Gathering) -> None:
+        gathering.answered(self._clock.now())
 
     def _pop_batch(self, now: float) -> list[Inference]:
         batch = self._queue.pop(now)

@@ -22,13 +22,23 @@ class Gathering:
 
     def __init__(self, share: float) -> None:
         self._share = share
+        self._delay = 0.0
         self._until = -inf
         self._expected = 0
 
     def executed(self, begun: float, now: float, requests: int, waiting: int) -> None:
-        """Record an execution: `requests` were answered `now`, `waiting` are queued; in seconds."""
-        self._until = now + self._share * (now - begun)
+        """Record an execution: `requests` ended `now`, `waiting` are queued; in seconds."""
+        self._delay = self._share * (now - begun)
+        self._until = now + self._delay
         self._expected = requests + waiting
+
+    def answered(self, now: float) -> None:
+        """The clients of the last execution have their answers: the delay begins `now`, in seconds.
+
+        Answers that an application writes, such as JSON with embeddings, take longer to leave than
+        their clients take to come back.
+        """
+        self._until = now + self._delay
 
     def due(self, now: float, waiting: int) -> float:
         """Time to execute `waiting` requests that do not fill a batch; `-inf` for at once."""

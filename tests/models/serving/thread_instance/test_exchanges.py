@@ -42,7 +42,9 @@ async def test_application_gives_the_model_requests_through_its_scheduler(
     model: LoadedModel,
 ) -> None:
     assert await body(begin(model, "/infer")) == b"[[4, 2]]"
-    assert model.statistics.success.count == 2  # the exchange, and the request with tensors
+    statistics = model.statistics  # of the request with tensors: the exchange is not another one
+    assert statistics.success.count == statistics.inference_count == 1
+    assert statistics.execution_count == 1
 
 
 async def test_application_waits_for_a_slow_reader(model: LoadedModel) -> None:

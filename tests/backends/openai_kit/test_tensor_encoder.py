@@ -1,0 +1,63 @@
+"""The tokens of an encoder's texts: as the model reports them, else as a tokenizer counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fakes import model_config
+from penstock.core.config import ModelConfig
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock_backends.openai_kit.tensor_encoder import TensorEncoder
+
+TEXTS = ["red", "green blue"]
+
+
+def config(most: int) -> ModelConfig:
+    return replace(model_config(), max_batch_size=most)
+
+
+def answering(tokens: int | None) -> Any:
+    """What a model does that reports so many tokens for each request, or none."""
+
+    def infer(request: InferenceRequest) -> ResponseStream:
+        rows = next(iter(request.inputs.values())).shape[0]
+        if tokens is not None:
+            assert request.report_usage is not None
+            request.report_usage(tokens, 0, 0)
+        stream = ResponseStream()
+        vectors = Tensor.from_numpy(np.ones((rows, 3), np.float32))
+        stream.send(InferenceResponse({"OUT": vectors}, final=True))
+        return stream
+
+    return infer
+
+
+def words(texts: Sequence[str]) -> int:
+    return sum(len(text.split()) for text in texts)
+
+
+@pytest.mark.parametrize(("most", "requests"), [(8, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("reported", "count", "each"), [(40, words, 40), (40, None, 40), (None, None, 0)]
+)
+async def test_tokens_are_those_that_the_model_reports(
+    most: int, requests: int, reported: int | None, count: Any, each: int
+) -> None:
+    encoder = TensorEncoder(config(most), count)
+    known = {"infer": answering(reported), "request": InferenceRequest("m")}
+    found = await encoder.embed(TEXTS, known)
+    assert (found.rows.shape, found.tokens) == ((2, 3), requests * each)
+
+
+@pytest.mark.parametrize("most", [8, 1])
+async def test_tokens_are_counted_where_the_model_reports_none(most: int) -> None:
+    """As of an answer that comes from the response cache."""
+    known = {"infer": answering(None), "request": InferenceRequest("m")}
+    assert (await TensorEncoder(config(most), words).embed(TEXTS, known)).tokens == 3
