@@ -39,11 +39,16 @@ COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http
 # each process to be collected.
 CONFORMANCE_TESTS := $(addprefix tests/,conformance top/live tracing/served)
 
-# Of those that are not of conformance, what starts servers and talks to them takes half of the time.
-CLIENT_TESTS := $(addprefix tests/,cli client clients demo gateway http1 in_process perf)
+# The others mostly wait for servers that they start, so they run in four processes: those of backends,
+# of commands, of clients, and the rest.
+COMMAND_TESTS := $(addprefix tests/,app cli perf tune)
+CLIENT_TESTS := $(addprefix tests/,client clients demo gateway http1 in_process)
 
 # A test that fails beside others on a busy machine runs once more. The log names it: it is to be mended.
 WHOLE := -q -rsR --reruns=1
+
+# What runs beside other tests.
+BESIDE := backends commands clients
 
 # Runs tests beside others: of which name, and where. Their log and status are files in build.
 beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
@@ -51,7 +56,7 @@ beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
 	-m pytest $(WHOLE) -m "not conformance" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
 
 # The examples of properties are many in the other runs; here the code is to be found the same.
-compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 2 --dist loadfile \
+compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 3 --dist loadfile \
 	--hypothesis-profile=quick $(COMPILED_TESTS)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.
@@ -126,14 +131,15 @@ test: .venv/.test  ## run every check and every test
 	$(if $(COMPILES),echo "==> pytest$(comma) with compiled modules"; $(compiled),echo "==> the compiled build is not tested: no C compiler here, or no headers of Python"); compiled=$$?; \
 	echo "==> pytest"; \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
-		$(BIN)/pytest $(WHOLE) -n 2 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
+		$(BIN)/pytest $(WHOLE) -n 3 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
+	$(call beside,commands,$(COMMAND_TESTS)) & \
 	$(call beside,clients,$(CLIENT_TESTS)) & \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-others \
 		-m pytest $(WHOLE) -m "not conformance" \
-		$(addprefix --ignore=,tests/backends $(CLIENT_TESTS)); \
-	others=$$?; wait; cat build/backends.log build/clients.log; \
-	exit $$((compiled + conformance + others + $$(cat build/backends.status) + $$(cat build/clients.status)))
-	@$(BIN)/coverage combine -q build/coverage-backends build/coverage-clients build/coverage-others
+		$(addprefix --ignore=,tests/backends $(COMMAND_TESTS) $(CLIENT_TESTS)); \
+	others=$$?; wait; cat $(BESIDE:%=build/%.log); status=$$((compiled + conformance + others)); \
+	for one in $(BESIDE:%=build/%.status); do status=$$((status + $$(cat $$one))); done; exit $$status
+	@$(BIN)/coverage combine -q $(BESIDE:%=build/coverage-%) build/coverage-others
 	@echo "==> contract coverage"
 	@$(BIN)/python tests/conformance/contract.py --check
 	@echo "==> branch coverage by room"
