@@ -37,7 +37,7 @@ class LoggedCalls:
 
 
 class LoggedCall:
-    """What the line about one call says. A stream has the model and the id of its last request."""
+    """The line about one call. A stream has the model and the id of its last request."""
 
     def __init__(self, calls: LoggedCalls, method: Method, context: RpcContext) -> None:
         self._calls = calls

@@ -31,9 +31,9 @@ class Explanations:
         """Add that of one request, whose answer is sent next."""
         text = explanation(timeline, error, MOST_BYTES)
         if len(text) <= self._left:
-            told = [(EXPLAIN, text), *generation_headers(timeline)]
-            self._left -= sum(len(value) for _, value in told)
-            self.context.add_trailing_metadata(told)
+            metadata = [(EXPLAIN, text), *generation_headers(timeline)]
+            self._left -= sum(len(value) for _, value in metadata)
+            self.context.add_trailing_metadata(metadata)
 
 
 class CallRecord:
@@ -93,7 +93,7 @@ class CallRecord:
         self.timeline.mark("GRPC_SEND_START", now)
 
     def response_sent(self) -> None:
-        """What was encoded last, if anything, was handed to the transport."""
+        """The transport has taken the message that was encoded last, if one was."""
         if self._sending:
             self._sending = False
             self.timeline.mark("GRPC_SEND_END")

@@ -29,7 +29,7 @@ from penstock.rpc.context import (
 
 
 class ObservedCall(Protocol):
-    """What an observer knows about one call. `ended` is called once, after all others."""
+    """The observer of one call. `ended` is called once, after all others."""
 
     def received(self, message: Any) -> None:
         """A request message was read."""
@@ -208,7 +208,7 @@ class _ObservedMessages:
 
 
 class _ObservedContext:
-    """The context of a stream, which tells of its responses."""
+    """The context of a stream, whose responses are observed."""
 
     def __init__(self, context: RpcContext, call: ObservedCall) -> None:
         self._context = context

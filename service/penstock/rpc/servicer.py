@@ -75,6 +75,10 @@ class InferenceServicer:
             self._memory.CudaSharedMemoryUnregister,
         ]
         methods = [_method(method_name(handler), handler) for handler in unary]
+        return Service(NAME, [*methods, *self._inference_methods()])
+
+    def _inference_methods(self) -> list[Method]:
+        """The methods whose requests hold tensors, with a parser of their own."""
         infer = Method(
             "ModelInfer",
             pb.ModelInferRequest,
@@ -95,13 +99,14 @@ class InferenceServicer:
             parse=self._reader.read,
             reserve=self._reader.reserve,
         )
-        return Service(NAME, [*methods, infer, stream])
+        return [infer, stream]
 
     # -- inference ----------------------------------------------------------------------------
 
     def ModelInfer(
         self, message: InferMessage, context: RpcContext, callbacks: CompletionCallbacks
     ) -> Callable[[], None] | None:
+        """Answer by `callbacks`; returns a callback to cancel the request."""
         head = message.head
         model = self._server.find(head.model_name, head.model_version)
         if model.decoupled:

@@ -10,7 +10,9 @@ from typing import Generic, TypeVar
 
 from penstock.core.errors import DeadlineExceededError, ExhaustedError, InferenceError
 from penstock.core.request import CALL_ID, called, sent_by
+from penstock.core.stream import ResponseStream
 from penstock.header_forward import HeaderForward
+from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
@@ -28,6 +30,7 @@ MOST_BYTES = 64 << 20
 """The same limit for the bytes of their tensors."""
 
 _FAIL_FAST = "triton_grpc_error"
+"""Metadata of a call that the first error of an admitted request is to end (GP-19)."""
 
 
 class StreamWriter:
@@ -55,7 +58,7 @@ class StreamWriter:
         self.failure: Exception | None = None
         self._read_since = context.opened
         self._explanations = Explanations(context)
-        self._retry_told = False
+        self._retry_sent = False
         tenants = server.tenants
         self._call_id = context.metadata.get(CALL_ID)
         self._sender = None if tenants is None else tenants.sender(context.metadata)
@@ -95,6 +98,7 @@ class StreamWriter:
         return self._writer
 
     def wake_writer(self) -> None:
+        """End the wait of `wait_for_message`."""
         _wake(self._writer)
 
     # -- requests -----------------------------------------------------------------------------
@@ -102,35 +106,16 @@ class StreamWriter:
     def accept(self, received: InferMessage) -> None:
         """Start to serve a request."""
         message = received.head
-        name = message.model_name
-        answer = StreamAnswer(name)
-        stream = None
+        answer = StreamAnswer(message.model_name)
         since, self._read_since = self._read_since, time.monotonic_ns()
-        record = answer.record = CallRecord.begin(
+        answer.record = CallRecord.begin(
             self._server.tracer, message, "ModelStreamInfer", self._explanations, since
         )
+        stream = None
         try:
-            model = self._server.find(name, message.model_version)
-            headers = forwarded(self._forward, self._context) if self._forward else None
-            regions = self._server.regions
-            request = decode_request(received, self._deadline, regions, headers)
-            answer.on_close = partial(regions.release, request)
-            if record is not None:
-                request = record.traced(request)
-            if self._sender is not None:
-                request = sent_by(request, self._sender)
-            if self._call_id is not None:
-                request = called(request, self._call_id)
-            stream = model.infer(request)
-            empty_final = wants_empty_final(message.parameters)
-            answer.ordered = not model.decoupled
-            answer.connect(request, stream, empty_final)
+            stream = self._infer(received, answer)
         except InferenceError as error:
-            answer.refuse(refusal(message, error), self._ending(error))
-            if record is not None:
-                record.explain(error)
-                record.finish(error)
-                answer.record = None
+            self._refuse(answer, message, error)
         self._open.add(answer)
         self._open_bytes += answer.size
         if answer.ordered:
@@ -140,12 +125,41 @@ class StreamWriter:
         else:
             stream.watch(partial(self._schedule, answer))
 
+    def _infer(self, received: InferMessage, answer: StreamAnswer) -> ResponseStream:
+        """Hand a request to its model, and connect `answer` to the responses."""
+        message = received.head
+        model = self._server.find(answer.model, message.model_version)
+        headers = forwarded(self._forward, self._context) if self._forward else None
+        regions = self._server.regions
+        request = decode_request(received, self._deadline, regions, headers)
+        answer.on_close = partial(regions.release, request)
+        if answer.record is not None:
+            request = answer.record.traced(request)
+        if self._sender is not None:
+            request = sent_by(request, self._sender)
+        if self._call_id is not None:
+            request = called(request, self._call_id)
+        stream = model.infer(request)
+        answer.ordered = not model.decoupled
+        answer.connect(request, stream, wants_empty_final(message.parameters))
+        return stream
+
+    def _refuse(
+        self, answer: StreamAnswer, message: pb.ModelInferRequest, error: InferenceError
+    ) -> None:
+        """Answer a request that was not admitted with `error`."""
+        answer.refuse(refusal(message, error), self._ending(error))
+        if answer.record is not None:
+            answer.record.explain(error)
+            answer.record.finish(error)
+            answer.record = None
+
     def _ending(self, error: InferenceError) -> InferenceError | None:
         """The error, if a refusal with it ends a call that fails fast: one for want of room."""
         if self._fail_fast:
             return error if isinstance(error, ExhaustedError | DeadlineExceededError) else None
-        if not self._retry_told and (later := retry_metadata(error)):
-            self._retry_told = True
+        if not self._retry_sent and (later := retry_metadata(error)):
+            self._retry_sent = True
             self._context.add_trailing_metadata(later)
         return None
 

@@ -6,26 +6,19 @@ from collections.abc import Callable
 
 from penstock.core.errors import RequestCancelledError
 from penstock.core.log.log_fields import name_request
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream, require_single
+from penstock.inflight.single_answer import SingleAnswer
 from penstock.rpc.call_record import CallRecord
 from penstock.rpc.context import CompletionCallbacks, Reply
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.shared_memory.registry import Regions
 
 
-class UnaryAnswer:
-    """Sends the only response of a stream to the caller: unary is a stream of one (G-34)."""
+class UnaryAnswer(SingleAnswer):
+    """Sends the only response of a stream to the caller of `ModelInfer`."""
 
-    __slots__ = (
-        "_callbacks",
-        "_encoder",
-        "_record",
-        "_regions",
-        "_request",
-        "_responses",
-        "_stream",
-    )
+    __slots__ = ("_callbacks", "_encoder", "_record")
 
     def __init__(
         self,
@@ -35,13 +28,10 @@ class UnaryAnswer:
         regions: Regions,
         record: CallRecord | None = None,
     ) -> None:
-        self._request = request
+        super().__init__(request, regions)
         self._callbacks = callbacks
         self._encoder = encoder
-        self._regions = regions
         self._record = record
-        self._responses: list[InferenceResponse] = []
-        self._stream: ResponseStream | None = None
 
     def follow(self, stream: ResponseStream) -> Callable[[], None] | None:
         """Answer with the response of `stream`.
@@ -55,21 +45,11 @@ class UnaryAnswer:
     def _pending(self) -> bool:
         return self._stream is not None
 
-    def _cancel(self) -> None:
-        stream = self._stream
-        if stream is not None:
-            self._release()
-            stream.close()
-            if self._record is not None:
-                self._record.finish(RequestCancelledError())
+    def _on_cancelled(self) -> None:
+        if self._record is not None:
+            self._record.finish(RequestCancelledError())
 
-    def _on_response(self) -> None:
-        stream = self._stream
-        if stream is None:
-            return
-        self._responses += stream.take_ready()
-        if not stream.exhausted:
-            return
+    def _answer(self, stream: ResponseStream) -> None:
         record = self._record
         if record is not None:
             record.response_complete()
@@ -101,7 +81,3 @@ class UnaryAnswer:
         self._callbacks.returned(reply)
         record.response_sent()
         record.finish()
-
-    def _release(self) -> None:
-        self._stream = None  # breaks the reference cycle
-        self._regions.release(self._request)

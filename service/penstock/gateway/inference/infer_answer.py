@@ -23,6 +23,7 @@ from penstock.gateway.memory_quota import Share
 from penstock.gateway.observability.traced_request import response_complete, send_recorded
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
 from penstock.http1.request_head import Field
+from penstock.inflight.single_answer import SingleAnswer
 from penstock.shared_memory.registry import Regions
 
 logger = logging.getLogger(__name__)
@@ -31,22 +32,13 @@ _JSON_FIELD = (b"content-type", JSON.encode())
 _BINARY_FIELD = (b"content-type", b"application/octet-stream")
 
 
-class InferAnswer:
-    """Sends the only response of a stream as the reply to a call: unary is a stream of one.
+class InferAnswer(SingleAnswer):
+    """Sends the only response of a stream as the reply to a call.
 
     `share` is the memory of a body that was decompressed.
     """
 
-    __slots__ = (
-        "_call",
-        "_form",
-        "_regions",
-        "_request",
-        "_responses",
-        "_share",
-        "_stream",
-        "_timeline",
-    )
+    __slots__ = ("_call", "_form", "_share", "_timeline")
 
     def __init__(
         self,
@@ -57,14 +49,11 @@ class InferAnswer:
         timeline: Timeline | None,
         share: Share | None = None,
     ) -> None:
+        super().__init__(request, regions)
         self._call = call
-        self._request = request
         self._form = form
-        self._regions = regions
         self._timeline = timeline
         self._share = share
-        self._responses: list[InferenceResponse] = []
-        self._stream: ResponseStream | None = None
 
     def follow(self, stream: ResponseStream) -> None:
         """Answer with the response of `stream`; the request is cancelled if the client leaves."""
@@ -72,22 +61,11 @@ class InferAnswer:
         self._call.on_disconnect(self._cancel)
         stream.watch(self._on_response)
 
-    def _cancel(self) -> None:
-        stream = self._stream
-        if stream is None:
-            return
-        self._release()
-        stream.close()
+    def _on_cancelled(self) -> None:
         if self._timeline is not None:
             self._timeline.finish(RequestCancelledError())
 
-    def _on_response(self) -> None:
-        stream = self._stream
-        if stream is None:
-            return
-        self._responses += stream.take_ready()
-        if not stream.exhausted:
-            return
+    def _answer(self, stream: ResponseStream) -> None:
         response_complete(self._timeline)
         version = stream.model_version
         try:
@@ -144,8 +122,9 @@ class InferAnswer:
             send_recorded(self._call, reply, self._timeline, error)
 
     def _release(self) -> None:
-        self._stream = None  # breaks the reference cycle
-        release(self._regions, self._request, self._share)
+        super()._release()
+        if self._share is not None:
+            self._share.release()
 
 
 def release(regions: Regions, request: InferenceRequest, share: Share | None) -> None:

@@ -146,16 +146,19 @@ class AnswerRelay:
         if not self._begun:
             self._send_whole(data, error if head is None else None)
         else:
-            told = error is not None and not self._reported_by_model()
-            event = self._last_events(error if told else None)
-            if data or event:
-                gap = b"\n\n" if event and data and not data.endswith(b"\n\n") else b""
-                self._write(data + gap + event)
-            if told and not self._events:
-                self._call.abort()  # the client sees that the body is not complete
-            else:
-                self._call.end()
+            self._finish_begun(data, None if self._reported_by_model() else error)
         self._end(error)
+
+    def _finish_begun(self, data: bytes, error: InferenceError | None) -> None:
+        """End an answer that is being sent; `error` is one that the model has not reported."""
+        event = self._last_events(error)
+        if data or event:
+            gap = b"\n\n" if event and data and not data.endswith(b"\n\n") else b""
+            self._write(data + gap + event)
+        if error is not None and not self._events:
+            self._call.abort()  # the client sees that the body is not complete
+        else:
+            self._call.end()
 
     def _last_events(self, error: InferenceError | None) -> bytes:
         """The last events of a stream: an error that the model has not reported, and the times."""

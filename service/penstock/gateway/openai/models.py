@@ -39,13 +39,13 @@ class OpenAiModels:
             for name, own in zip(names, adapters, strict=True)
             for one in (name, *(self._names.joined(name, adapter) for adapter in own))
         ]
-        told = [self._model(name) for name in found]
-        told += [
+        listed = [self._model(name) for name in found]
+        listed += [
             self._model(alias, of)
             for alias, of in sorted(self._names.aliases.items())
             if of in found and alias not in found
         ]
-        return json_reply({"object": "list", "data": told})
+        return json_reply({"object": "list", "data": listed})
 
     async def _adapters(self, name: str) -> list[str]:
         return await self._server.adapters(name) if self._names.has_adapters else []
@@ -68,8 +68,8 @@ class OpenAiModels:
         return bool(adapter) and adapter in await self._adapters(base)
 
     def _model(self, name: str, alias_of: str = "") -> dict[str, Any]:
-        told = {"id": name, "object": "model", "created": self._created, "owned_by": _OWNER}
-        return told | {"root": alias_of} if alias_of else told
+        entry = {"id": name, "object": "model", "created": self._created, "owned_by": _OWNER}
+        return entry | {"root": alias_of} if alias_of else entry
 
     async def load(self, _: HttpCall, target: Target) -> Reply:
         return await self._change(unquote(target.model), load=True)
@@ -95,7 +95,7 @@ class OpenAiModels:
         return json_reply(self._model(name) if load else {"status": "success", "model": name})
 
     async def ready(self, _: HttpCall, __: Target) -> Reply:
-        """Readiness, as Triton's front end for OpenAI tells it (OA-09)."""
+        """Readiness, in the form of Triton's front end for OpenAI (OA-09)."""
         try:
             ready = await self._server.ready()
         except InferenceError:

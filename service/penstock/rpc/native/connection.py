@@ -134,7 +134,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When it has last been heard; `None` while calls are in flight or it is being closed."""
+        """Loop time of the last read; `None` while calls are in flight or it is being closed."""
         transport = self._transport
         if self.connection.streams or self.send_buffer:
             return None

@@ -31,7 +31,7 @@ class OpenConnection(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When it has last been heard; `None` while calls are in flight or it is being closed."""
+        """Loop time of the last read; `None` while calls are in flight or it is being closed."""
 
     def close_idle(self) -> None:
         """Ask the client to come again later, and close."""

@@ -57,12 +57,7 @@ async def open_native(
     if settings.tls.enabled:
         handshakes = TlsHandshakes(_tls(settings.tls), descriptors, state.ages.opening)
     listener, remove = _listen(settings)
-    read = Routes(services).read
-    protocol: Callable[[], asyncio.BaseProtocol] = partial(ConnectionProtocol, state, read)
-    if registry is not None:
-        counted = CountedServer()
-        registry.source = NativeChannelzSource(counted, listener, _certificate(settings.tls))
-        protocol = partial(CountingConnection, state, read, counted)
+    protocol = _protocol(services, state, listener, settings.tls, registry)
     if handshakes is not None:
         protocol = partial(handshakes.before, protocol)
     server = await asyncio.get_running_loop().create_server(
@@ -77,6 +72,22 @@ async def open_native(
             await handshakes.close()
         grace.waits_for("gRPC calls", state.calls)
         grace.cut(await state.close(grace.left()))
+
+
+def _protocol(
+    services: Iterable[Service],
+    state: ServerState,
+    listener: socket.socket,
+    tls: TlsSettings,
+    registry: ChannelzRegistry | None,
+) -> Callable[[], asyncio.BaseProtocol]:
+    """The factory of connections; with a `registry`, of such that count for channelz."""
+    read = Routes(services).read
+    if registry is None:
+        return partial(ConnectionProtocol, state, read)
+    counted = CountedServer()
+    registry.source = NativeChannelzSource(counted, listener, _certificate(tls))
+    return partial(CountingConnection, state, read, counted)
 
 
 def _listen(settings: GrpcSettings) -> tuple[socket.socket, Callable[[], None]]:
