@@ -52,7 +52,7 @@ from penstock_backends.language_model.statistics import (
 )
 from penstock_backends.language_model.stop_strings import StopStrings, stops_complaint
 from penstock_backends.language_model.stream_interval import StreamInterval, stream_interval
-from penstock_backends.language_model.usage import UsageReporter, usage_of
+from penstock_backends.language_model.usage import UsageReporter, UsageSum, usage_of
 
 __all__ = [
     "ENGINE_REQUESTS",
@@ -79,6 +79,7 @@ __all__ = [
     "StreamInterval",
     "TokenLogprob",
     "UsageReporter",
+    "UsageSum",
     "WantedOutputs",
     "asks_for_nothing",
     "check_count",

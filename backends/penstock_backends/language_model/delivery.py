@@ -21,7 +21,7 @@ AT_ONCE = 2
 
 
 class PacedSender(ABC):
-    """Sends the responses of one request into `stream` when its reader is to have them.
+    """Sends the responses of one request into `stream`, under flow control and an interval.
 
     Until the reader takes the previous response, the next one is held, and is sent then; so is one
     within the `interval` after another. Without `merge` nothing is held, so the backlog is limited

@@ -1,4 +1,4 @@
-"""`GenerationRecord`: what the timeline of a traced request tells of its generation.
+"""`GenerationRecord`: the generation of a traced request, in the timeline of that request.
 
 Facts are attributes of OpenTelemetry's semantic conventions for generative AI, or begin with
 `penstock.llm.`. Prompts, texts and stop strings are never recorded.
@@ -55,6 +55,7 @@ _LARGEST: Final = (1 << 63) - 1
 class GenerationRecord:
     """Writes the marks and facts of one generation to the timeline of its request.
 
+    `provider` is the engine; `model` is the name of what answers, where it is not the request's.
     Times are in nanoseconds of `time.monotonic_ns`; 0 is now. Tokens are those that the engine's
     metrics count. The count is kept up to date, since a request may be cancelled at any time.
     """
@@ -72,7 +73,7 @@ class GenerationRecord:
     )
 
     def __init__(
-        self, timeline: Timeline, request: InferenceRequest, model: str, provider: str
+        self, timeline: Timeline, request: InferenceRequest, provider: str, model: str = ""
     ) -> None:
         self._timeline = timeline
         self._candidates = 1
@@ -148,11 +149,18 @@ class GenerationRecord:
         facts = self._timeline.facts
         facts[OUTPUT_TOKENS] = self.tokens
         facts.setdefault(WASTED_TOKENS, 0)
-        if self._scheduled:
-            facts[QUEUE_TIME] = self._since_arrival(self._scheduled)
         reasons = [one.finish_reason for one in candidates if one.finish_reason is not None]
         if reasons:
             facts[FINISH_REASONS] = reasons
+        self._note_times(end)
+        if self._queued:
+            self._timeline.mark(DECODE_END, end)
+
+    def _note_times(self, end: int) -> None:
+        """Note the times of a generation that has ended at `end`, as far as it came."""
+        facts = self._timeline.facts
+        if self._scheduled:
+            facts[QUEUE_TIME] = self._since_arrival(self._scheduled)
         if self._first:
             seconds = self._first_seconds or (self._first - self._queued) / 1e9
             facts[TIME_TO_FIRST_TOKEN] = seconds * 1e3 + self._waited / 1e6
@@ -161,7 +169,6 @@ class GenerationRecord:
                 facts[TIME_PER_TOKEN] = (end - self._first) * self._candidates / more / 1e6
         if self._queued:
             facts[TOTAL_TIME] = self._since_arrival(end)
-            self._timeline.mark(DECODE_END, end)
 
     def _since_arrival(self, at: int) -> float:
         """Milliseconds from the arrival of the request to `at`."""
@@ -169,9 +176,6 @@ class GenerationRecord:
 
 
 def record_of(request: InferenceRequest, provider: str, model: str = "") -> GenerationRecord | None:
-    """The record of a request that is traced.
-
-    `provider` is the engine; `model` is the name of what answers, where it is not the request's.
-    """
+    """The record of a request that is traced; see `GenerationRecord`."""
     timeline = request.timeline
-    return None if timeline is None else GenerationRecord(timeline, request, model, provider)
+    return None if timeline is None else GenerationRecord(timeline, request, provider, model)

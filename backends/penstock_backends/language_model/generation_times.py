@@ -12,7 +12,7 @@ from penstock_backends.language_model.statistics import EngineStatistics
 from penstock_backends.language_model.usage import UsageReporter
 
 _RECENT = 8
-"""Outputs that are remembered: an engine is told within one of its steps that a client has left."""
+"""Outputs that are remembered: an engine learns within one of its steps that a client has left."""
 
 
 class GenerationTimes:
@@ -70,20 +70,20 @@ class GenerationTimes:
         self.tokens = 0
 
     def has_prompt(self, tokens: int) -> None:
-        """The length of the prompt is known, if it was not at the beginning."""
+        """Note the length of the prompt, where it was not known at the beginning."""
         self._prompt = tokens
         if self._usage is not None:
             self._usage.prompt = tokens
 
     def queued(self) -> None:
-        """The engine has it."""
+        """Note that the engine has the request."""
         now = self._clock()
         self._begun = now - self._waited
         if self._record is not None:
             self._record.queued(now)
 
     def scheduled(self) -> None:
-        """It has its first place in the engine; later calls, for further candidates, do nothing."""
+        """Note its first place in the engine; later calls, for further candidates, do nothing."""
         if self._waits:
             now = self._clock()
             self._observe("queue_seconds", _seconds(now - self._begun))
@@ -92,7 +92,7 @@ class GenerationTimes:
                 self._record.scheduled(now)
 
     def output(self, tokens: int, *, finished: bool) -> None:
-        """A step of the engine has made tokens for it, or ended it; `finished` for the last one."""
+        """Note the tokens of one step of the engine; `finished` with the last step."""
         now = self.latest = self._clock()
         if tokens:
             if self.tokens:
@@ -137,5 +137,5 @@ def exemplar_id(request: InferenceRequest) -> str:
 
 
 def tenant_label(request: InferenceRequest) -> str:
-    """How metrics call the tenant of a request; empty where the server has no tenants."""
+    """The label of a request's tenant in metrics; empty where the server has no tenants."""
     return "" if request.sender is None else request.sender.label

@@ -123,7 +123,7 @@ def check_encoded_size(size: int, name: str, limits: MediaLimits) -> None:
 def decode_base64(text: bytes | str, name: str, limits: MediaLimits) -> bytes:
     """The content of input `name`; other threads have their turns while it is decoded.
 
-    Raises `InvalidRequestError` for more than the limit, `ValueError` for what is no Base64.
+    Raises `InvalidRequestError` for more than the limit, `ValueError` for what is not Base64.
     """
     check_encoded_size(len(text), name, limits)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
@@ -295,7 +295,7 @@ class _Transfer:
 def _parts(url: str, name: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for a port that is no number
+        parts.port  # noqa: B018 - raises for a port that is not a number
     except ValueError as error:
         raise _refusal(name, f"is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -40,7 +40,7 @@ _NOTES: Final = (
     "safety_identifier",
     "user",
 )
-"""Fields that tell the server something, and ask for nothing whatever their value is."""
+"""Fields that only inform the server: they ask for nothing, whatever their value is."""
 
 
 def asks_for_nothing(name: str, value: Any) -> bool:

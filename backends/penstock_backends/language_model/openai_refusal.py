@@ -13,46 +13,24 @@ Send = Callable[[Message], Awaitable[None]]
 
 async def refuse_path(send: Send, path: str) -> None:
     """Answer that the model does not serve this path."""
-    error = {
-        "message": f"this model does not serve {path[:200]}",
-        "type": "not_found_error",
-        "param": None,
-        "code": None,
-    }
-    await _answer(send, 404, error)
+    message = f"this model does not serve {path[:200]}"
+    await _refuse(send, 404, message, "not_found_error")
 
 
 async def refuse_field(send: Send, name: str, hint: str) -> None:
     """Answer that no request of this route has such a field; `hint` is at the nearest one."""
-    error = {
-        "message": f"unknown field '{name}'{hint}",
-        "type": "invalid_request_error",
-        "param": name,
-        "code": "unknown_parameter",
-    }
-    await _answer(send, 400, error)
+    message = f"unknown field '{name}'{hint}"
+    await _refuse(send, 400, message, "invalid_request_error", name, "unknown_parameter")
 
 
 async def refuse_size(send: Send, name: str, how: str) -> None:
-    """Answer that a field is too large; `how` says in which way."""
-    error = {
-        "message": f"'{name}' {how}",
-        "type": "invalid_request_error",
-        "param": name,
-        "code": "too_large",
-    }
-    await _answer(send, 400, error)
+    """Answer that a field is too large; `how` is a verb phrase with the limit."""
+    await _refuse(send, 400, f"'{name}' {how}", "invalid_request_error", name, "too_large")
 
 
 async def refuse_model(send: Send, message: str) -> None:
-    """Answer that there is no such model: the adapter that is named with it is not to be had."""
-    error = {
-        "message": message,
-        "type": "not_found_error",
-        "param": "model",
-        "code": "model_not_found",
-    }
-    await _answer(send, 404, error)
+    """Answer that a model does not exist: the adapter that its name has cannot be used."""
+    await _refuse(send, 404, message, "not_found_error", "model", "model_not_found")
 
 
 def replayed(first: Message, receive: Receive) -> Receive:
@@ -65,7 +43,15 @@ def replayed(first: Message, receive: Receive) -> Receive:
     return next_message
 
 
-async def _answer(send: Send, status: int, error: dict[str, Any]) -> None:
+async def _refuse(
+    send: Send,
+    status: int,
+    message: str,
+    kind: str,
+    param: str | None = None,
+    code: str | None = None,
+) -> None:
+    error = {"message": message, "type": kind, "param": param, "code": code}
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})

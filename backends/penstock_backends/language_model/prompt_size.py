@@ -18,7 +18,7 @@ _CERTAIN: Final = 1.1
 def check_long_prompt(prompt: str, count: Callable[[str], int], limit: int) -> None:
     """Reject a prompt of far more tokens than `limit`, without tokenizing more than that many.
 
-    Others wait while a prompt is tokenized. `count` tells the tokens of a piece. Raises
+    Others wait while a prompt is tokenized. `count` returns the number of tokens of a piece. Raises
     `InvalidRequestError`.
     """
     if len(prompt) <= limit * _CHARACTERS:

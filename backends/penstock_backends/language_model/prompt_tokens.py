@@ -1,4 +1,4 @@
-"""`PromptTokens`: the tokens of prompts; those of long ones are made on a thread."""
+"""`PromptTokens`: tokenizes prompts, long ones on a thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Put = Callable[["list[int] | InferenceError"], None]
 
 
 class PromptTokens:
-    """Makes tokens of prompts for an engine that steps on the event loop.
+    """Tokenizes prompts for an engine that steps on the event loop.
 
     `tokenizer` is one of the package `tokenizers`. `run` calls a function on the instance's thread,
     where long prompts come one after another. Prompts of far more tokens than `context` are
@@ -32,48 +32,51 @@ class PromptTokens:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @staticmethod
-    def long(text: str) -> bool:
-        """Whether its tokens are better made on a thread."""
+    def is_long(text: str) -> bool:
+        """Whether a text is better tokenized on a thread."""
         return len(text) > LONG
 
-    def here(self, text: str, *, special: bool = True) -> list[int]:
-        """The tokens, made on the thread of the caller; `special` ones with them."""
-        check_long_prompt(text, self._count, self._context)
-        return self._encode(text, special)
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The tokens, made on the thread of the caller; `special` ones with them.
 
-    async def of(self, text: str, *, special: bool = True) -> list[int]:
-        """The tokens, made wherever nobody waits for long."""
-        if not self.long(text):
-            return self.here(text, special=special)
-        made: list[int] = await self._run(partial(self.here, text, special=special))
+        Raises `InvalidRequestError` for far more than the context has.
+        """
+        check_long_prompt(text, self._count, self._context)
+        return self._ids(text, special)
+
+    async def encode_async(self, text: str, *, special: bool = True) -> list[int]:
+        """As `encode`, on a thread where the text is long."""
+        if not self.is_long(text):
+            return self.encode(text, special=special)
+        made: list[int] = await self._run(partial(self.encode, text, special=special))
         return made
 
-    def later(self, text: str, wanted: Callable[[], bool], put: Put) -> None:
-        """Have the tokens made on the thread, and `put`; nothing is if nobody wants them then."""
-        task = asyncio.get_running_loop().create_task(self._later(text, wanted, put))
+    def encode_later(self, text: str, wanted: Callable[[], bool], put: Put) -> None:
+        """Tokenize on the thread, and `put` the tokens or an error, if still `wanted` then."""
+        task = asyncio.get_running_loop().create_task(self._encode_later(text, wanted, put))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel what `encode_later` began; nothing is put any more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _later(self, text: str, wanted: Callable[[], bool], put: Put) -> None:
+    async def _encode_later(self, text: str, wanted: Callable[[], bool], put: Put) -> None:
         try:
-            made = await self._run(lambda: self.here(text) if wanted() else [])
+            made = await self._run(lambda: self.encode(text) if wanted() else [])
         except Exception as error:  # a tokenizer's own, of any kind
             made = as_inference_error(error)
         if wanted():
             put(made)
 
-    def _encode(self, text: str, special: bool) -> list[int]:
-        if not self.long(text):
+    def _ids(self, text: str, special: bool) -> list[int]:
+        if not self.is_long(text):
             return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
         # Unlike `encode`, this lets go of the GIL.
         (encoded,) = self._tokenizer.encode_batch([text], add_special_tokens=special)
         return list(encoded.ids)
 
     def _count(self, text: str) -> int:
-        return len(self._encode(text, False))
+        return len(self._ids(text, False))

@@ -13,10 +13,10 @@ MERGE = "penstock_coalesce"
 """Request parameter: false sends every token in its own response, even to a slow reader."""
 
 RUNNING_ERROR = "Error generating stream: "
-"""How the text of every error begins that ends a request which runs (VL-15)."""
+"""The beginning of every error that ends a running request (VL-15)."""
 
 SWITCH = "return_"
-"""How the input is called that requests an output: this, and the output's name."""
+"""The beginning of the inputs that request an output, whose name follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def checked_ids(ids: Array, vocabulary: int, longest: int) -> list[int]:
 
 
 def running_error(error: InferenceError) -> InferenceError:
-    """An error of a request that runs, in the words of Triton's vLLM backend (VL-15)."""
+    """The error of a running request, in the words of Triton's vLLM backend (VL-15)."""
     return type(error)(f"{RUNNING_ERROR}{error.message}")
 
 

@@ -24,7 +24,7 @@ def _histograms() -> dict[str, Histogram]:
 class EngineStatistics:
     """Gauges of an engine's load, and counters and histograms since its start.
 
-    `cache_usage` is 0 to 1. Counters that are `None` are those that the engine does not tell.
+    `cache_usage` is 0 to 1. Counters that are `None` are those that the engine does not report.
     `cache_config` describes the KV cache, under vLLM's names. `histograms` are of requests that
     have no tenant, `by_tenant` of all others, by the tenant's label.
     """
@@ -87,22 +87,22 @@ class EngineStatistics:
             "penstock_llm_prefill_tokens_total": self.prefill_tokens,
             "penstock_llm_generation_tokens_total": self.generation_tokens,
             "penstock_llm_wasted_tokens_total": self.wasted_tokens,
-            **self._told(),
+            **self._reported_by_engine(),
             **{
                 series_name("penstock_llm_rejected_total", reason=reason): count
                 for reason, count in self.rejected.items()
             },
         }
 
-    def _told(self) -> Mapping[str, float]:
-        """Counters that only some engines tell."""
+    def _reported_by_engine(self) -> Mapping[str, float]:
+        """Counters that only some engines report, and the description of the cache."""
         counters = {
             "penstock_llm_cached_tokens_total": self.cached_tokens,
             "penstock_llm_preemptions_total": self.preemptions,
             "penstock_llm_spec_draft_tokens_total": self.spec_draft_tokens,
             "penstock_llm_spec_accepted_tokens_total": self.spec_accepted_tokens,
         }
-        told: dict[str, float] = {n: count for n, count in counters.items() if count is not None}
+        known: dict[str, float] = {n: count for n, count in counters.items() if count is not None}
         if self.cache_config:
-            told[series_name("penstock_llm_cache_config_info", **self.cache_config)] = 1
-        return told
+            known[series_name("penstock_llm_cache_config_info", **self.cache_config)] = 1
+        return known

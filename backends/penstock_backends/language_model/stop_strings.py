@@ -7,8 +7,8 @@ from typing import Final
 
 MOST_STOPS: Final = 256
 MOST_CHARACTERS: Final = 1 << 14
-"""Of all stop strings of a request together: each is looked for at every token of it, in which
-nobody else is served."""
+"""Of all stop strings of a request together: the search for them at each of its tokens holds up
+every other request."""
 
 
 def stops_complaint(stops: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
-"""`UsageReporter`: tells the server how many tokens a request has, as generation goes on."""
+"""`UsageReporter`: reports a request's tokens to the server, as generation goes on."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from penstock.backend import InferenceRequest, ReportUsage
@@ -25,12 +26,29 @@ class UsageReporter:
         self.cached = 0
 
     def add(self, tokens: int, *, finished: bool) -> None:
-        """So many more tokens were generated; `finished` with the last of them."""
+        """Count generated tokens; `finished` with the last of them."""
         self._tokens = made = self._tokens + tokens
         reported = self._reported
         if finished or made >= reported + EVERY or made > reported == 0:
             self._reported = made
             self._report(self.prompt, self.cached, made)
+
+
+class UsageSum:
+    """Reports the tokens of several prompts, which are one request to the server, as their sums."""
+
+    def __init__(self, report: ReportUsage) -> None:
+        self._report = report
+        self._counts: list[tuple[int, int, int]] = []
+
+    def part(self) -> ReportUsage:
+        """The function by which one more of the prompts reports its own tokens."""
+        self._counts.append((0, 0, 0))
+        return partial(self._report_part, len(self._counts) - 1)
+
+    def _report_part(self, place: int, prompt: int, cached: int, generated: int) -> None:
+        self._counts[place] = (prompt, cached, generated)
+        self._report(*(sum(column) for column in zip(*self._counts, strict=True)))
 
 
 def usage_of(request: InferenceRequest, prompt: int = 0) -> UsageReporter | None:

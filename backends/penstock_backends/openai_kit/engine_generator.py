@@ -61,7 +61,7 @@ class EngineGenerator:
 
     async def encode_prompt(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:
-            return await self._prompts.of(text, special=add_special_tokens)
+            return await self._prompts.encode_async(text, special=add_special_tokens)
         except InvalidRequestError as error:
             raise ApiError(error.message, code="context_length_exceeded") from error
 

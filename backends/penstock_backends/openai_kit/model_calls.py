@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from penstock.backend import InferenceError, InferenceRequest, ReportUsage
+from penstock.backend import InferenceError, InferenceRequest
+from penstock_backends.language_model import UsageSum
 from penstock_backends.openai_kit.asgi import Exchange
 from penstock_backends.openai_kit.errors import api_error
 from penstock_backends.openai_kit.generator import (
@@ -54,28 +54,15 @@ def _known_to_the_server(
 ) -> Iterator[Generation]:
     """The same prompts, as parts of the request that the server has admitted.
 
-    Of several, its timeline tells nothing: it has room for the times and tokens of one.
+    Several are not in its timeline, which has room for the times and tokens of one.
     """
     report = None if origin is None else origin.report_usage
+    usage = None if report is None else UsageSum(report)
     if origin is not None and len(generations) > 1:
         origin = replace(origin, timeline=None)
-    counts = [(0, 0, 0)] * len(generations)
-    for place, generation in enumerate(generations):
-        reporter = None if report is None else partial(_report_sum, report, counts, place)
-        yield replace(generation, origin=origin, report_usage=reporter)
-
-
-def _report_sum(
-    report: ReportUsage,
-    counts: list[tuple[int, int, int]],
-    place: int,
-    prompt: int,
-    cached: int,
-    generated: int,
-) -> None:
-    """Report the tokens of all prompts of a request, when one of them reports its own."""
-    counts[place] = (prompt, cached, generated)
-    report(*(sum(column) for column in zip(*counts, strict=True)))
+    for generation in generations:
+        report_part = None if usage is None else usage.part()
+        yield replace(generation, origin=origin, report_usage=report_part)
 
 
 async def close(streams: Sequence[Steps]) -> None:

@@ -118,7 +118,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             return delivery.stream
         self._engine.submit(sequences)
         wanted, put = partial(_is_open, delivery), partial(self._tokenized, sequences)
-        self._prompts.later(generation.prompt, wanted, put)
+        self._prompts.encode_later(generation.prompt, wanted, put)
         return delivery.stream
 
     def _queueable(
@@ -164,7 +164,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         if generation.input_ids is not None:
             return checked_ids(generation.input_ids, self._vocabulary, settings.max_model_len)
         check_prompt_size(len(text), self._longest_token, settings)
-        return None if self._prompts.long(text) else self._prompts.here(text)
+        return None if self._prompts.is_long(text) else self._prompts.encode(text)
 
     def _tokenized(
         self, sequences: Sequence[TokenSequence], made: Sequence[int] | InferenceError

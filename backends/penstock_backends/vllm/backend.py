@@ -56,7 +56,7 @@ from penstock_backends.vllm.pooling import (
     refuse_pooling,
 )
 from penstock_backends.vllm.request_record import RequestRecord
-from penstock_backends.vllm.triton_metrics import asks
+from penstock_backends.vllm.triton_metrics import wants_triton_metrics
 
 
 class VllmBackend(LanguageModelBackend):
@@ -90,7 +90,7 @@ class VllmBackend(LanguageModelBackend):
             self._engine.stop()
             raise ModelLoadError(f"vLLM started but does not answer: {error}") from error
         self.unload_unhealthy = unloads_unhealthy(context.config)
-        if asks(context.config) and arguments.keeps_statistics:
+        if wants_triton_metrics(context.config) and arguments.keeps_statistics:
             self._engine.statistics.report_as_triton()
 
     async def openai_app(self) -> AsgiApp | None:
@@ -134,23 +134,29 @@ class VllmBackend(LanguageModelBackend):
             prompt["cache_salt"] = options.cache_salt
         sampling, adapter = read_sampling(
             parameters,
-            # Of a traced request, the tokens so far are wanted also where it is cancelled; of one
-            # whose tokens are reported, the first one is.
-            stream=generation.stream
-            or request.timeline is not None
-            or request.report_usage is not None,
+            stream=generation.stream or _is_watched(request),
             logprobs=self._engine.logprobs,
         )
         check_length(sampling.max_tokens, self._engine.facts.context_length)
         media = read_media(request, self._engine.facts.modalities)
         lora = self._adapter(adapter)
-        record = self._record(request, generation, sampling, adapter or self._model)
+        running = self._generation(request, generation, sampling, adapter or self._model)
+        running.start(partial(self._with_media, prompt, media), sampling, lora, options)
+        return running.stream
+
+    def _generation(
+        self, request: InferenceRequest, generation: GenerationRequest, sampling: Any, model: str
+    ) -> VllmGeneration:
+        """The generation of a request, not yet begun; `model` is the name of what answers.
+
+        Raises `InvalidRequestError` where the model cannot tell reasoning from the answer.
+        """
+        engine, wanted = self._engine, generation.wanted.reasoning_text
+        record = self._record(request, generation, sampling, model)
+        parsers = engine.facts.parsers(sampling.n, engine.tokenizer) if wanted else ()
         answer = Answer(generation, 0, sampling.n)
-        facts = self._engine.facts
-        wanted = generation.wanted.reasoning_text
-        parsers = facts.parsers(sampling.n, self._engine.tokenizer) if wanted else ()
-        running = VllmGeneration(
-            self._engine,
+        return VllmGeneration(
+            engine,
             answer,
             OutputReader(answer, parsers),
             merge=generation.merge,
@@ -158,8 +164,6 @@ class VllmBackend(LanguageModelBackend):
             record=record,
             usage=usage_of(request),
         )
-        running.start(partial(self._with_media, prompt, media), sampling, lora, options)
-        return running.stream
 
     async def _with_media(self, prompt: dict[str, Any], media: Sequence[Medium]) -> dict[str, Any]:
         """The prompt, once the request's media are there."""
@@ -202,6 +206,15 @@ class VllmBackend(LanguageModelBackend):
         record = RequestRecord(request.timeline, noted)
         record.prepare(sampling, stream=generation.stream)
         return record
+
+
+def _is_watched(request: InferenceRequest) -> bool:
+    """Whether outputs are wanted as they are made, also where the client does not stream.
+
+    Of a traced request, the tokens so far are wanted also where it is cancelled; of one whose
+    tokens are reported, the first one is.
+    """
+    return request.timeline is not None or request.report_usage is not None
 
 
 def _sampling_parameters(generation: GenerationRequest) -> dict[str, Any]:

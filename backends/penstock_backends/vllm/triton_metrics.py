@@ -60,6 +60,6 @@ def lengths(longest: int) -> Iterator[float]:
         power *= 10
 
 
-def asks(config: ModelConfig) -> bool:
+def wants_triton_metrics(config: ModelConfig) -> bool:
     """Whether the configuration of a model asks for these metrics."""
     return (config.parameter(PARAMETER) or "").lower() == "true"

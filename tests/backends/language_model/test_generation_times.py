@@ -67,7 +67,7 @@ def test_a_whole_request_is_observed_at_each_step() -> None:
 def test_a_wait_before_the_engine_is_in_the_times_but_no_mark() -> None:
     statistics, clock, timeline = EngineStatistics(), _Clock(), Trace(1).root
     request = InferenceRequest("m", waited=int(2e9))
-    record = GenerationRecord(timeline, request, "", "test")
+    record = GenerationRecord(timeline, request, "test")
     times = GenerationTimes(statistics, 7, clock=clock, record=record, waited=request.waited)
     times.queued()
     times.scheduled()
@@ -129,7 +129,7 @@ def test_one_token_has_no_time_of_those_after_it() -> None:
 
 def test_what_is_made_after_the_client_left_is_wasted() -> None:
     statistics, clock, timeline = EngineStatistics(), _Clock(), Trace(1).root
-    record = GenerationRecord(timeline, InferenceRequest("m"), "", "test")
+    record = GenerationRecord(timeline, InferenceRequest("m"), "test")
     times = GenerationTimes(statistics, 7, clock=clock, record=record)
     times.queued()
     for second in range(4):

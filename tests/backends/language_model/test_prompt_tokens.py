@@ -23,7 +23,7 @@ async def test_the_event_loop_has_its_turns_while_a_long_prompt_is_tokenized(
     text = "The with statement is used to open a file. " * 5000
     with ThreadPoolExecutor(1) as thread:
         run = partial(asyncio.get_running_loop().run_in_executor, thread)
-        made = asyncio.ensure_future(PromptTokens(tokenizer, run, 1 << 20).of(text))
+        made = asyncio.ensure_future(PromptTokens(tokenizer, run, 1 << 20).encode_async(text))
         turns = 0
         while not made.done():
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from penstock.metrics.language_model import TRITON_VLLM_METRICS
 from penstock.models.serving.answers import EngineHistogram, Gauge
 from penstock.telemetry.engine_metrics import engine_families
 from penstock_backends.vllm.statistics import VllmStatistics
-from penstock_backends.vllm.triton_metrics import asks, lengths
+from penstock_backends.vllm.triton_metrics import lengths, wants_triton_metrics
 
 _REQUEST = SimpleNamespace(
     finish_reason=SimpleNamespace(name="STOP"),
@@ -81,12 +81,12 @@ def test_they_have_tritons_help_and_labels() -> None:
 @pytest.mark.parametrize(("value", "wanted"), [("true", True), ("True", True), ("yes", False)])
 def test_a_parameter_asks_for_them(value: str, wanted: bool) -> None:
     parameters = {"REPORT_CUSTOM_METRICS": Parameter(value)}
-    assert asks(ModelConfig(name="m", parameters=parameters)) is wanted
+    assert wants_triton_metrics(ModelConfig(name="m", parameters=parameters)) is wanted
 
 
 @pytest.mark.contract("VL-19")
 def test_without_it_there_are_none() -> None:
-    assert not asks(ModelConfig(name="m"))
+    assert not wants_triton_metrics(ModelConfig(name="m"))
     statistics = VllmStatistics()
     statistics.record(None, _STEP)
     names = {*statistics.metrics(), *statistics.distributions()}

@@ -19,7 +19,7 @@ from penstock.backend import (
     ModelLoadError,
     UnavailableError,
 )
-from penstock_backends.language_model import MediaLimits
+from penstock_backends.language_model import MediaLimits, UsageSum
 from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
     Message,
@@ -44,7 +44,6 @@ from penstock_backends.vllm.openai.media_connector import bound_media
 from penstock_backends.vllm.openai.metered_engine import (
     CURRENT,
     LOADED,
-    ExchangeUsage,
     MeteredEngine,
 )
 from penstock_backends.vllm.openai.request_fields import (
@@ -64,7 +63,7 @@ ADAPTER: Final = "adapter"
 UNKNOWN_FIELDS: Final = "unknown_fields"
 """The parameter of a request whose unknown fields are ignored: `ignore`."""
 _CACHED: Final = "enable_prompt_tokens_details"
-"""vLLM's argument by which usage tells of cached tokens; here it is true by default."""
+"""vLLM's argument by which usage includes cached tokens; here it is true by default."""
 
 
 async def vllm_application(
@@ -86,7 +85,7 @@ async def vllm_application(
     app.state.server = SimpleNamespace(should_exit=False)
     try:
         await found.init_app_state(llm, app.state, options, tasks)
-    except ValueError as error:  # of a template that is none
+    except ValueError as error:  # of a template that is not one
         if not arguments.openai.values:
             raise
         raise ModelLoadError(f"'openai' in '{arguments.path}': {error}") from error
@@ -169,26 +168,37 @@ class VllmApplication:
             raise UnavailableError(UNHEALTHY)
         self._engine.calls.check_awake()
         first = await receive()
-        if await self._refused(shown[0], first.get("body", b""), request, send):
+        body = first.get("body", b"")
+        if await self._refused(shown[0], body, request, send):
             return
         if self._stores and shown[0] == RESPONSES:
             model = str(request.parameters.get("model", request.model_name))
-            first = {**first, "body": with_response_id(first.get("body", b""), model)}
+            first = {**first, "body": with_response_id(body, model)}
+        try:
+            adapter = self._adapter(request)
+        except InvalidRequestError as error:
+            await refuse_model(send, error.message)
+            return
+        traced = self._traced(scope, request)
+        await self._answer(request, adapter, traced, replayed(first, receive), send)
+
+    async def _answer(
+        self,
+        request: InferenceRequest,
+        adapter: Adapter | None,
+        scope: Message,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Have vLLM's application answer, while the request's adapter is loaded."""
         async with AsyncExitStack() as stack:
-            named = request.parameters.get(ADAPTER)
-            if isinstance(named, str):
-                try:
-                    adapter = self._find(named)
-                except InvalidRequestError as error:
-                    await refuse_model(send, error.message)
-                    return
-                await self._load(adapter, stack, str(request.parameters.get("model", named)))
+            if adapter is not None:
+                await self._load(adapter, stack, str(request.parameters.get("model", adapter.name)))
             report = request.report_usage
-            CURRENT.set(None if report is None else ExchangeUsage(report))
+            CURRENT.set(None if report is None else UsageSum(report))
             RECORD.set(exchange_record(request))
             OWNER.set(owner_of(request))
-            events = EventStream(send)
-            await self._app(self._traced(scope, request), replayed(first, receive), events.send)
+            await self._app(scope, receive, EventStream(send).send)
 
     async def _refused(self, path: str, body: bytes, request: InferenceRequest, send: Send) -> bool:
         """Whether a body was refused, which vLLM itself would not have done."""
@@ -204,7 +214,11 @@ class VllmApplication:
             await refuse_field(send, *unknown)
         return unknown is not None
 
-    def _find(self, name: str) -> Adapter:
+    def _adapter(self, request: InferenceRequest) -> Adapter | None:
+        """The adapter in the model's name; raises `InvalidRequestError` for an unknown one."""
+        name = request.parameters.get(ADAPTER)
+        if not isinstance(name, str):
+            return None
         if self._engine.adapters is None:
             raise InvalidRequestError(DISABLED)
         return self._engine.adapters.find(name)
@@ -217,7 +231,7 @@ class VllmApplication:
         stack.callback(adapters.release, adapter)
         LOADED.set(loaded)
         named = copy(loaded)
-        named.lora_name = model  # which answers tell as their model
+        named.lora_name = model  # the name of the model in answers
         self._adapters[model] = named
         self._users[model] = self._users.get(model, 0) + 1
         stack.callback(self._forget, model)

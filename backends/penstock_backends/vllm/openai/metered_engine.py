@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
 from copy import copy
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from penstock.backend import InvalidRequestError, ReportUsage, UnavailableError
-from penstock_backends.language_model import UsageReporter, check_stops
+from penstock.backend import InvalidRequestError, UnavailableError
+from penstock_backends.language_model import UsageReporter, UsageSum, check_stops
 from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.inputs.request_options import NEEDS_POLICY
@@ -21,25 +20,9 @@ from penstock_backends.vllm.openai.exchange_record import Counting, noting
 _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "structural_tag")
 
 
-class ExchangeUsage:
-    """The tokens of all prompts of an exchange, which are one request to the server."""
-
-    def __init__(self, report: ReportUsage) -> None:
-        self._report = report
-        self._counts: list[tuple[int, int, int]] = []
-
-    def reporter(self) -> UsageReporter:
-        """The reporter of one more prompt."""
-        self._counts.append((0, 0, 0))
-        return UsageReporter(partial(self._told, len(self._counts) - 1))
-
-    def _told(self, place: int, prompt: int, cached: int, generated: int) -> None:
-        self._counts[place] = (prompt, cached, generated)
-        self._report(*(sum(column) for column in zip(*self._counts, strict=True)))
-
-
-CURRENT: Final[ContextVar[ExchangeUsage | None]] = ContextVar("exchange", default=None)
-"""The usage of the exchange that is being answered, where the server wants to know it."""
+CURRENT: Final[ContextVar[UsageSum | None]] = ContextVar("exchange", default=None)
+"""The usage of the exchange that is being answered, where the server wants to know it: that of all
+its prompts."""
 
 LOADED: Final[ContextVar[Any]] = ContextVar("loaded", default=None)
 """The adapter of the exchange that is being answered, as the engine has loaded it.
@@ -61,14 +44,14 @@ class MeteredEngine:
     def generate(
         self, prompt: Any, sampling_params: Any, request_id: str, **more: Any
     ) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs; raises `ValueError`, which its application tells, for what would crash
-        the engine, or keep it busy for minutes.
+        """vLLM's outputs; raises `ValueError`, which its application answers with, for what would
+        crash the engine, or keep it busy for minutes.
         """
         _check(sampling_params, self._engine, more.get("priority"))
         exchange = CURRENT.get()
-        usage = None if exchange is None else exchange.reporter()
+        usage = None if exchange is None else UsageReporter(exchange.part())
         if usage is not None:
-            sampling_params = _told_early(sampling_params)
+            sampling_params = _with_first_token(sampling_params)
         outputs = self._llm.generate(prompt, sampling_params, request_id, **_as_loaded(more))
         count = None if usage is None else _Count(usage, sampling_params)
         return self._followed(outputs, noting(count, sampling_params))
@@ -79,7 +62,7 @@ class MeteredEngine:
         """vLLM's outputs of a pooling model; raises `ValueError` as `generate` does."""
         _check(pooling_params, self._engine, more.get("priority"))
         exchange = CURRENT.get()
-        count = None if exchange is None else _PromptCount(exchange.reporter())
+        count = None if exchange is None else _PromptCount(UsageReporter(exchange.part()))
         outputs = self._llm.encode(prompt, pooling_params, *arguments, **_as_loaded(more))
         return self._followed(outputs, count)
 
@@ -99,11 +82,11 @@ class MeteredEngine:
                         count.add(output)
                     finished = output.finished
                     yield output
-        except Exception as error:  # vLLM's own, which its application tells of
-            told = _told(error, engine)
-            if told is error:
+        except Exception as error:  # vLLM's own, which its application answers with
+            known = _application_error(error, engine)
+            if known is error:
                 raise
-            raise told from error
+            raise known from error
         except BaseException:  # the client has disconnected
             engine.statistics.cancelled += not finished
             raise
@@ -142,7 +125,7 @@ class _PromptCount:
         self._usage = usage
 
     def add(self, output: Any) -> None:
-        """Report what an output tells of the prompt."""
+        """Report the prompt's tokens, which an output has."""
         self._usage.prompt = len(output.prompt_token_ids or ())
         self._usage.cached = getattr(output, "num_cached_tokens", None) or 0
         self._usage.add(0, finished=output.finished)
@@ -173,34 +156,34 @@ def _as_loaded(more: dict[str, Any]) -> dict[str, Any]:
     return {**more, "lora_request": LOADED.get()} if more.get("lora_request") else more
 
 
-def _told(error: Exception, engine: VllmEngine) -> Exception:
-    """The error that vLLM's application tells in the place of one of the engine's.
+def _application_error(error: Exception, engine: VllmEngine) -> Exception:
+    """The error that vLLM's application answers with, in the place of one of the engine's.
 
     What has failed while it was generated has no text of its own, but a cause with the reason.
     """
     from vllm.exceptions import GenerationError
 
-    told = engine.failure(error)
-    if engine.failed or isinstance(told, UnavailableError):
-        return _unavailable(told.message)
-    failed: Exception = error if str(error) else GenerationError(told.message)
-    return failed
+    failure = engine.failure(error)
+    if engine.failed or isinstance(failure, UnavailableError):
+        return _unavailable(failure.message)
+    known: Exception = error if str(error) else GenerationError(failure.message)
+    return known
 
 
 def _unavailable(message: str) -> Exception:
-    """The error that vLLM's application tells with status 503; of its own it makes 500."""
+    """The error that vLLM's application answers with status 503; its own become 500."""
     from vllm.exceptions import GracefulHTTPError
 
-    told: Exception = GracefulHTTPError(message, HTTPStatus.SERVICE_UNAVAILABLE)
-    return told
+    error: Exception = GracefulHTTPError(message, HTTPStatus.SERVICE_UNAVAILABLE)
+    return error
 
 
-def _told_early(sampling: Any) -> Any:
-    """The parameters of one answer that is wanted whole, such that its first token is seen."""
+def _with_first_token(sampling: Any) -> Any:
+    """The parameters of one whole answer, changed so that outputs come from its first token on."""
     from vllm.sampling_params import RequestOutputKind
 
     if sampling.n != 1 or sampling.output_kind is not RequestOutputKind.FINAL_ONLY:
         return sampling
-    told = copy(sampling)
-    told.output_kind = RequestOutputKind.CUMULATIVE
-    return told
+    changed = copy(sampling)
+    changed.output_kind = RequestOutputKind.CUMULATIVE
+    return changed

@@ -74,7 +74,12 @@ class ModelProcess:
             self._probe_liveness,
             on_hung,
         )
-        self._handlers: dict[int, Handler] = {
+        self._handlers = self._message_handlers()
+
+    def _message_handlers(self) -> dict[int, Handler]:
+        """The handlers of the process's messages by kind, without those that its start adds."""
+        in_flight = self._in_flight
+        return {
             Kind.READY: self._on_ready,
             Kind.FAILED: self._on_failed,
             Kind.DONE: in_flight.on_done,
@@ -119,19 +124,11 @@ class ModelProcess:
         self._ready.result()
 
     async def _start(self) -> int:
-        """Start the process and the link; the number of the process's end of the pulse."""
+        """Start the process and the link; returns the descriptor of the child's end of `Probes`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
-        sequences = self._context.config.sequence_batching
-        lender = Lender(
-            partial(self._send, Kind.REGION),
-            partial(self._send, Kind.REGION_GONE),
-            repeats=sequences is not None and sequences.iterative_sequence,
-        )
-        memory = SharedMemory(out=os.dup(inputs), into=os.dup(outputs), lender=lender)
-        self._memory = memory
-        self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
+        memory = self._memory = self._share_memory(inputs, outputs)
         try:
             descriptors = theirs.fileno(), inputs, outputs
             number = pulse.fileno()
@@ -148,6 +145,22 @@ class ModelProcess:
             os.close(inputs)
             os.close(outputs)
         self._probes = Probes(probes, self._on_sign)
+        await self._connect(ours, memory)
+        return number
+
+    def _share_memory(self, inputs: int, outputs: int) -> SharedMemory:
+        """Map the two arenas, and lend the process the clients' regions that it can map."""
+        sequences = self._context.config.sequence_batching
+        lender = Lender(
+            partial(self._send, Kind.REGION),
+            partial(self._send, Kind.REGION_GONE),
+            repeats=sequences is not None and sequences.iterative_sequence,
+        )
+        self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
+        return SharedMemory(out=os.dup(inputs), into=os.dup(outputs), lender=lender)
+
+    async def _connect(self, ours: socket.socket, memory: SharedMemory) -> None:
+        """Open the link over our end of the pair, and send requests there from now on."""
         self._serve_calls(memory)
         _, self._link = await self._loop.create_unix_connection(
             lambda: Link(self._handlers, lambda: _settle(self._lost, None), self._is_calling),
@@ -155,7 +168,6 @@ class ModelProcess:
         )
         memory.open(lambda freed: self._send(Kind.FREE, freed))
         self._in_flight.attach(self._link, memory, self._on_late)
-        return number
 
     def _serve_calls(self, memory: SharedMemory) -> None:
         """Register the handlers for the model's own calls and for freed blocks of memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,8 +11,7 @@ import numpy as np
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Array, DataType, Tensor
-
-Transform = Callable[[InferenceResponse], InferenceResponse]
+from penstock.inflight.latencies import Transform
 
 _MOST_ELEMENTS = 1_000_000
 _NO_CLASSES = (DataType.BOOL, DataType.BYTES, DataType.FP16, DataType.BF16)

@@ -37,7 +37,6 @@ from penstock.models.serving.answers import (
     ModelStatistics,
 )
 from penstock.models.serving.call_cycles import CallCycleCheck
-from penstock.models.serving.classification import Classifier
 from penstock.models.serving.commands import control_all
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.model_reports import (
@@ -46,7 +45,8 @@ from penstock.models.serving.model_reports import (
     model_metadata,
 )
 from penstock.models.serving.readiness_log import ReadinessLog
-from penstock.models.serving.reshape import request_reshape, response_reshape
+from penstock.models.serving.reshape import request_reshape
+from penstock.models.serving.response_transforms import ResponseTransforms
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
@@ -69,6 +69,11 @@ class LoadedModel:
     class labels by output; `max_pending` limits the queue, 0 for no limit. `running` keeps the
     requests in flight by their ids.
     """
+
+    load_seconds: float = 0.0
+    takes_device_tensors: bool = False
+    accounts: TenantAccounts | None = None
+    queue_metrics: Callable[[], Mapping[str, float]] | None = None
 
     def __init__(
         self,
@@ -93,13 +98,8 @@ class LoadedModel:
         self._version = str(version)
         self._readiness_log = ReadinessLog(config.name, version)
         self.statistics = statistics
-        self.load_seconds = 0.0
-        self.takes_device_tensors = False
-        self.accounts: TenantAccounts | None = None
-        self.queue_metrics: Callable[[], Mapping[str, float]] | None = None
         self.origin = origin
-        self.instances = instances
-        self._active = [instance for instance in instances if not instance.passive]
+        self._use(instances)
         self._scheduler = scheduler
         self._batcher = batcher or scheduler
         self._exchanges = exchanges
@@ -110,11 +110,11 @@ class LoadedModel:
         )
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
-        self._to_client = response_reshape(config)
         self.labels = labels or {}
-        self._classifier = Classifier(config.max_batch_size > 0, self.labels)
+        self._transforms = ResponseTransforms(
+            config, self.labels, counts=statistics.follows_responses
+        )
         self._max_pending = max_pending
-        self._follows_responses = statistics.follows_responses
         self._deadlines = Deadlines()
         self._stopping = False
         self._described: Mapping[str, Any] = {}
@@ -124,6 +124,11 @@ class LoadedModel:
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
+
+    def _use(self, instances: Sequence[ModelInstance]) -> None:
+        """Execute on these instances from now on; requests go to those that are not passive."""
+        self.instances = instances
+        self._active = [instance for instance in instances if not instance.passive]
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
 
@@ -143,7 +148,7 @@ class LoadedModel:
         inference = Inference(request, rows, self.statistics, self._version, within)
         if request.call_chain:
             inference.wait = self._cycle_check.wait(request)
-        self._follow(inference, request)
+        self._transforms.follow(inference, request)
         return self._scheduled(inference, self._scheduler.schedule)
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
@@ -195,19 +200,6 @@ class LoadedModel:
             raise
         return inference.stream
 
-    def _follow(self, inference: Inference, request: InferenceRequest) -> None:
-        """Let each response pass what the client, the statistics or a trace want of it."""
-        to_client = self._to_client
-        if request.classes:
-            to_client = self._classifier.transform(request.classes, to_client)
-        if request.timeline is not None:
-            inference.record(request.timeline, self.config.name)
-        if self._follows_responses:
-            to_client = inference.counting_responses(to_client)
-        if inference.timeline is not None:
-            to_client = TracedResponses(inference.timeline, to_client)
-        inference.stream.transform = to_client
-
     def _callers(self) -> Iterable[CallingInstance | None]:
         """Its instances in the wait-for graph; `None` for those that execute concurrently."""
         return [one.caller if one.serial else None for one in self._active]
@@ -232,19 +224,19 @@ class LoadedModel:
         return await control_all(self.instances, action, arguments)
 
     async def description(self) -> Mapping[str, Any]:
-        """The OpenAPI document of its application, as one instance tells it; empty without one.
+        """The OpenAPI document of its application, as one instance has it; empty without one.
 
         It is asked for until there is one, and then the same object.
         """
         if not self._described:
-            self._described = await self._tell_description()
+            self._described = await self._read_description()
         return self._described
 
-    async def _tell_description(self) -> Mapping[str, Any]:
+    async def _read_description(self) -> Mapping[str, Any]:
         if self._application is not None:
             return await self._application.description()
-        told = await self.control(DESCRIBE, {})
-        return next((one for one in told.values() if one), {})
+        documents = await self.control(DESCRIBE, {})
+        return next((one for one in documents.values() if one), {})
 
     def gauges(self) -> Iterable[Gauge]:
         """Metrics that the instances report, summed by name; of shares the mean."""
@@ -254,7 +246,7 @@ class LoadedModel:
         return (Gauge(name, self.config.name, self._version, value) for name, value in found)
 
     def places(self) -> int:
-        """How many requests its engines run at once; 0 where one of them does not say."""
+        """How many requests its engines run at once; 0 where one of them does not report it."""
         found = [int(one.metrics().get(PLACES, 0)) for one in self._active]
         return sum(found) if found and all(found) else 0
 
@@ -306,10 +298,8 @@ class LoadedModel:
         Where all are passive, queued requests fail.
         """
         assert isinstance(self._batcher, Resizable)
-        self.config, self.origin, self.instances = config, origin, instances
-        self._active = [instance for instance in instances if not instance.passive]
-        for instance in instances:
-            instance.on_lost = self._abandon_if_lost
+        self.config, self.origin = config, origin
+        self._use(instances)
         self._batcher.resize(self._active)
         if not self._active:
             self._scheduler.abandon(self._unavailable())
