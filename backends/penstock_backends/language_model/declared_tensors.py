@@ -62,8 +62,8 @@ def complete_tensors(config: ModelConfig, more: Tensors = NO_MORE) -> ModelConfi
     inputs, outputs = more
     return replace(
         config,
-        input=(*config.input, *_missing(config.input, (*INPUTS, *inputs))),
-        output=(*config.output, *_missing(config.output, (*OUTPUTS, *outputs))),
+        input=(*config.input, *missing(config.input, (*INPUTS, *inputs))),
+        output=(*config.output, *missing(config.output, (*OUTPUTS, *outputs))),
         model_transaction_policy=config.model_transaction_policy or TransactionPolicy(True),
     )
 
@@ -84,6 +84,7 @@ def check_decoupled(config: ModelConfig, backend: str) -> None:
         )
 
 
-def _missing(given: Iterable[Declared], known: Iterable[Declared]) -> list[Declared]:
+def missing(given: Iterable[Declared], known: Iterable[Declared]) -> list[Declared]:
+    """The tensors of `known` that a configuration does not declare itself."""
     names = {tensor.name for tensor in given}
     return [tensor for tensor in known if tensor.name not in names]

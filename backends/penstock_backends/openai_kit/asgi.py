@@ -33,9 +33,9 @@ _EVENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request: its body, and its headers by name in small letters.
+    """A request: its body, and its headers by name in lower case.
 
-    `known` is what the server tells of it: `request`, as the server has admitted it, and `infer`,
+    `known` has facts from the server: `request`, as the server has admitted it, and `infer`,
     which gives the model a request with tensors. It is empty outside a server.
     """
 
@@ -61,7 +61,7 @@ class Exchange:
 class EventStream:
     """Server-sent events, each item one or several of them, whole.
 
-    `close` releases what they come from, also where nobody has begun to read them.
+    `close` releases what they come from, also where no reader has begun.
     """
 
     events: AsyncGenerator[bytes, None]

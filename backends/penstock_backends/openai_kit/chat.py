@@ -173,15 +173,15 @@ class _ChatEvents:
         parser = self._parsers[piece.answer]
         if piece.logprobs:
             self._logprobs[piece.answer].extend(piece.logprobs)
-        text += self._told(piece, parser.feed(piece.text))
+        text += self._delta_event(piece, parser.feed(piece.text))
         if piece.finish_reason is None:
             return text
-        text += self._told(piece, parser.flush(), last=True)
+        text += self._delta_event(piece, parser.flush(), last=True)
         reason = finish_reason(piece.finish_reason, self._conversation, parser)
         ending = f'"{reason}","stop_reason":{json.dumps(piece.stop_reason)}'
         return text + self._event(piece.answer, "{}", ending)
 
-    def _told(self, piece: Piece, delta: AnswerDelta, *, last: bool = False) -> str:
+    def _delta_event(self, piece: Piece, delta: AnswerDelta, *, last: bool = False) -> str:
         """The event of a delta; log probabilities wait for one to travel with."""
         waiting = last and self._logprobs[piece.answer]
         with_ids = piece.token_ids and not last

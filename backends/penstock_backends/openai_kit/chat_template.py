@@ -21,7 +21,7 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cl
 class ChatTemplate:
     """A compiled template. Raises `ApiError` for one that cannot be compiled or rendered.
 
-    The error names `field`: that of the request which such a failure is to be looked for in.
+    The error names `field`: that of the request in which the client finds the cause.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ class CompletionEndpoint:
         renamed = {"structured_outputs": "response_format"} if "response_format" in fields else {}
         streams = await submit(self._generator, generations, exchange, renamed)
         if _only_echoes(fields):
-            streams = [_Unsaid(steps) for steps in streams]
+            streams = [_EchoSteps(steps) for steps in streams]
         if generations[0].whole:
             return await _whole(prompts, streams, head, fields)
         events = _CompletionEvents(prompts, head, fields)
@@ -113,7 +113,9 @@ class CompletionEndpoint:
         single = isinstance(given, str) or isinstance(given[0], int)
         listed: Sequence[Any] = [given] if single else given
         if len(listed) > _MOST_PROMPTS:
-            refuse_field("prompt", f"'prompt' holds {len(listed)} prompts, more than 128")
+            refuse_field(
+                "prompt", f"'prompt' holds {len(listed)} prompts, more than {_MOST_PROMPTS}"
+            )
         if fields.get("echo") and "logprobs" in fields:
             refuse_field("echo", "'echo' with 'logprobs' is not supported by this model's engine")
         return [await self._prompt(one, fields) for one in listed]
@@ -143,7 +145,7 @@ def check_text(text: str, generator: Generator, field: str) -> None:
 
 
 def check_tokens(tokens: Any, generator: Generator, field: str) -> None:
-    """Refuse what is no list of token ids, or of ids that the model does not have.
+    """Refuse what is not a list of token ids, or has ids that the model does not have.
 
     pydantic takes `1.0`, `"1"` and `true` for numbers, too.
     """
@@ -173,27 +175,27 @@ def _only_echoes(fields: Mapping[str, Any]) -> bool:
     return bool(fields.get("echo")) and fields.get("max_tokens") == 0
 
 
-class _Unsaid:
-    """The steps of a prompt without what the model said to it.
+class _EchoSteps:
+    """The steps of a prompt whose answer is left out: only its echo is wanted.
 
-    Engines generate at least one token: nobody reads it, but usage counts it, as vLLM's does.
+    Engines generate at least one token, which usage counts, as vLLM's does.
     """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
 
-    def __aiter__(self) -> _Unsaid:
+    def __aiter__(self) -> _EchoSteps:
         return self
 
     async def __anext__(self) -> Step:
         step = await self._steps.__anext__()
-        return Step([_unsaid(piece) for piece in step.pieces], step.cached_tokens)
+        return Step([_without_text(piece) for piece in step.pieces], step.cached_tokens)
 
     async def aclose(self) -> None:
         await self._steps.aclose()
 
 
-def _unsaid(piece: Piece) -> Piece:
+def _without_text(piece: Piece) -> Piece:
     return Piece(piece.answer, tokens=piece.tokens, finish_reason=piece.finish_reason and "length")
 
 

@@ -28,7 +28,7 @@ from penstock_backends.openai_kit.tool_choice import ToolPlan, read_tools
 TEMPLATE_FIELDS: Final = ("add_generation_prompt", "chat_template", "chat_template_kwargs")
 
 _LONGEST_TOOLS: Final = 4
-"""How many times the context's text tools may come to: templates shorten some of them."""
+"""Factor by which tools may exceed the context's text: templates shorten some of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Encoder(Protocol):
     async def embed(self, texts: Sequence[str], known: Mapping[str, Any]) -> Embeddings:
         """The vectors of texts; raises `InferenceError`.
 
-        `known` is what the server tells of the exchange.
+        `known` is `Exchange.known`.
         """
 
 

@@ -39,7 +39,7 @@ Start = Callable[[InferenceRequest, GenerationRequest, EncodeAnswer], ResponseSt
 
 
 class EngineGenerator:
-    """Submits prompts by `start`; what comes of them is never made tensors of.
+    """Submits prompts by `start`; their answers never become tensors.
 
     `tokenizer` is one of the package `tokenizers`, the model's own, as is that of `prompts`.
     """
@@ -147,4 +147,4 @@ def _piece(index: int, candidate: Candidate) -> Piece:
 
 def _position(given: Logprobs) -> Position:
     """The tokens of one position: the chosen one comes first."""
-    return [TokenProbability(told["decoded_token"], told["logprob"]) for told in given.values()]
+    return [TokenProbability(one["decoded_token"], one["logprob"]) for one in given.values()]

@@ -17,7 +17,7 @@ class TokenProbability(NamedTuple):
 
 
 Position = Sequence[TokenProbability]
-"""The tokens that are told of one position: the chosen one first."""
+"""The candidate tokens at one position: the chosen one first."""
 
 
 class Piece(NamedTuple):

@@ -121,7 +121,7 @@ def _explained(error: ValidationError) -> ApiError:
     named = [one for one in details if _ends(one)]
     wrong = [one["loc"][:-1] for one in named]
     meant = [one for one in details if not any(_is_within(one["loc"], w) for w in wrong)]
-    # Of a kind that nobody knows, inside of what is right so far:
+    # Unknown kinds, inside of what is right so far:
     kinds = [one for one in named if not any(_is_within(one["loc"][:-2], w) for w in wrong)]
     deepest = max(map(_depth, kinds), default=0)
     unknown = not meant or deepest > max(map(_depth, meant)) + 1
@@ -129,8 +129,8 @@ def _explained(error: ValidationError) -> ApiError:
     path = _path(best["loc"])
     message = best["msg"][:1].lower() + best["msg"][1:]
     if unknown:
-        told = (one["msg"] for one in kinds if _depth(one) == deepest)
-        expected = (one.removeprefix("Input should be ") for one in told)
+        messages = (one["msg"] for one in kinds if _depth(one) == deepest)
+        expected = (one.removeprefix("Input should be ") for one in messages)
         message = f"must be one of {', '.join(dict.fromkeys(expected))}"
     param = str(best["loc"][0]) if best["loc"] else None
     code = "missing_required_parameter" if best["type"] == "missing" else "invalid_type"

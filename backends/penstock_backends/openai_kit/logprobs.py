@@ -12,7 +12,7 @@ _LOWEST = -9999.0
 
 
 def chat_form(positions: Sequence[Position], top: int) -> dict[str, Any]:
-    """`choices[].logprobs` of a chat; `top` tokens are told of each position."""
+    """`choices[].logprobs` of a chat; each position has `top` tokens."""
     content = [
         {**_chat_token(position[0]), "top_logprobs": [_chat_token(one) for one in position[:top]]}
         for position in positions

@@ -34,7 +34,7 @@ def template_messages(
 ) -> list[dict[str, Any]]:
     """Messages whose contents are text, and whose calls have arguments as objects.
 
-    Raises `ApiError` for content that is not text, and for results of calls that nobody made.
+    Raises `ApiError` for content that is not text, and for results of calls that no message makes.
     """
     made: set[str] = set()
     converted = []

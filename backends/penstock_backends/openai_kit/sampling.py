@@ -47,7 +47,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "logit_bias": "logit bias is not currently supported",
     "suffix": "suffix is not currently supported",
 }
-"""Refusals that say more; of what Triton refuses too, in its words (OA-13), which editors know."""
+"""Longer refusals; of what Triton refuses too, in its words (OA-13), which editors know."""
 
 
 def refuse_ineffective(fields: Mapping[str, Any]) -> None:

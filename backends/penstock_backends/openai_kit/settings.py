@@ -14,7 +14,7 @@ from penstock_backends.openai_kit.parsers.tool_parsers import TOOL_PARSERS
 
 @dataclass(frozen=True, slots=True)
 class OpenAiSettings:
-    """How a model talks OpenAI's API; the names are those of vLLM's options.
+    """Settings of OpenAI's API of one model, under the names of vLLM's options.
 
     `chat_template` is a file of the version's directory, or the template itself.
     `default_max_tokens` holds where a request sets no length; without it an answer may take what

@@ -38,7 +38,7 @@ CountTokens = Callable[[Sequence[str]], int]
 
 class TensorEncoder:
     """A text encoder as the application sees it: its only input takes texts, its first output is
-    a vector for each. `count` counts tokens, where somebody knows how.
+    a vector for each. `count` counts tokens, where the model has a tokenizer.
     """
 
     def __init__(self, config: ModelConfig, count: CountTokens | None = None) -> None:

@@ -15,9 +15,9 @@ _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperti
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
-    """How calls come about: not at all, by the model's own format, or by structured output.
+    """The way that calls are made: not at all, by the model's own format, or by structured output.
 
-    `name` is the function of a `named` plan. `tools` are what the template is told of. `parallel`
+    `name` is the function of a `named` plan. `tools` are those that the template gets. `parallel`
     says whether an answer may hold several calls.
     """
 

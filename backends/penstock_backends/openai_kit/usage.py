@@ -23,7 +23,7 @@ class Usage:
         self.generated += sum(piece.tokens for piece in step.pieces)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it; cached tokens are told also where there are none."""
+        """The object `usage` of an answer; it has cached tokens also where there are none."""
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.generated,

@@ -73,7 +73,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             max_waiting=settings.max_num_waiting,
         )
         self._engine.statistics.cache_config = settings.cache_config
-        if not settings.enable_prefix_caching:  # with it, the engine does not tell how many
+        if not settings.enable_prefix_caching:  # with it, the engine does not report their number
             self._engine.statistics.cached_tokens = 0
 
     async def openai_app(self) -> OpenAiApplication:
@@ -216,7 +216,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
 
 
 def _is_open(delivery: Delivery) -> bool:
-    """Whether somebody reads, and the request has not failed."""
+    """Whether the client still reads, and the request has not failed."""
     return not delivery.stream.ended
 
 

@@ -234,7 +234,7 @@ class _Check:
 
 
 def _cuts(nodes: Iterable[Node]) -> dict[int, int]:
-    """Where stretches of equal characters begin, and their numbers."""
+    """The number of each stretch of equal characters, by its first character."""
     cuts = {0, _USUAL, _USUAL + 1, _HIGHEST + 1}
     left = list(nodes)
     while left:

@@ -55,7 +55,7 @@ class GenAiEngine:
             self.prepared()
 
     def prepared(self) -> None:
-        """One more of the requests that are queued has its prompt."""
+        """Note that one more of the queued requests has its prompt."""
         self.statistics.requests += 1
         self._schedule()
 

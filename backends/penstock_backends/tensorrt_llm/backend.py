@@ -112,7 +112,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
         """Generate one token, so that a model that cannot is not served."""
         warm: Any = [1] if self._settings.values.get("skip_tokenizer_init") else "warm"
         sampling: dict[str, Any] = {"max_tokens": 1}
-        if isinstance(warm, list):  # without a tokenizer, nobody knows the end
+        if isinstance(warm, list):  # without a tokenizer, the end token is not known
             sampling |= {"end_id": -1, "pad_id": 0, "detokenize": False}
         try:
             async for _ in self._engine.submit(warm, sampling, streaming=False):
@@ -161,7 +161,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
         )
         record, usage = self._record(request, prompt), usage_of(request)
         respond = self._face.answer(self._encoder, prompt, self._context.config)
-        # Of a request that is watched, each token is wanted also where nobody streams.
+        # A record and a usage report need each token, also where the client does not stream.
         by_token = prompt.streaming or record is not None or usage is not None
         generation = Generation(
             self._engine,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.backend import (
     DataType,
@@ -15,8 +15,11 @@ from penstock.backend import (
     Output,
     TransactionPolicy,
 )
-
-Declared = TypeVar("Declared", Input, Output)
+from penstock_backends.language_model.declared_tensors import (
+    declared_output,
+    missing,
+    optional_input,
+)
 
 SAMPLING: Final = {
     "best_of": DataType.INT32,
@@ -37,25 +40,21 @@ STOP: Final = "sampling_param_stop"
 PROCESSOR: Final = "sampling_param_logits_post_processor_name"
 
 
-def _optional(name: str, datatype: DataType, dim: int = 1) -> Input:
-    return Input(name=name, data_type=datatype, dims=(dim,), optional=True)
-
-
 INPUTS: Final = (
     Input(name="text_input", data_type=DataType.BYTES, dims=(-1,)),
-    _optional("image_url", DataType.BYTES, -1),
-    _optional("streaming", DataType.BOOL),
-    *(_optional(PREFIX + name, datatype) for name, datatype in SAMPLING.items()),
-    _optional(STOP, DataType.BYTES, -1),
-    _optional(PROCESSOR, DataType.BYTES),
-    _optional("return_finish_reason", DataType.BOOL),
-    _optional("return_stop_reason", DataType.BOOL),
-    _optional("return_cumulative_logprob", DataType.BOOL),
-    _optional("stop", DataType.BOOL),
-    _optional("lora_id", DataType.UINT64),
-    _optional("lora_name", DataType.BYTES),
-    _optional("lora_path", DataType.BYTES),
-    _optional("lora_ckpt_source", DataType.BYTES),
+    optional_input("image_url", DataType.BYTES, -1),
+    optional_input("streaming", DataType.BOOL),
+    *(optional_input(PREFIX + name, datatype) for name, datatype in SAMPLING.items()),
+    optional_input(STOP, DataType.BYTES, -1),
+    optional_input(PROCESSOR, DataType.BYTES),
+    optional_input("return_finish_reason", DataType.BOOL),
+    optional_input("return_stop_reason", DataType.BOOL),
+    optional_input("return_cumulative_logprob", DataType.BOOL),
+    optional_input("stop", DataType.BOOL),
+    optional_input("lora_id", DataType.UINT64),
+    optional_input("lora_name", DataType.BYTES),
+    optional_input("lora_path", DataType.BYTES),
+    optional_input("lora_ckpt_source", DataType.BYTES),
 )
 
 _OUTPUTS: Final = {
@@ -77,7 +76,7 @@ _OUTPUTS: Final = {
     "total_draft_tokens": (DataType.INT32, 1),
 }
 OUTPUTS: Final = tuple(
-    Output(name=name, data_type=datatype, dims=(dim,)) for name, (datatype, dim) in _OUTPUTS.items()
+    declared_output(name, datatype, dim) for name, (datatype, dim) in _OUTPUTS.items()
 )
 
 
@@ -91,13 +90,8 @@ def complete_tensors(
     on_cpu = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
     return replace(
         config,
-        input=(*config.input, *_missing(config.input, inputs)),
-        output=(*config.output, *_missing(config.output, outputs)),
+        input=(*config.input, *missing(config.input, inputs)),
+        output=(*config.output, *missing(config.output, outputs)),
         model_transaction_policy=config.model_transaction_policy or TransactionPolicy(decoupled),
         instance_group=config.instance_group or (on_cpu,),
     )
-
-
-def _missing(given: Iterable[Declared], known: Iterable[Declared]) -> list[Declared]:
-    names = {tensor.name for tensor in given}
-    return [tensor for tensor in known if tensor.name not in names]

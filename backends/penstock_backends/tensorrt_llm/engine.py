@@ -185,7 +185,7 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
 
 
 def _lora(adapter: Adapter) -> Any:
-    """The adapter; its source is told only where it is not the default, for older versions."""
+    """The adapter; its source is given only where it is not the default, for older versions."""
     source = {} if adapter.source == "hf" else {"lora_ckpt_source": adapter.source}
     return import_module("tensorrt_llm.executor.request").LoRARequest(
         lora_name=adapter.name,

@@ -7,6 +7,7 @@ import re
 from collections.abc import MutableMapping
 
 from penstock.backend import InstanceContext, ModelLoadError
+from penstock_backends.language_model.visible_gpu import VISIBLE, see_only
 from penstock_backends.tensorrt_llm.parameter_text import read_parameter
 from penstock_backends.tensorrt_llm.settings import EngineSettings
 
@@ -34,13 +35,13 @@ def pin_devices(
     context: InstanceContext,
     environment: MutableMapping[str, str] = os.environ,
 ) -> None:
-    """Let the instance see its own GPUs only; raises `ModelLoadError` if it is not told which."""
+    """Let the instance see its own GPUs only; raises `ModelLoadError` where none are named."""
     gpus = _devices(context)
     if gpus is None:
         _pin_one(settings, context, environment)
         return
     names = ",".join(gpus)
-    environment["CUDA_VISIBLE_DEVICES"] = environment["TRTLLM_VISIBLE_DEVICES"] = names
+    environment[VISIBLE] = environment["TRTLLM_VISIBLE_DEVICES"] = names
     settings.values.setdefault("gpus_per_node", len(gpus))
 
 
@@ -75,10 +76,4 @@ def _pin_one(
             "KIND_GPU is for models on one GPU: give KIND_CPU in the instance group, "
             f"and the parameter '{DEVICES}' for several instances"
         )
-    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if visible and context.device_id >= len(visible):
-        raise ModelLoadError(
-            f"no GPU {context.device_id}: CUDA_VISIBLE_DEVICES names {len(visible)}"
-        )
-    one = visible[context.device_id].strip() if visible else str(context.device_id)
-    environment["CUDA_VISIBLE_DEVICES"] = one
+    see_only(context.device_id, environment)

@@ -35,7 +35,7 @@ class Generation(PacedSender):
     `respond` encodes the output as it is: with the whole text so far, so a reader that falls
     behind misses nothing where outputs are left out. Without `merge` there is a response for each.
     `by_token`: whether the engine reports each step, and not the end alone.
-    When the reader leaves, the engine is told at once.
+    The engine aborts the request as soon as its reader leaves.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Generation(PacedSender):
         self._times: GenerationTimes | None = None
         self._tokens = 0
         self._aborted = False
-        self._cached_told = False
+        self._cached_noted = False
 
     def start(self, submit: Submit) -> asyncio.Task[None]:
         """Submit the request and read its output, in a task that the caller keeps."""
@@ -127,8 +127,8 @@ class Generation(PacedSender):
 
     def _update(self, output: Any) -> None:
         self._output = output
-        if not self._cached_told:
-            self._tell_cached(output)
+        if not self._cached_noted:
+            self._note_cached(output)
         tokens = sum(len(one.token_ids or ()) for one in output.outputs)
         new, self._tokens = tokens - self._tokens, tokens
         self._engine.statistics.generation_tokens += new
@@ -140,9 +140,9 @@ class Generation(PacedSender):
         elif output.finished or (self._streaming and new):
             self.push()
 
-    def _tell_cached(self, output: Any) -> None:
-        """Tell how much of the prompt the engine had: later releases say so with an output."""
-        self._cached_told = True
+    def _note_cached(self, output: Any) -> None:
+        """Note the prompt's tokens from the engine's cache, which later releases report."""
+        self._cached_noted = True
         cached = getattr(output, "cached_tokens", None)
         if cached is None:
             return
@@ -187,7 +187,7 @@ class Generation(PacedSender):
         self._end_record()
 
     def _abort(self) -> None:
-        """Tell the engine; a request that is not there yet is not given to it."""
+        """Abort the request; one that the engine does not have yet is not given to it."""
         self._aborted = True
         if self._output is not None:
             self._output.abort()

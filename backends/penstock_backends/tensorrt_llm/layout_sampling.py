@@ -130,7 +130,7 @@ def read_outputs(request: InferenceRequest) -> LayoutOutputs:
 
 
 def _sequences(request: InferenceRequest, most: int) -> dict[str, Any]:
-    """How many sequences, by beam search or not."""
+    """The number of sequences, and whether beam search makes them."""
     beams, wanted = (int(scalar(request, name) or 1) for name in COUNTS)
     check_range("beam_width", beams, 1, most)
     check_range("num_return_sequences", wanted, 1, most)

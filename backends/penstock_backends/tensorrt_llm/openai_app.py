@@ -69,7 +69,7 @@ def trtllm_application(
         more[TEMPLATE] = openai[TEMPLATE]
     try:
         made = server(engine.llm, name, openai.get("tool_call_parser"), None, None, **more)
-    except Exception as error:  # a parser or a template that is none
+    except Exception as error:  # a parser or a template that is not one
         raise ModelLoadError(f"'openai' in '{settings.path}': {error}") from error
     return TensorRtLlmApplication(engine, made.app)
 

@@ -48,7 +48,7 @@ class Prompt:
     """A request as the engine takes it: prompt, sampling, and the form of the answer.
 
     `text` may be token ids. `sampling` has fields of the engine's `SamplingParams`; `given` those
-    of the client's. `wanted` tells a face which outputs it is to make.
+    of the client's. `wanted` are the outputs that its face is to make.
     """
 
     text: str | list[int]
@@ -107,19 +107,21 @@ def check_words(name: str, words: Sequence[str]) -> None:
 
 
 def check_range(name: str, value: float, least: float | None, most: float | None) -> None:
-    """Refuse a number out of range, or one that is none."""
+    """Refuse a number that is out of range, or NaN."""
     if not math.isfinite(value):
         raise InvalidRequestError(f"input '{name}' must be a finite number")
     if least is not None and value < least:
-        raise InvalidRequestError(f"input '{name}' must be at least {least:g}, not {_told(value)}")
+        raise InvalidRequestError(
+            f"input '{name}' must be at least {least:g}, not {_digits(value)}"
+        )
     if most is not None and value > most:
         raise InvalidRequestError(
-            f"input '{name}' must be at most {_told(most)}, not {_told(value)}"
+            f"input '{name}' must be at most {_digits(most)}, not {_digits(value)}"
         )
 
 
-def _told(value: float) -> str:
-    """A number as its writer wrote it: a whole one with all its digits."""
+def _digits(value: float) -> str:
+    """A number in an error text: a whole one with all its digits."""
     return f"{value:.12g}" if float(value).is_integer() else f"{value:g}"
 
 

@@ -75,7 +75,7 @@ class TensorRtLlmStatistics(EngineStatistics):
             }
 
     def _count_drafts(self, drafts: Mapping[str, Any]) -> None:
-        """Count the tokens of speculative decoding, where the engine tells of it."""
+        """Count the tokens of speculative decoding, where the engine reports them."""
         if "numDraftTokens" in drafts:
             accepted = int(drafts.get("numAcceptedTokens", 0))
             self.spec_draft_tokens = (self.spec_draft_tokens or 0) + int(drafts["numDraftTokens"])

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from penstock.backend import AlreadyExistsError, InvalidRequestError, NotFoundError
 
 _FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
-"""Files of an adapter whose times and sizes tell whether it has changed since it failed."""
+"""Files of an adapter; it has changed since it failed if one's time or size has."""
 
 Stamp = tuple[tuple[int, int] | None, ...]
 
@@ -79,7 +79,7 @@ class Adapters:
         return self._adapters[name]
 
     async def acquire(self, adapter: Adapter) -> Any:
-        """What requests name the adapter with, which stays loaded until `release`."""
+        """Load the adapter, until `release`; returns what requests name it with."""
         adapter.users += 1
         adapter.used_at = next(self._uses)
         try:

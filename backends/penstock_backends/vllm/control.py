@@ -38,7 +38,7 @@ class EngineControl:
         }
 
     async def carry_out(self, action: str, arguments: Arguments) -> Any:
-        """What the action returns, as values that JSON has."""
+        """Carry out an action; returns its result, as values that JSON has."""
         if action not in self._actions:
             hint = suggestion(action, self._actions)
             raise UnsupportedError(f"vLLM does not know the action '{action}'{hint}")
@@ -109,7 +109,7 @@ def _only(arguments: Arguments, *known: str) -> None:
 
 
 def _mode(arguments: Arguments) -> str:
-    """What becomes of requests in flight."""
+    """The fate of requests in flight: `abort`, `wait` or `keep`."""
     mode = arguments.get("mode", "abort")
     if mode not in _MODES:
         raise InvalidRequestError("argument 'mode' must be 'abort', 'wait' or 'keep'")

@@ -22,7 +22,7 @@ from penstock_backends.vllm.arguments.engine_args import EngineArguments, advice
 from penstock_backends.vllm.arguments.engine_keywords import engine_keywords
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_calls import EngineCalls
-from penstock_backends.vllm.failures import UNHEALTHY, refusal, translated
+from penstock_backends.vllm.failures import UNHEALTHY, rejection_reason, translated
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions
 from penstock_backends.vllm.kv_events import KvEventsProof
 from penstock_backends.vllm.model_facts import read_facts
@@ -77,10 +77,7 @@ class VllmEngine:
         asked: Any = SamplingParams(max_tokens=1, temperature=0.0, logprobs=logprobs)
         if not self.generates:
             asked = PoolingParams(task=self.pooling_task)  # type: ignore[arg-type, unused-ignore]
-        async for _ in self.generate({"prompt": "warm"}, asked, None):
-            pass
-        self.statistics.requests -= 1
-        self.statistics.forget_observations()
+        await self._run_uncounted({"prompt": "warm"}, asked)
 
     @property
     def generates(self) -> bool:
@@ -179,7 +176,7 @@ class VllmEngine:
     ) -> PushedRequest:
         """Give vLLM a request, whose outputs, and the error that ends it, are passed to `put`.
 
-        Must not be cancelled: vLLM might have the request then, and nobody could abort it.
+        Must not be cancelled: vLLM might have the request then, and it could not be aborted.
         """
         headers = self._headers(options, record)
         if record is not None:
@@ -210,13 +207,13 @@ class VllmEngine:
         return options.trace if record is None else trace_headers(record.timeline)
 
     def _count(self, error: Exception) -> None:
-        if why := refusal(error):
+        if why := rejection_reason(error):
             self.statistics.reject(why)
         else:
             self.statistics.failed += 1
 
     def _method(self, params: Any, options: RequestOptions) -> tuple[Any, dict[str, Any]]:
-        """vLLM's method for sampling or pooling parameters, and what it is told of the request."""
+        """vLLM's method for sampling or pooling parameters, and its arguments from the options."""
         if hasattr(params, "max_tokens"):
             more = {
                 "priority": options.priority,
@@ -241,7 +238,13 @@ class VllmEngine:
         prompt = {"prompt_token_ids": ids, "cache_salt": f"penstock-{attempt}"}
         sampling = SamplingParams(max_tokens=1, temperature=0.0)
         options = RequestOptions(data_parallel_rank=rank)
-        async for _ in self.generate(prompt, sampling, None, options):
+        await self._run_uncounted(prompt, sampling, options)
+
+    async def _run_uncounted(
+        self, prompt: Any, params: Any, options: RequestOptions = NO_OPTIONS
+    ) -> None:
+        """Run a request of our own, which metrics do not show."""
+        async for _ in self.generate(prompt, params, None, options):
             pass
         self.statistics.requests -= 1
         self.statistics.forget_observations()

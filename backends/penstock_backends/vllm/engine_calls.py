@@ -13,7 +13,7 @@ from penstock_backends.vllm.failures import death, reason
 _WRAPPED = re.compile(
     r"^(?:Call to \w+ method failed: )?Worker failed with error '(.*)', please check .*$", re.DOTALL
 )
-"""What vLLM puts around the error of one of its workers."""
+"""The text that vLLM puts around the error of one of its workers."""
 
 
 class EngineCalls:

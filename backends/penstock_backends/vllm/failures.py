@@ -33,13 +33,13 @@ def translated(error: Exception) -> InferenceError:
     text = f"Error generating stream: {reason(error)}"
     if isinstance(error, exceptions.VLLMClientError | ValueError):
         return InvalidRequestError(text)
-    if refusal(error):
+    if rejection_reason(error):
         return ExhaustedError(text)
     return InternalError(text)
 
 
-def refusal(error: Exception) -> str:
-    """Why vLLM's own queue has not taken a request, as metrics say it; empty for other errors."""
+def rejection_reason(error: Exception) -> str:
+    """The reason, for metrics, why vLLM's queue refused a request; empty for other errors."""
     if isinstance(error, InferenceError):
         return ""
     from vllm import exceptions

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 _TRIES = 5
 _PATIENCE = 1.0
-"""Seconds that an event may take after the blocks are stored that it tells of."""
+"""Seconds from the storing of blocks to their event, at most."""
 
 Fill = Callable[[int, int], Awaitable[None]]
 """Has the engine store new blocks: of which rank, and which try it is, so that none is cached."""
@@ -82,7 +82,7 @@ class KvEventsProof:
 
 
 def _local_address(source: Any) -> str | None:
-    """Where a publisher on this machine is heard; `None` for one that connects to a collector."""
+    """The address of a publisher on this machine; `None` for one that connects to a collector."""
     if not source.enable_kv_cache_events or source.publisher != "zmq":
         return None
     address = str(source.endpoint)

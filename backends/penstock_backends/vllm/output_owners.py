@@ -48,7 +48,7 @@ class OutputOwners:
 
     @property
     def first(self) -> Iterator[Owner]:
-        """The owners of first outputs; behind those that were noted, nobody."""
+        """The owners of first outputs; behind those that were noted, `NOBODY`."""
         return chain(self._first, repeat(NOBODY))
 
     @property

@@ -17,7 +17,7 @@ _TEXT_ONLY = WantedOutputs()
 class OutputReader:
     """Adds the outputs of one request to its answer; each may hold only some of the candidates.
 
-    `parsers` tell reasoning from the answer, one for each candidate, where that is asked for.
+    `parsers` split reasoning from the answer, one for each candidate, where that is asked for.
     """
 
     __slots__ = ("_answer", "_plain", "_prompt_logprobs", "_reasoning")

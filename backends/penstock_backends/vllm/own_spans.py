@@ -12,7 +12,7 @@ from penstock_backends.vllm.arguments.engine_args import EngineArguments
 ARGUMENT = "otlp_traces_endpoint"
 
 _EXPORT_SECONDS = "2"
-"""How long one export may take: an unload waits for the last one, also if the collector is down."""
+"""Limit of one export: an unload waits for the last one, also if the collector is down."""
 
 
 def add_endpoint(

@@ -42,7 +42,7 @@ _TASKS: Final = {"EMBEDDING": "embed", "CLASS_PROBS": "classify", "SCORE": "scor
 
 @dataclass(frozen=True, slots=True)
 class PoolingRequest:
-    """What is asked of a pooling model: `task` on a prompt, or on its pairs with other texts.
+    """A request to a pooling model: `task` on a prompt, or on its pairs with other texts.
 
     `as_text`: the embedding is a JSON list in `text_output`, as in Triton's vLLM backend.
     """
@@ -159,7 +159,7 @@ async def pooled(
 async def _scored(
     engine: VllmEngine, request: PoolingRequest, options: RequestOptions
 ) -> InferenceResponse:
-    """How well each text goes with the prompt: of embeddings their cosine, else the model's say."""
+    """The score of each text with the prompt: of embeddings their cosine, else the model's own."""
     cosine = request.task == "embed"
     if cosine:
         prompts = [request.prompt, *map(text_prompt, request.pairs)]

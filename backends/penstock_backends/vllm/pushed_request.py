@@ -30,7 +30,7 @@ class PushedRequest:
             put(early)
 
     def abort(self) -> None:
-        """Tell the engine that nobody wants more; what it still makes is not put any more."""
+        """Have the engine stop; outputs that it still makes are not put any more."""
         task = asyncio.get_running_loop().create_task(self._abort())
         _ABORTING.add(task)
         task.add_done_callback(_ABORTING.discard)
@@ -45,7 +45,7 @@ class PushedRequest:
 
 
 def _early(collector: Any) -> Any:
-    """What came while the request was added: an output, an exception, or nothing."""
+    """The output or exception that came while the request was added; `None` without one."""
     try:
         return collector.get_nowait()
     except Exception as error:

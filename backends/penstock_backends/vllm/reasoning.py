@@ -1,4 +1,4 @@
-"""Reasoning told from the answer, by the parser that `model.json` names."""
+"""Reasoning split from the answer, by the parser that `model.json` names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def parser_class(name: str) -> Any:
 
 
 def _request() -> Any:
-    """What parsers want to see of a request; the prompts here are plain text."""
+    """A request as parsers want to see one; the prompts here are plain text."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
     return ChatCompletionRequest(messages=[], model="")

@@ -25,7 +25,7 @@ _LONGEST = 4096
 
 @contextmanager
 def noted_failure() -> Iterator[Callable[[], str]]:
-    """For an engine that is started meanwhile: tells the first error of its processes, else ''.
+    """Yields a function that returns the first error of an engine started meanwhile, else ''.
 
     Works where they are spawned, as they are unless the operator says otherwise.
     """

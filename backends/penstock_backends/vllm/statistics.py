@@ -33,8 +33,8 @@ class VllmStatistics(EngineStatistics):
     `longest` is the engine's context in tokens; 0 if it keeps no statistics. `adapters` describes
     the LoRA adapters of requests, under vLLM's names, and `adapters_at` when it was so.
     `places` is how many requests each engine runs at once, by its number: with data parallelism
-    there are several, of whose loads `loads` has the last reports. `owners` tells whose the outputs
-    of the next report are.
+    there are several, of whose loads `loads` has the last reports. `owners` are those of the
+    outputs in the next report.
     """
 
     cached_tokens: int | None = 0

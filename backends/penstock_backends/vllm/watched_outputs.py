@@ -1,4 +1,4 @@
-"""What passes vLLM's output processor and is in no report: late outputs, and whose the others are.
+"""Watches vLLM's output processor for facts in no report: late outputs, and owners of the others.
 
 Every output passes there. Those of requests that are over are dropped without a word; times of the
 others are reported without their requests.

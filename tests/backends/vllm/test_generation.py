@@ -98,7 +98,7 @@ async def test_an_output_that_cannot_be_read_ends_its_request_in_the_engine(
     made: VllmBackend, llm: ScriptedLlm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock_backends.vllm.engine.translated", lambda e: InternalError(str(e)))
-    monkeypatch.setattr("penstock_backends.vllm.engine.refusal", lambda _: "")
+    monkeypatch.setattr("penstock_backends.vllm.engine.rejection_reason", lambda _: "")
     llm.steps = False
     stream = await started(made)
     llm.collectors[0].put(object())

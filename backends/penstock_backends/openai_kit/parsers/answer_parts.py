@@ -39,7 +39,7 @@ class AnswerDelta:
 class AnswerParser:
     """Takes the text of one answer in any pieces.
 
-    The parts told, put together, are the same however the text was cut.
+    The parts, put together, are the same however the text was cut.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class AnswerParser:
             last = self._parted(*self._reasoning.flush())
         if self._tools is None:
             return last
-        told = self._tools.flush()
-        calls = (*last.calls, *self._whole_calls(told.calls))
-        return AnswerDelta(last.content + told.content, last.reasoning, calls)
+        rest = self._tools.flush()
+        calls = (*last.calls, *self._whole_calls(rest.calls))
+        return AnswerDelta(last.content + rest.content, last.reasoning, calls)
 
     def _parted(self, reasoning: str, content: str) -> AnswerDelta:
         if self._plan.way == "named":
@@ -77,8 +77,8 @@ class AnswerParser:
             return AnswerDelta("", reasoning, calls)
         if self._tools is None:
             return AnswerDelta(content, reasoning)
-        told = self._tools.feed(content)
-        return AnswerDelta(told.content, reasoning, tuple(self._whole_calls(told.calls)))
+        parsed = self._tools.feed(content)
+        return AnswerDelta(parsed.content, reasoning, tuple(self._whole_calls(parsed.calls)))
 
     def _named(self, text: str) -> Iterator[CallDelta]:
         if not text:

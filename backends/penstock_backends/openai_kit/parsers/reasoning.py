@@ -32,7 +32,7 @@ class TaggedReasoning:
         self._step: Callable[[], Parted] = self._before
 
     def feed(self, text: str) -> Parted:
-        """Take new text; returns what of it can be told now."""
+        """Take new text; returns the part of it that is certain now."""
         self._held += text
         reasoning, content = "", ""
         while self._held:

@@ -12,14 +12,14 @@ _HEAD: Final = re.compile(
 )
 _SCANNED: Final = re.compile(r'["\\{}\[\]]')
 
-Told = tuple[int, str | None, str]
-"""Which call; its name, where it begins; and new text of its arguments."""
+CallText = tuple[int, str | None, str]
+"""The index of a call; its name, where it begins; and new text of its arguments."""
 
 
 class RequiredCalls:
     """Reads `[{"name": "f", "parameters": {...}}, ...]` as it is generated.
 
-    The grammar has this form, whatever the white space; arguments are told as they come.
+    The grammar has this form, whatever the white space; arguments pass as they come.
     """
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class RequiredCalls:
         self._depth = 0
         self._in_text = self._escaped = self._inside = False
 
-    def feed(self, text: str) -> Iterator[Told]:
-        """Take new text; yields what is new of each call."""
+    def feed(self, text: str) -> Iterator[CallText]:
+        """Take new text; yields the new parts of each call."""
         self._held += text
         while self._held:
             if self._inside:
@@ -44,11 +44,11 @@ class RequiredCalls:
             self._count += 1
             yield self._count - 1, json.loads(head[1]), ""
 
-    def _arguments(self) -> Iterator[Told]:
+    def _arguments(self) -> Iterator[CallText]:
         end = self._scan()
-        told, self._held = self._held[:end], self._held[end:]
-        if told:
-            yield self._count - 1, None, told
+        text, self._held = self._held[:end], self._held[end:]
+        if text:
+            yield self._count - 1, None, text
 
     def _scan(self) -> int:
         """The end of the arguments within the held text, or of the text."""

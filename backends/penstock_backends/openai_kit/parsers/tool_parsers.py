@@ -1,6 +1,6 @@
 """Incremental parsers of tool calls that a model writes by itself, by the format it was taught.
 
-A text that may hold a call is kept back until the call is complete, so what is told does not
+A text that may hold a call is kept back until the call is complete, so the result does not
 depend on how the text is cut. What cannot be parsed comes through as content.
 """
 
@@ -24,7 +24,7 @@ class ToolCall(NamedTuple):
     arguments: str
 
 
-class Told(NamedTuple):
+class ParsedText(NamedTuple):
     """New content, and calls that are complete."""
 
     content: str = ""
@@ -34,10 +34,10 @@ class Told(NamedTuple):
 class ToolParser(Protocol):
     """A parser of one answer."""
 
-    def feed(self, text: str) -> Told:
-        """Take new text; returns what of it can be told now."""
+    def feed(self, text: str) -> ParsedText:
+        """Take new text; returns the content and calls that are certain now."""
 
-    def flush(self) -> Told:
+    def flush(self) -> ParsedText:
         """The parts that were kept back, at the end of the text."""
 
 
@@ -49,7 +49,7 @@ class TaggedCalls:
         self._held = ""
         self._inside = False
 
-    def feed(self, text: str) -> Told:
+    def feed(self, text: str) -> ParsedText:
         self._held += text
         content: list[str] = []
         calls: list[ToolCall] = []
@@ -70,22 +70,22 @@ class TaggedCalls:
         keep = partial_end(self._held, self._opening)
         content.append(self._held[: len(self._held) - keep])
         self._held = self._held[len(self._held) - keep :]
-        return Told("".join(content), calls)
+        return ParsedText("".join(content), calls)
 
-    def flush(self) -> Told:
+    def flush(self) -> ParsedText:
         """An unclosed call counts if it is whole JSON: models may end before the closing tag."""
         held, self._held = self._held, ""
         if not self._inside:
-            return Told(held)
+            return ParsedText(held)
         self._inside = False
         found = json_call(held)
-        return Told(self._opening + held) if found is None else Told(calls=[found])
+        return ParsedText(self._opening + held) if found is None else ParsedText(calls=[found])
 
-    def _kept(self, content: list[str], calls: list[ToolCall]) -> Told:
+    def _kept(self, content: list[str], calls: list[ToolCall]) -> ParsedText:
         if len(self._held) >= _LONGEST_CALL + len(self._closing):
             content.append(self._opening + self._held)
             self._held, self._inside = "", False
-        return Told("".join(content), calls)
+        return ParsedText("".join(content), calls)
 
 
 class WholeCalls:
@@ -102,28 +102,28 @@ class WholeCalls:
         self._held = ""
         self._may_call = True
 
-    def feed(self, text: str) -> Told:
+    def feed(self, text: str) -> ParsedText:
         if not self._may_call:
-            return Told(text)
+            return ParsedText(text)
         self._held += text
         seen = self._held.lstrip()
         possible = any(seen.startswith(s) or s.startswith(seen) for s in self._starts)
         if possible and len(self._held) <= _LONGEST_CALL:
-            return Told()
+            return ParsedText()
         self._may_call = False
         held, self._held = self._held, ""
-        return Told(held)
+        return ParsedText(held)
 
-    def flush(self) -> Told:
+    def flush(self) -> ParsedText:
         held, self._held = self._held, ""
         calls = self._read(held.strip()) if held.strip() else None
-        return Told(calls=calls) if calls else Told(held)
+        return ParsedText(calls=calls) if calls else ParsedText(held)
 
 
 def json_call(text: str) -> ToolCall | None:
     """The call that a JSON object describes; `None` for anything else.
 
-    NaN is no JSON, and half of a surrogate pair no text that a client could be sent.
+    NaN is not JSON, and half of a surrogate pair is not text that a client could be sent.
     """
     try:
         return _call(_DECODER.decode(text))

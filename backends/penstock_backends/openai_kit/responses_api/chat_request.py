@@ -33,8 +33,8 @@ def _whole_message(item: Any) -> Any:
     if not isinstance(content, list):
         return item
     parts = [{"annotations": [], **one} if isinstance(one, dict) else one for one in content]
-    told = {name: value for name, value in item.items() if value is not None}
-    return {**_LEFT_AWAY, **told, "content": parts}
+    given = {name: value for name, value in item.items() if value is not None}
+    return {**_LEFT_AWAY, **given, "content": parts}
 
 
 def as_chat(fields: Mapping[str, Any]) -> dict[str, Any]:

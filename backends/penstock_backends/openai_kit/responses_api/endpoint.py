@@ -151,8 +151,8 @@ class _ResponseAnswer:
         yield self._items.event(f"response.{self._status}", response=response)
 
     def _failed(self, error: InferenceError) -> Event:
-        told = {"code": "server_error", "message": str(error)}
-        response = {**self._response("failed"), "error": told}
+        failure = {"code": "server_error", "message": str(error)}
+        response = {**self._response("failed"), "error": failure}
         return self._items.event("response.failed", response=response)
 
     def _response(self, status: str) -> dict[str, Any]:
@@ -172,11 +172,11 @@ class _ResponseAnswer:
             "store": False,
             "tool_choice": fields.get("tool_choice", "auto"),
             "tools": fields.get("tools", []),
-            "usage": None if status == "in_progress" else self._told_usage(),
+            "usage": None if status == "in_progress" else self._usage_object(),
             **{name: fields.get(name) for name in _ECHOED if name in fields},
         }
 
-    def _told_usage(self) -> dict[str, Any]:
+    def _usage_object(self) -> dict[str, Any]:
         thought = self._generator.encode(self._reasoning, add_special_tokens=False)
         usage = self._usage
         return {

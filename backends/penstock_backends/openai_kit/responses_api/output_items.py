@@ -39,7 +39,7 @@ class OutputItems:
                 yield from self.close()
                 yield from self._begin(_Call(call))
             if call.arguments and self._open is not None:
-                yield from self._told(self._open.grow(call.arguments, ()))
+                yield from self._of_open(self._open.grow(call.arguments, ()))
 
     def close(self, status: str = "completed") -> Iterator[Event]:
         """The events that end the item which is open, if one is."""
@@ -59,7 +59,7 @@ class OutputItems:
             yield from self.close()
             yield from self._begin(kind())
         if self._open is not None:
-            yield from self._told(self._open.grow(text, logprobs))
+            yield from self._of_open(self._open.grow(text, logprobs))
 
     def _begin(self, item: _Item) -> Iterator[Event]:
         self._open = item
@@ -68,7 +68,7 @@ class OutputItems:
         for event in item.beginning():
             yield self._numbered(event, item)
 
-    def _told(self, event: Event) -> Iterator[Event]:
+    def _of_open(self, event: Event) -> Iterator[Event]:
         if self._open is not None:
             yield self._numbered(event, self._open)
 
@@ -142,7 +142,7 @@ class _Message(_Item):
 
 
 class _Reasoning(_Item):
-    """The reasoning of a model, told in full."""
+    """The reasoning of a model, in full."""
 
     def __init__(self) -> None:
         super().__init__("rs")
@@ -193,5 +193,5 @@ class _Call(_Item):
 
 
 def sse(event: Event) -> str:
-    """An event as it travels."""
+    """The text of a server-sent event."""
     return f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.backend import SHARED_TMPDIR, ModelLoadError
+from penstock_backends.language_model.visible_gpu import see_only
 from penstock_backends.vllm.arguments.openai_arguments import OpenAiArguments, take_openai
 
 FILE = "model.json"
@@ -22,7 +23,7 @@ _MOST_SEQUENCES = "1024"
 """Of one request: vLLM begins all of them in one turn of the event loop. Its default is 16,384."""
 
 MEDIA_CONNECTOR = "penstock"
-"""What vLLM is told to fetch media of its own routes by."""
+"""The name under which vLLM finds our fetcher for the media of its own routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +154,4 @@ def pin_device(
             "KIND_GPU is currently for single-GPU models, please specify KIND_MODEL "
             "in the model's config.pbtxt for multi-GPU models"
         )
-    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if device_id < len(visible):
-        environment["CUDA_VISIBLE_DEVICES"] = visible[device_id].strip()
-    elif not visible:
-        environment["CUDA_VISIBLE_DEVICES"] = str(device_id)
-    else:
-        raise ModelLoadError(f"no GPU {device_id}: CUDA_VISIBLE_DEVICES names {len(visible)}")
+    see_only(device_id, environment)

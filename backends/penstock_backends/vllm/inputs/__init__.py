@@ -1,1 +1,1 @@
-"""What a request gives vLLM: prompts, media, sampling parameters, options."""
+"""The parts of a request for vLLM: prompts, media, sampling parameters, options."""

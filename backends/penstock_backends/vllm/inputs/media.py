@@ -21,7 +21,7 @@ from penstock_backends.language_model import (
 from penstock_backends.vllm.tasks import results_of
 
 _MODALITIES: Final = {"image": "image", "image_url": "image", "audio": "audio", "video": "video"}
-"""What the inputs hold."""
+"""The kind of media in each input."""
 
 _FRAMES: Final = 32
 """Frames that are taken from a video, as vLLM's own default."""

@@ -1,4 +1,4 @@
-"""`RequestOptions`: what a request tells the engine besides its prompt and sampling."""
+"""`RequestOptions`: options of a request to the engine, besides prompt and sampling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock_backends.language_model.parameters import as_integer
 
 RANK: Final = "data_parallel_rank"
 RANK_HEADER: Final = "x-data-parallel-rank"
-"""The header of it, as vLLM's own server reads it; the server forwards it where it is told to."""
+"""The same as a header, as in vLLM's own server; ours forwards it where it is configured to."""
 
 NAMES: Final[tuple[str, ...]] = (
     "priority",

@@ -1,4 +1,4 @@
-"""`ExchangeRecord`: what the timeline of a traced exchange tells of its generation."""
+"""`ExchangeRecord`: the generation of a traced exchange, in the timeline of that exchange."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FACTS: Final = ("gen_ai.", "penstock.llm.")
 
 
 class Counting(Protocol):
-    """Whatever counts the tokens of outputs."""
+    """A counter of the tokens of outputs."""
 
     def add(self, output: Any) -> None:
         """Count one output of vLLM."""
 
     def cut_off(self) -> None:
-        """No output comes any more, though the last one was not there."""
+        """Note that the outputs have ended before the last one."""
 
 
 class ExchangeRecord:

@@ -1,6 +1,6 @@
 """Text of streamed answers that vLLM's parsers of tool calls hold back, and never send.
 
-A parser holds back what may be a call. Where it turns out to be none, a whole answer has it as
+A parser holds back what may be a call. Where it is not one, a whole answer has it as
 content, and a stream would lose it.
 """
 
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 _PARSERS = (("openai_serving_chat", "parser_cls"), ("openai_serving_responses", "parser"))
-"""Where vLLM's application keeps the classes of its parsers: in `app.state`."""
+"""Attributes of `app.state` by which vLLM's application has the classes of its parsers."""
 
 
 def keep_text(state: Any, *, enable_auto_tools: bool) -> None:

@@ -48,7 +48,7 @@ def bound_media(limits: MediaLimits) -> None:
             bounds = _bounds(limits, media_io, fetch_timeout)
             try:
                 content = await fetch_media(url, _field(media_io), bounds)
-            except InvalidRequestError as error:  # its application tells of this class
+            except InvalidRequestError as error:  # its application answers with this class
                 raise ValueError(error.message) from error
             return await asyncio.to_thread(media_io.load_bytes, content)
 
@@ -68,5 +68,5 @@ def _bounds(limits: MediaLimits, media_io: Any, seconds: float | None) -> MediaL
 
 
 def _field(media_io: Any) -> str:
-    """What the field of a message with the medium is called."""
+    """The field of a message that holds the medium."""
     return f"{type(media_io).__name__.removesuffix('MediaIO').lower()}_url"

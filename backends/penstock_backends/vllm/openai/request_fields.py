@@ -1,4 +1,4 @@
-"""What requests to a route of vLLM may hold: others it would ignore, or not survive."""
+"""Checks of requests to vLLM's routes, for fields that it would ignore or not survive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_NAME = 100
 
 _MOST_MEMBERS: Final = 20_000
 """Members of all lists in a body: vLLM makes errors of each wrong one, for each type that it might
-have been. Twenty thousand wrong messages hold 364 MiB until they are told."""
+have been. Twenty thousand wrong messages hold 364 MiB until they are sent."""
 _MOST_ITEMS: Final = 1000
 """Items of one response's input: each wrong one is 233 errors, which hold 1 MiB."""
 _MOST_IDS: Final = 1 << 20
@@ -86,7 +86,7 @@ def read_object(body: bytes) -> Mapping[str, Any]:
 def unknown_field(given: Mapping[str, Any], known: frozenset[str]) -> tuple[str, str] | None:
     """The first field that no request of the route has, and a hint at the nearest name.
 
-    Those of OpenAI's that ask for nothing are none: clients send them to any server.
+    Fields of OpenAI's that ask for nothing are let through: clients send them to any server.
     """
     for name, value in given.items():
         if name not in known and not asks_for_nothing(name, value):

@@ -1,4 +1,4 @@
-"""Ids of responses that vLLM stores: each tells its model, which requests for it do not name."""
+"""Ids of responses that vLLM stores: each holds its model's name, which requests for it lack."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from vllm.v1.metrics.stats import (
 )
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
-from penstock_backends.vllm.failures import refusal
+from penstock_backends.vllm.failures import rejection_reason
 from penstock_backends.vllm.inputs.sampling import _LOGPROBS, _OURS
 
 
@@ -175,9 +175,9 @@ def test_errors_have_their_families() -> None:
 
 
 def test_refusals_of_the_queue_have_their_reasons_in_metrics() -> None:
-    assert refusal(exceptions.QueueOverflowError()) == "engine_requests"
-    assert refusal(exceptions.MaxQueuedTokensError()) == "engine_tokens"
-    assert refusal(EngineDeadError()) == ""
+    assert rejection_reason(exceptions.QueueOverflowError()) == "engine_requests"
+    assert rejection_reason(exceptions.MaxQueuedTokensError()) == "engine_tokens"
+    assert rejection_reason(EngineDeadError()) == ""
 
 
 def test_multimodal_models_and_pooling_have_their_names() -> None:
