@@ -31,9 +31,7 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 # The tests whose code is compiled; of OpenVINO GenAI, only its engine and its sequences are.
 COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http1 http2 scheduling hosting \
 	models server rpc tracing gateway perf) \
-	$(addprefix tests/backends/,language_model python) \
-	$(patsubst %,tests/backends/openvino_genai/test_%.py,admission cancelling determinism engine \
-	long_prompts outputs sequence traced)
+	$(addprefix tests/backends/,language_model python openvino_genai/engine)
 
 # Only these have tests of conformance (tests/harness/folder_marks.py): all tests take half a minute of
 # each process to be collected.
