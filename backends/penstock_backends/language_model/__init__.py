@@ -18,15 +18,14 @@ from penstock_backends.language_model.generation_times import (
     tenant_label,
 )
 from penstock_backends.language_model.media import (
-    MediaLimits,
     PixelBudget,
     check_encoded_size,
     decode_base64,
     decode_image,
     fetch_media,
     fetch_media_here,
-    media_limits,
 )
+from penstock_backends.language_model.media_bounds import MediaLimits, media_limits
 from penstock_backends.language_model.openai_fields import WITHOUT_EFFECT, asks_for_nothing
 from penstock_backends.language_model.parameters import (
     ParameterReader,

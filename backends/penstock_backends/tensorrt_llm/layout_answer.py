@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.backend import Array, DataType, Output, Tensor
+from penstock.backend import Array, DataType, ModelConfig, Output, Tensor
 from penstock_backends.tensorrt_llm.answer import OutputEncoder, perf_metrics
 from penstock_backends.tensorrt_llm.layout_sampling import LayoutOutputs, log_prob
+from penstock_backends.tensorrt_llm.parameter_text import as_bool, read_parameter
 
 _PERF: Final = {
     "kv_cache_alloc_new_blocks": "kv_cache_alloc_new_blocks",
@@ -87,6 +88,13 @@ class CommonOutputs:
             values = perf_metrics(metrics)
             made |= {name: array(name, np.array([values[key]])) for name, key in _PERF.items()}
         return made
+
+
+def excludes_input(wanted: LayoutOutputs, config: ModelConfig) -> bool:
+    """Whether answers leave the prompt out: as the request says, else the model's parameter."""
+    if wanted.exclude_input is not None:
+        return wanted.exclude_input
+    return bool(read_parameter(config, "exclude_input_in_output", as_bool))
 
 
 def padded(rows: Sequence[Sequence[Any]], filler: Any) -> Array:

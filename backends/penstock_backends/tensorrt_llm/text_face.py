@@ -15,7 +15,12 @@ from penstock.backend import (
 )
 from penstock_backends.tensorrt_llm.answer import OutputEncoder
 from penstock_backends.tensorrt_llm.face import Respond
-from penstock_backends.tensorrt_llm.layout_answer import COMMON, CommonOutputs, output
+from penstock_backends.tensorrt_llm.layout_answer import (
+    COMMON,
+    CommonOutputs,
+    excludes_input,
+    output,
+)
 from penstock_backends.tensorrt_llm.layout_sampling import (
     declared,
     optional,
@@ -71,9 +76,7 @@ class TextFace:
 
     def answer(self, encoder: OutputEncoder, prompt: Prompt, config: ModelConfig) -> Respond:
         """Encode new text, or the whole where `accumulate_tokens` says so."""
-        exclude = prompt.wanted.exclude_input
-        if exclude is None:
-            exclude = bool(read_parameter(config, "exclude_input_in_output", as_bool))
+        exclude = excludes_input(prompt.wanted, config)
         front = "" if exclude or prompt.streaming else str(prompt.text)
         whole = bool(read_parameter(config, ACCUMULATE, as_bool)) or not prompt.streaming
         return TextAnswer(encoder, prompt, front, whole=whole).response

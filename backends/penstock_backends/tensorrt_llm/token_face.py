@@ -19,7 +19,13 @@ from penstock.backend import (
 )
 from penstock_backends.tensorrt_llm.answer import OutputEncoder
 from penstock_backends.tensorrt_llm.face import Respond
-from penstock_backends.tensorrt_llm.layout_answer import COMMON, CommonOutputs, output, padded
+from penstock_backends.tensorrt_llm.layout_answer import (
+    COMMON,
+    CommonOutputs,
+    excludes_input,
+    output,
+    padded,
+)
 from penstock_backends.tensorrt_llm.layout_sampling import (
     TOKENS,
     declared,
@@ -27,7 +33,6 @@ from penstock_backends.tensorrt_llm.layout_sampling import (
     read_outputs,
     read_sampling,
 )
-from penstock_backends.tensorrt_llm.parameter_text import as_bool, read_parameter
 from penstock_backends.tensorrt_llm.request import Prompt, flag, scalar
 from penstock_backends.tensorrt_llm.settings import EngineSettings
 
@@ -98,9 +103,7 @@ class TokenFace:
 
     def answer(self, encoder: OutputEncoder, prompt: Prompt, config: ModelConfig) -> Respond:
         """Encode new tokens; a whole answer has the prompt in front, unless it is excluded."""
-        exclude = prompt.wanted.exclude_input
-        if exclude is None:
-            exclude = bool(read_parameter(config, "exclude_input_in_output", as_bool))
+        exclude = excludes_input(prompt.wanted, config)
         front = () if exclude or prompt.streaming else prompt.text
         return TokenAnswer(encoder, prompt, front).response
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.inflight.statistics import Duration
+from penstock.inflight.statistics import BatchStatistics, Duration, ResponseStatistics
 from penstock.models.serving.answers import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
 
@@ -26,26 +26,30 @@ def encode_statistics(model: ModelStatistics) -> pb.ModelStatistics:
             cache_hit=_duration(counted.cache_hit),
             cache_miss=_duration(counted.cache_miss),
         ),
-        batch_stats=[
-            pb.InferBatchStatistics(
-                batch_size=size,
-                compute_input=_duration(batch.compute_input),
-                compute_infer=_duration(batch.compute_infer),
-                compute_output=_duration(batch.compute_output),
-            )
-            for size, batch in sorted(counted.batches.items())
-        ],
+        batch_stats=[_batch(size, batch) for size, batch in sorted(counted.batches.items())],
         response_stats={
-            str(index): pb.InferResponseStatistics(
-                compute_infer=_duration(response.compute_infer),
-                compute_output=_duration(response.compute_output),
-                success=_duration(response.success),
-                fail=_duration(response.fail),
-                empty_response=_duration(response.empty_response),
-                cancel=_duration(response.cancel),
-            )
-            for index, response in counted.responses.items()
+            str(index): _response(response) for index, response in counted.responses.items()
         },
+    )
+
+
+def _batch(size: int, batch: BatchStatistics) -> pb.InferBatchStatistics:
+    return pb.InferBatchStatistics(
+        batch_size=size,
+        compute_input=_duration(batch.compute_input),
+        compute_infer=_duration(batch.compute_infer),
+        compute_output=_duration(batch.compute_output),
+    )
+
+
+def _response(response: ResponseStatistics) -> pb.InferResponseStatistics:
+    return pb.InferResponseStatistics(
+        compute_infer=_duration(response.compute_infer),
+        compute_output=_duration(response.compute_output),
+        success=_duration(response.success),
+        fail=_duration(response.fail),
+        empty_response=_duration(response.empty_response),
+        cancel=_duration(response.cancel),
     )
 
 

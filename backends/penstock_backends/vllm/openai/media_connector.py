@@ -25,8 +25,13 @@ def bound_media(limits: MediaLimits) -> None:
     except ImportError as error:
         raise UnsupportedError("vLLM has no connectors for media to choose from") from error
 
-    @MEDIA_CONNECTOR_REGISTRY.register(MEDIA_CONNECTOR)
-    class BoundedConnector(MediaConnector):  # type: ignore[misc, unused-ignore]
+    MEDIA_CONNECTOR_REGISTRY.register(MEDIA_CONNECTOR)(_bounded(MediaConnector, limits))
+
+
+def _bounded(connector: Any, limits: MediaLimits) -> Any:
+    """vLLM's class of connectors with a fetch of our own."""
+
+    class BoundedConnector(connector):  # type: ignore[misc, unused-ignore]
         def load_from_url(
             self, url: str, media_io: Any, *, fetch_timeout: int | None = None
         ) -> Any:
@@ -51,6 +56,8 @@ def bound_media(limits: MediaLimits) -> None:
             except InvalidRequestError as error:  # its application answers with this class
                 raise ValueError(error.message) from error
             return await asyncio.to_thread(media_io.load_bytes, content)
+
+    return BoundedConnector
 
 
 def _is_other(url: str, *, files: bool) -> bool:

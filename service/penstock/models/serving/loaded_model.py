@@ -70,6 +70,7 @@ class LoadedModel:
     requests in flight by their ids.
     """
 
+    # What its loader knows only once the model is there.
     load_seconds: float = 0.0
     takes_device_tensors: bool = False
     accounts: TenantAccounts | None = None
