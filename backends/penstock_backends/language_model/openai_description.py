@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from penstock_backends.language_model.openai_refusal import Send
+from penstock_backends.language_model.asgi import Send, send_json
 
 _REFERENCE = re.compile('"#/components/schemas/([^"]+)"')
 
@@ -33,6 +33,4 @@ def shown_part(document: Mapping[str, Any], title: str, paths: Collection[str]) 
 
 async def send_description(send: Send, document: Mapping[str, Any]) -> None:
     """Answer with a document."""
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(document).encode()})
+    await send_json(send, json.dumps(document).encode())

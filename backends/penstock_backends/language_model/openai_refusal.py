@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from penstock_backends.language_model.asgi import Send, send_json
 
 
 async def refuse_path(send: Send, path: str) -> None:
@@ -33,16 +29,6 @@ async def refuse_model(send: Send, message: str) -> None:
     await _refuse(send, 404, message, "not_found_error", "model", "model_not_found")
 
 
-def replayed(first: Message, receive: Receive) -> Receive:
-    """`receive`, with the message that was read already in front."""
-    read: list[Message] = [first]
-
-    async def next_message() -> Message:
-        return read.pop() if read else await receive()
-
-    return next_message
-
-
 async def _refuse(
     send: Send,
     status: int,
@@ -52,7 +38,4 @@ async def _refuse(
     code: str | None = None,
 ) -> None:
     error = {"message": message, "type": kind, "param": param, "code": code}
-    body = json.dumps({"error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send_json(send, json.dumps({"error": error}).encode(), status)

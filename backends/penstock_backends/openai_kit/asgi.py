@@ -5,26 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from penstock.backend import ASGI_DESCRIPTION, InferenceError
+from penstock.backend import ASGI_DESCRIPTION, ASGI_EXTENSION, InferenceError
+from penstock_backends.language_model.asgi import Receive, Send, send_json
 from penstock_backends.openai_kit.description import description
 from penstock_backends.openai_kit.errors import ApiError, api_error
 from penstock_backends.openai_kit.json_body import BodyReader
 
 logger = logging.getLogger(__name__)
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-_EXTENSION: Final = "penstock"
 _LONGEST_ID: Final = 128
-_JSON: Final = (b"content-type", b"application/json")
 _EVENTS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -99,11 +94,11 @@ class OpenAiApplication:
         if scope["type"] != "http":
             raise ValueError(f"this application serves no '{scope['type']}'")
         if (scope["method"], scope["path"]) == ("GET", ASGI_DESCRIPTION):
-            await _send_whole(send, 200, await self._described(), {})
+            await send_json(send, await self._described())
             return
         try:
             handler = self._handler(scope)
-            known = scope.get("extensions", {}).get(_EXTENSION, {})
+            known = scope.get("extensions", {}).get(ASGI_EXTENSION, {})
             exchange = Exchange(await self._body(receive), _headers(scope), known)
             _check_adapter(exchange.parameters)
         except ApiError as error:
@@ -209,7 +204,7 @@ async def _respond(handler: Handler, exchange: Exchange, send: Send) -> None:
         await _send_error(send, _as_api_error(error))
         return
     if isinstance(answer, bytes):
-        await _send_whole(send, 200, answer, {})
+        await send_json(send, answer)
     else:
         try:
             async with aclosing(answer.events) as events:
@@ -230,17 +225,8 @@ async def _send_events(send: Send, events: AsyncGenerator[bytes, None]) -> None:
 
 
 async def _send_error(send: Send, error: ApiError) -> None:
-    await _send_whole(send, error.status, error.body(), error.headers)
-
-
-async def _send_whole(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    encoded = [
-        _JSON,
-        (b"content-length", str(len(body)).encode()),
-        *((name.encode(), value.encode("latin-1")) for name, value in headers.items()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
+    await send_json(send, error.body(), error.status, headers)
 
 
 def _as_api_error(error: Exception) -> ApiError:

@@ -17,14 +17,9 @@ from penstock.backend import (
     UnavailableError,
     UnsupportedError,
 )
+from penstock_backends.language_model.asgi import Message, Receive, Send, replayed
 from penstock_backends.language_model.openai_description import send_description, shown_part
-from penstock_backends.language_model.openai_refusal import (
-    Message,
-    Receive,
-    Send,
-    refuse_path,
-    replayed,
-)
+from penstock_backends.language_model.openai_refusal import refuse_path
 from penstock_backends.tensorrt_llm.engine import UNHEALTHY, TensorRtLlmEngine
 from penstock_backends.tensorrt_llm.settings import TEMPLATE, EngineSettings
 

@@ -20,16 +20,13 @@ from penstock.backend import (
     UnavailableError,
 )
 from penstock_backends.language_model import MediaLimits, UsageSum
+from penstock_backends.language_model.asgi import Message, Receive, Send, replayed
 from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
-    Message,
-    Receive,
-    Send,
     refuse_field,
     refuse_model,
     refuse_path,
     refuse_size,
-    replayed,
 )
 from penstock_backends.vllm.adapters import Adapter
 from penstock_backends.vllm.arguments.engine_args import EngineArguments

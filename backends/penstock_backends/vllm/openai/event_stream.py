@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_backends.language_model.openai_refusal import Message, Send
+from penstock_backends.language_model.asgi import Message, Send
 
 _ERROR: Final = b'data: {"error": '
 _DONE: Final = b"data: [DONE]"
