@@ -86,7 +86,7 @@ async def test_many_lives_leave_nothing_behind(puppets: Puppets) -> None:
         await asyncio.gather(*(instance.stop() for instance in instances))
     await eventually(lambda: len(asyncio.all_tasks()) <= tasks)
     assert children() == []
-    assert descriptors() == files
+    assert descriptors() <= files  # earlier tests may have left some to the collector
     assert puppets.statistics.in_flight == 0
 
 
