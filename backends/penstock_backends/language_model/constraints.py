@@ -1,8 +1,8 @@
 """Bounds on constraints of the output: what would take an engine minutes is refused before it.
 
 Engines compile a constraint to an automaton. A counted repetition inside a counted repetition
-(`(a{1,100}){1,100}`) and tens of thousands of alternatives cost seconds to minutes a token, in
-which nobody else is served.
+(`(a{1,100}){1,100}`), a long row of parts that may be left out (`a?a?a?`) and tens of thousands of
+alternatives cost seconds to minutes a token, in which nobody else is served.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from penstock_backends.language_model.grammar_rules import Rules, rule_bodies
+from penstock_backends.language_model.optional_runs import grammar_run, regex_run
 from penstock_backends.language_model.parameters import refuse
 
 NAME: Final = "structured_outputs"
@@ -26,15 +28,14 @@ _MOST_COUNTED: Final = 100
 _MOST_REPEATED: Final = 1000
 """How often the inside of nested counted repetitions may occur."""
 _ENDLESS: Final = 1 << 60
-_DEEPEST: Final = 50
-"""How deep rules of a grammar are followed."""
+_MOST_OPTIONAL: Final = 40
+"""Parts in a row that may be left out."""
 
-_TOKEN = re.compile(
-    r"""\\.|"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\}"""
-    r"""|(?P<name>[A-Za-z_][\w-]*)|[()|]|.""",
-    re.DOTALL,
+_EITHER = r"\\.|\[(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\}"
+_REGEX_TOKEN = re.compile(rf"{_EITHER}|.", re.DOTALL)
+_GRAMMAR_TOKEN = re.compile(
+    rf"""{_EITHER}|"(?:\\.|[^"\\])*"|(?P<name>[A-Za-z_][\w-]*)|.""", re.DOTALL
 )
-_RULE = re.compile(r"^\s*([A-Za-z_][\w-]*)\s*::=", re.MULTILINE)
 
 _Nest = tuple[int, int]
 """The largest product of counts along a chain of repetitions inside each other, 1 without any; and
@@ -52,9 +53,10 @@ def check_constraint(structure: Mapping[str, Any]) -> None:
         if isinstance(structure.get(name), str):
             _check_length(name, structure[name], _LONGEST)
     if isinstance(structure.get("regex"), str):
-        _check_nest("regex", _nest(structure["regex"]))
+        _check_regex("regex", structure["regex"])
     if isinstance(structure.get("grammar"), str):
         _check_nest("grammar", _grammar_nest(structure["grammar"]))
+        _check_run("grammar", grammar_run(rule_bodies(structure["grammar"])))
     choices = structure.get("choice")
     if isinstance(choices, list):
         _check_choices(choices)
@@ -82,6 +84,20 @@ def _check_nest(name: str, nest: _Nest) -> None:
         )
 
 
+def _check_regex(name: str, regex: str) -> None:
+    _check_nest(name, _nest(regex, _REGEX_TOKEN))
+    _check_run(name, regex_run(regex))
+
+
+def _check_run(name: str, run: int) -> None:
+    if run > _MOST_OPTIONAL:
+        refuse(
+            NAME,
+            f"has a {name} with {run} parts in a row that may be left out, such as 'a?' or 'a*', "
+            f"more than {_MOST_OPTIONAL}",
+        )
+
+
 def _check_schema(schema: Any) -> None:
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema)
@@ -99,7 +115,7 @@ def _check_schema(schema: Any) -> None:
         if isinstance(part.get("enum"), list):
             _check_choices(part["enum"])
         if isinstance(part.get("pattern"), str):
-            _check_nest("pattern", _nest(part["pattern"]))
+            _check_regex("pattern", part["pattern"])
 
 
 def _count_properties(part: Mapping[str, Any]) -> int:
@@ -129,41 +145,21 @@ def _parts(given: Any) -> Iterator[Mapping[str, Any]]:
 
 def _grammar_nest(grammar: str) -> _Nest:
     """The deepest nest of a grammar; rules count for what they stand for."""
-    starts = list(_RULE.finditer(grammar))
-    if not starts:
-        return _nest(grammar)
-    ends = [start.start() for start in starts[1:]] + [len(grammar)]
-    bodies = {s[1]: grammar[s.end() : end] for s, end in zip(starts, ends, strict=True)}
-    rules = _Rules(bodies)
-    return _largest(*(rules.nest(name) for name in bodies))
+    bodies = rule_bodies(grammar)
+    rules = Rules(bodies, _rule_nest, _NO_NEST)
+    return _largest(*(rules.value(name) for name in bodies)) if bodies else _rule_nest(grammar)
 
 
-class _Rules:
-    """The nests of a grammar's rules by name; a rule inside itself counts for nothing."""
-
-    def __init__(self, bodies: Mapping[str, str]) -> None:
-        self._bodies = bodies
-        self._known: dict[str, _Nest] = {}
-        self._open: list[str] = []
-
-    def nest(self, name: str) -> _Nest:
-        known = self._known.get(name)
-        if known is not None or name not in self._bodies:
-            return known or _NO_NEST
-        if name in self._open or len(self._open) == _DEEPEST:
-            return _NO_NEST
-        self._open.append(name)
-        self._known[name] = found = _nest(self._bodies[name], self.nest)
-        self._open.pop()
-        return found
+def _rule_nest(body: str, rule: Callable[[str], _Nest] | None = None) -> _Nest:
+    return _nest(body, _GRAMMAR_TOKEN, rule)
 
 
-def _nest(text: str, rule: Callable[[str], _Nest] | None = None) -> _Nest:
+def _nest(text: str, tokens: re.Pattern[str], rule: Callable[[str], _Nest] | None = None) -> _Nest:
     """The deepest nest of counted repetitions in a regular expression or the body of a rule."""
     groups: list[_Nest] = [_NO_NEST]
     last: _Nest = _NO_NEST  # of what comes before a count
-    for token in _TOKEN.finditer(text):
-        one = token[0]
+    for token in tokens.finditer(text):
+        one, found = token[0], token.groupdict()
         if one == "(":
             groups.append(_NO_NEST)
             last = _NO_NEST
@@ -174,7 +170,7 @@ def _nest(text: str, rule: Callable[[str], _Nest] | None = None) -> _Nest:
             last = _repeated(last, int((token["high"] or token["low"])[:9]))
             groups[-1] = _largest(groups[-1], last)
         elif not one.isspace():
-            name = token["name"]
+            name = found.get("name")
             last = rule(name) if rule is not None and name else _NO_NEST
             groups[-1] = _largest(groups[-1], last)
     return _largest(*groups)
