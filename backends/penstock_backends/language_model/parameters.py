@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, NoReturn
 
 from penstock.backend import InvalidRequestError, suggestion
@@ -13,6 +13,9 @@ _RESERVED = ("triton_", "penstock_")
 """Request parameters with these prefixes are not sampling parameters (GP-07)."""
 
 _MOST_IDS = 1024
+
+_LONGEST = 1 << 20
+"""Characters of the JSON text: it is decoded where the engine's steps are made."""
 
 _SIMILARITY = 0.8
 """Of a name that is suggested: a slip of the pen, not a parameter of another kind."""
@@ -29,6 +32,10 @@ def read_parameters(source: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _decode(text: str) -> Mapping[str, Any]:
+    if len(text) > _LONGEST:
+        raise InvalidRequestError(
+            f"input 'sampling_parameters' has {len(text)} characters, more than {_LONGEST}"
+        )
     try:
         given = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
@@ -75,10 +82,10 @@ def check_stops(stops: Sequence[str]) -> None:
         refuse("stop", complaint)
 
 
-def check_count(name: str, ids: Sequence[Any]) -> None:
-    """Refuse a list of more token ids than an engine takes without others waiting for it."""
-    if len(ids) > _MOST_IDS:
-        refuse(name, f"must hold at most {_MOST_IDS} token ids, not {len(ids)}")
+def check_count(name: str, ids: Sized, most: int = _MOST_IDS) -> None:
+    """Refuse more token ids than an engine takes without others waiting for it."""
+    if len(ids) > most:
+        refuse(name, f"must hold at most {most} token ids, not {len(ids)}")
 
 
 class ParameterReader:

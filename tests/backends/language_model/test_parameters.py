@@ -36,6 +36,12 @@ def test_anything_but_a_json_object_is_refused(text: str) -> None:
         read_parameters(text)
 
 
+def test_a_text_that_takes_long_to_decode_is_refused() -> None:
+    text = '{"stop_token_ids": [' + "1, " * 400_000 + "1]}"
+    with pytest.raises(InvalidRequestError, match="has 12000[0-9]+ characters, more than 1048576"):
+        read_parameters(text)
+
+
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(InvalidRequestError):

@@ -76,6 +76,8 @@ def test_unknown_sampling_parameters_are_refused_by_name(name: str) -> None:
         ("stop_token_ids", ["x"]),
         ("stop_token_ids", [5] * 1025),
         ("allowed_token_ids", "x"),
+        ("allowed_token_ids", [5] * 32_769),
+        ("logit_bias", {str(token): 1 for token in range(32_769)}),
         ("logit_bias", [1]),
         ("structured_outputs", {}),
         ("structured_outputs", "{"),
