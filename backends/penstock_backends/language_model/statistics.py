@@ -70,8 +70,12 @@ class EngineStatistics:
         """Count a request that was refused before it was begun."""
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
-    def forget_observations(self) -> None:
-        """Begin the histograms anew, after a warm-up."""
+    def forget_own_request(self) -> None:
+        """Begin counters and histograms anew, after the one request of a warm-up or a probe."""
+        self.requests -= 1
+        self.prefill_tokens = self.generation_tokens = 0
+        if self.cached_tokens is not None:
+            self.cached_tokens = 0
         self.histograms = _histograms()
         self.by_tenant = {}
 

@@ -246,8 +246,7 @@ class VllmEngine:
         """Run a request of our own, which metrics do not show."""
         async for _ in self.generate(prompt, params, None, options):
             pass
-        self.statistics.requests -= 1
-        self.statistics.forget_observations()
+        self.statistics.forget_own_request()
 
     async def close(self) -> None:
         """Stop loading adapters, then the engine."""

@@ -223,5 +223,5 @@ def test_vllm_reports_its_own_times() -> None:
 def test_what_a_warm_up_took_is_forgotten() -> None:
     statistics = EngineStatistics()
     statistics.observe("queue_seconds", 20.0)
-    statistics.forget_observations()
+    statistics.forget_own_request()
     assert sums(statistics) == {}

@@ -87,8 +87,11 @@ def test_tritons_metrics_count_exactly_and_for_who_asks_only(
     client: httpx.Client, served: Served
 ) -> None:
     """Three prompts twice, 16 tokens each; the warm-up is not counted."""
-    for prompt in ("The with", "An iterator", "A class") * 2:
-        ask(client, "checked", text_input=prompt, max_tokens=16, ignore_eos=True)
+    given = {"max_tokens": 16, "ignore_eos": True, "return_num_input_tokens": True}
+    answers = [
+        ask(client, "checked", text_input=prompt, **given).json()
+        for prompt in ("The with", "An iterator", "A class") * 2
+    ]
     labels = '{model="checked",version="1"}'
     counted = {
         "vllm:generation_tokens_total": 96,
@@ -98,6 +101,9 @@ def test_tritons_metrics_count_exactly_and_for_who_asks_only(
         "vllm:request_prompt_tokens_count": 6,
         "vllm:request_generation_tokens_sum": 96,
         "vllm:request_params_n_count": 6,
+        "penstock_llm_requests_total": 6,
+        "penstock_llm_generation_tokens_total": 96,
+        "penstock_llm_prefill_tokens_total": sum(answer["num_input_tokens"] for answer in answers),
     }
     expected = [f"{name}{labels} {number}" for name, number in counted.items()]
     wait_until(lambda: not set(expected) - set(httpx.get(served.metrics).text.splitlines()))
