@@ -38,7 +38,7 @@ def test_anything_but_a_json_object_is_refused(text: str) -> None:
 
 def test_a_text_that_takes_long_to_decode_is_refused() -> None:
     text = '{"stop_token_ids": [' + "1, " * 400_000 + "1]}"
-    with pytest.raises(InvalidRequestError, match="has 12000[0-9]+ characters, more than 1048576"):
+    with pytest.raises(InvalidRequestError, match=r"has 12000[0-9]+ characters, more than 1048576"):
         read_parameters(text)
 
 
