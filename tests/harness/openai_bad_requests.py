@@ -105,6 +105,7 @@ BAD = {
     "100,000 values": (CHAT, form({"enum": [*range(100_000)]}), 400),
     "100,000 choices": (CHAT, structured(choice=[str(n) for n in range(100_000)]), 400),
     "nested repetitions": (CHAT, structured(regex="(a{1,100}){1,100}"), 400),
+    "repetition of what may be empty": (CHAT, structured(regex="((aa|a)*)*b?"), 400),
     "repetition of 99,999": (CHAT, structured(regex="a{99999}"), 400),
     "regex in a schema": (CHAT, form({"type": "string", "pattern": "((x{1,99}){1,99})+"}), 400),
     "template": (CHAT, chat(chat_template="{{ ''.__class__ }}"), 400),

@@ -1,8 +1,8 @@
 """Bounds on constraints of the output: what would take an engine minutes is refused before it.
 
 Engines compile a constraint to an automaton. A counted repetition inside a counted repetition
-(`(a{1,100}){1,100}`) and tens of thousands of alternatives cost seconds to minutes a token, in
-which nobody else is served.
+(`(a{1,100}){1,100}`), tens of thousands of alternatives, and repetitions of what may be empty
+(`(a*)*`) cost seconds to minutes a token, in which nobody else is served.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from penstock_backends.language_model.parameters import refuse
+from penstock_backends.language_model.regex_readings import repeats_what_may_be_empty
 
 NAME: Final = "structured_outputs"
 
@@ -29,11 +30,13 @@ _ENDLESS: Final = 1 << 60
 _DEEPEST: Final = 50
 """How deep rules of a grammar are followed."""
 
-_TOKEN = re.compile(
-    r"""\\.|"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\}"""
-    r"""|(?P<name>[A-Za-z_][\w-]*)|[()|]|.""",
-    re.DOTALL,
+_ONE: Final = (
+    r"""\\.|\[(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\}"""
+    r"""|(?P<name>[A-Za-z_][\w-]*)|[()|]|."""
 )
+_REGEX_TOKEN = re.compile(_ONE, re.DOTALL)
+_GRAMMAR_TOKEN = re.compile(rf'"(?:\\.|[^"\\])*"|{_ONE}', re.DOTALL)
+"""A grammar's texts stand in quotes, which are characters in a regular expression."""
 _RULE = re.compile(r"^\s*([A-Za-z_][\w-]*)\s*::=", re.MULTILINE)
 
 _Nest = tuple[int, int]
@@ -52,7 +55,7 @@ def check_constraint(structure: Mapping[str, Any]) -> None:
         if isinstance(structure.get(name), str):
             _check_length(name, structure[name], _LONGEST)
     if isinstance(structure.get("regex"), str):
-        _check_nest("regex", _nest(structure["regex"]))
+        _check_regex("regex", structure["regex"])
     if isinstance(structure.get("grammar"), str):
         _check_nest("grammar", _grammar_nest(structure["grammar"]))
     choices = structure.get("choice")
@@ -70,6 +73,16 @@ def _check_length(name: str, text: str, most: int) -> None:
 def _check_choices(choices: list[Any]) -> None:
     if len(choices) > _MOST_CHOICES:
         refuse(NAME, f"has {len(choices)} choices, more than {_MOST_CHOICES}")
+
+
+def _check_regex(name: str, regex: str) -> None:
+    _check_nest(name, _nest(regex))
+    if repeats_what_may_be_empty(regex):
+        refuse(
+            NAME,
+            f"has a {name} that repeats what may be empty and repeats itself, such as '(a*)*', "
+            "which takes longer with each token: write '(a+)*'",
+        )
 
 
 def _check_nest(name: str, nest: _Nest) -> None:
@@ -99,7 +112,7 @@ def _check_schema(schema: Any) -> None:
         if isinstance(part.get("enum"), list):
             _check_choices(part["enum"])
         if isinstance(part.get("pattern"), str):
-            _check_nest("pattern", _nest(part["pattern"]))
+            _check_regex("pattern", part["pattern"])
 
 
 def _count_properties(part: Mapping[str, Any]) -> int:
@@ -131,7 +144,7 @@ def _grammar_nest(grammar: str) -> _Nest:
     """The deepest nest of a grammar; rules count for what they stand for."""
     starts = list(_RULE.finditer(grammar))
     if not starts:
-        return _nest(grammar)
+        return _nest(grammar, lambda _: _NO_NEST)
     ends = [start.start() for start in starts[1:]] + [len(grammar)]
     bodies = {s[1]: grammar[s.end() : end] for s, end in zip(starts, ends, strict=True)}
     rules = _Rules(bodies)
@@ -159,10 +172,13 @@ class _Rules:
 
 
 def _nest(text: str, rule: Callable[[str], _Nest] | None = None) -> _Nest:
-    """The deepest nest of counted repetitions in a regular expression or the body of a rule."""
+    """The deepest nest of counted repetitions in a regular expression, or the body of a rule.
+
+    `rule` gives the nests of a grammar's rules by their names.
+    """
     groups: list[_Nest] = [_NO_NEST]
     last: _Nest = _NO_NEST  # of what comes before a count
-    for token in _TOKEN.finditer(text):
+    for token in (_REGEX_TOKEN if rule is None else _GRAMMAR_TOKEN).finditer(text):
         one = token[0]
         if one == "(":
             groups.append(_NO_NEST)
