@@ -30,11 +30,14 @@ class _Part(NamedTuple):
     repeats: int = 1
 
 
+_NOTHING: Final = _Part(empty=True)
+
+
 @dataclass(slots=True)
 class _Group:
     """What was read of a group: the largest repetition, and what of it may be empty."""
 
-    last: _Part = _Part(empty=True)  # which a count may follow
+    last: _Part = _NOTHING  # which a count may follow
     sequence_empty: bool = True  # all in front of the last
     empty: bool = False  # one of the alternatives in front
     repeats: int = 1
@@ -54,7 +57,7 @@ class _Group:
 
     def end_alternative(self) -> None:
         """Read a `|`, or the end."""
-        self.add(_Part(empty=True))
+        self.add(_NOTHING)
         self.empty = self.empty or self.sequence_empty
         self.sequence_empty = True
 
@@ -84,7 +87,7 @@ def repeats_what_may_be_empty(regex: str) -> bool:
         elif one == "|":
             groups[-1].end_alternative()
         elif one in "^$":
-            groups[-1].add(_Part(empty=True))
+            groups[-1].add(_NOTHING)
         elif count is None:
             groups[-1].add(_Part())
         elif not lazy and groups[-1].repeat(*_bounds(token)):

@@ -158,7 +158,7 @@ class VllmApplication:
             return
         request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
         shown = shown_route(scope["path"])
-        if shown is None or shown[0] not in self._paths:
+        if shown is None or shown[0] not in self._paths or shown[1] != scope["method"]:
             await refuse_path(send, scope["path"])
             return
         if self._engine.failed:
