@@ -115,6 +115,7 @@ BAD = {
     "a million logprobs": (CHAT, chat(logprobs=True, top_logprobs=10**6), 400),
     "a million answers": (CHAT, chat(n=10**6, temperature=1), 400),
     "not a number": (CHAT, inserted(b'"temperature":NaN'), 400),
+    "bias that is not a number": (CHAT, inserted(b'"logit_bias":{"5":NaN}'), 400),
     "infinity": (CHAT, inserted(b'"temperature":1e999'), 400),
     "lone surrogate": (CHAT, inserted(b'"user":"\\ud800"'), 400),
     "no UTF-8": (CHAT, inserted(b'"user":"\xff"'), 400),
