@@ -106,6 +106,7 @@ def _parsed(
     config = engine.llm.vllm_config
     options.model = config.model_config.model
     options.served_model_name = [name]
+    config.model_config.served_model_name = name  # by which the application's errors call it
     options.structured_outputs_config = config.structured_outputs_config
     options.disable_log_stats = options.disable_fastapi_docs = True
     if arguments.openai.values.get(_CACHED) is None:
