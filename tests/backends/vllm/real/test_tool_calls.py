@@ -26,7 +26,7 @@ KINDS: Any = {
     },
     "parity": {"odd": {"type": "boolean"}},
 }
-TOOLS = [
+TOOLS: Any = [
     {
         "type": "function",
         "function": {"name": name, "parameters": {"type": "object", "properties": properties}},
