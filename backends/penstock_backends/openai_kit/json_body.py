@@ -130,7 +130,8 @@ def _explained(error: ValidationError) -> ApiError:
     path = _path(best["loc"])
     message = best["msg"][:1].lower() + best["msg"][1:]
     if unknown:
-        messages = (one["msg"] for one in kinds if _depth(one) == deepest)
+        same = (one for one in kinds if one["loc"][-1] == best["loc"][-1])
+        messages = (one["msg"] for one in same if _depth(one) == deepest)
         expected = (one.removeprefix("Input should be ") for one in messages)
         message = f"must be one of {', '.join(dict.fromkeys(expected))}"
     param = str(best["loc"][0]) if best["loc"] else None

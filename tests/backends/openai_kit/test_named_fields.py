@@ -143,6 +143,7 @@ async def test_a_refusal_of_an_item_says_where_it_is(items: Any, place: str) -> 
     body = {"model": "m", "instructions": "Be brief.", "input": items}
     error = (await post(ScriptedModel().app(), RESPONSES, body)).json()["error"]
     assert error["message"].startswith(place)
+    assert "_call'" not in error["message"]  # a type of items, which is no role
 
 
 @pytest.mark.parametrize(
