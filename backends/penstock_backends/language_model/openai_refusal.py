@@ -21,13 +21,8 @@ async def refuse_field(send: Send, name: str, hint: str) -> None:
 
 async def refuse_body(send: Send, why: str) -> None:
     """Answer that a body is not JSON."""
-    error = {
-        "message": f"the body is not JSON: {why}",
-        "type": "invalid_request_error",
-        "param": None,
-        "code": "invalid_json",
-    }
-    await _answer(send, 400, error)
+    message = f"the body is not JSON: {why}"
+    await _refuse(send, 400, message, "invalid_request_error", None, "invalid_json")
 
 
 async def refuse_size(send: Send, name: str, how: str) -> None:
