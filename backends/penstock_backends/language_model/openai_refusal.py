@@ -19,6 +19,12 @@ async def refuse_field(send: Send, name: str, hint: str) -> None:
     await _refuse(send, 400, message, "invalid_request_error", name, "unknown_parameter")
 
 
+async def refuse_body(send: Send, why: str) -> None:
+    """Answer that a body is not JSON."""
+    message = f"the body is not JSON: {why}"
+    await _refuse(send, 400, message, "invalid_request_error", None, "invalid_json")
+
+
 async def refuse_size(send: Send, name: str, how: str) -> None:
     """Answer that a field is too large; `how` is a verb phrase with the limit."""
     await _refuse(send, 400, f"'{name}' {how}", "invalid_request_error", name, "too_large")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from penstock.backend import (
@@ -53,13 +53,16 @@ class ApiError(Exception):
         self.kind = kind
         self.headers = headers or {}
 
-    def renamed(self, names: Mapping[str, str]) -> ApiError:
-        """The same error for a client whose fields have other names: theirs by those here."""
+    def renamed(self, names: Mapping[str, str], places: Callable[[str], str] = str) -> ApiError:
+        """The same error for a client whose fields have other names: theirs by those here.
+
+        `places` turns the places that its message names into the client's.
+        """
         param = names.get(self.param or "")
         if param is None:
             return self
         return ApiError(
-            str(self).replace(f"'{self.param}'", f"'{param}'"),
+            places(str(self).replace(f"'{self.param}'", f"'{param}'")),
             param=param,
             code=self.code,
             status=self.status,

@@ -23,7 +23,8 @@ _FREE: Final = ("arguments", "metadata", "parameters", "schema")
 class BodyReader:
     """Reads requests of one endpoint: its type of the `openai` package, and further fields.
 
-    The package's lists are lazy to pydantic; here they are lists, and end with their first error.
+    The package's lists are lazy to pydantic; here they are lists. All end with their first error:
+    those of 100,000 wrong members took a second, in which nobody else was served.
     """
 
     def __init__(self, type_: Any, further: Iterable[str] = (), *, ignore_unknown: bool) -> None:
@@ -104,10 +105,10 @@ def _validator(type_: Any) -> SchemaValidator:
 
 
 def _with_lists(schema: Any) -> Any:
-    """A schema of pydantic's whose lazy iterables are lists."""
+    """A schema of pydantic's whose lazy iterables are lists; lists end with their first error."""
     if isinstance(schema, dict):
         rewritten = {name: _with_lists(value) for name, value in schema.items()}
-        if rewritten.get("type") == "generator":
+        if rewritten.get("type") in ("generator", "list"):
             return {**rewritten, "type": "list", "fail_fast": True}
         return rewritten
     if isinstance(schema, list | tuple):
@@ -129,7 +130,8 @@ def _explained(error: ValidationError) -> ApiError:
     path = _path(best["loc"])
     message = best["msg"][:1].lower() + best["msg"][1:]
     if unknown:
-        messages = (one["msg"] for one in kinds if _depth(one) == deepest)
+        same = (one for one in kinds if one["loc"][-1] == best["loc"][-1])
+        messages = (one["msg"] for one in same if _depth(one) == deepest)
         expected = (one.removeprefix("Input should be ") for one in messages)
         message = f"must be one of {', '.join(dict.fromkeys(expected))}"
     param = str(best["loc"][0]) if best["loc"] else None

@@ -7,9 +7,13 @@ import time
 from typing import Any
 
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from pydantic_core import ValidationError
 
 from backends.openai_kit.scripted import HELLO, Script, ScriptedModel, http_of, post
+from penstock_backends.openai_kit.errors import ApiError
 from penstock_backends.openai_kit.generator import ModelFacts
+from penstock_backends.openai_kit.json_body import BodyReader
 
 CHAT = "/v1/chat/completions"
 OBJECT = {"type": "json_object"}
@@ -135,6 +139,17 @@ async def test_a_wrong_field_is_named_at_once(fields: Any, message: str, param: 
     assert message in answer.json()["error"]["message"]
     assert answer.json()["error"]["param"] == param
     assert not model.asked
+
+
+@pytest.mark.parametrize("field", ["stop", "messages", "tools", "modalities"])
+def test_a_list_ends_with_its_first_error(field: str) -> None:
+    """An error of each member of a long one would take seconds, in which nobody is served."""
+    reader = BodyReader(CompletionCreateParamsBase, ignore_unknown=False)
+    with pytest.raises(ApiError) as refused:
+        reader.check({"model": "m", "messages": HELLO, field: [5] * 1000})
+    cause = refused.value.__cause__
+    assert isinstance(cause, ValidationError)
+    assert cause.error_count() < 10
 
 
 async def test_schemas_that_double_themselves_are_bounded() -> None:

@@ -187,6 +187,33 @@ async def test_events_of_a_response_come_to_the_whole() -> None:
     assert "".join(deltas) == "Hi"
 
 
+@pytest.mark.parametrize("left", [{}, {"strict": None}, {"strict": None, "parameters": None}])
+async def test_a_function_may_leave_away_what_has_a_default(left: Any) -> None:
+    """OpenAI's types demand them, and its API does not."""
+    model = ScriptedModel()
+    body = {"model": "m", "input": "a", "tools": [{"type": "function", "name": "time", **left}]}
+    answer = await post(model.app(tool_call_parser="hermes"), RESPONSES, body)
+    assert answer.status_code == 200, answer.text
+    Response.model_validate(answer.json(), strict=True)
+
+
+async def test_tokens_of_a_response_are_counted_before_it_is_asked_for() -> None:
+    model = ScriptedModel()
+    body: Any = {"model": "m", "input": HELLO, "instructions": "Be brief."}
+    async with model.client() as client:
+        counted = await client.responses.input_tokens.count(**body)
+        response = await client.responses.create(**body)
+    assert counted.object == "response.input_tokens"
+    assert response.usage is not None
+    assert counted.input_tokens == response.usage.input_tokens == len(model.prompt)
+
+
+async def test_tools_are_counted_without_a_parser_of_their_calls() -> None:
+    body = {"model": "m", "input": "a", "tools": [TOOL]}
+    answer = await post(ScriptedModel().app(), f"{RESPONSES}/input_tokens", body)
+    assert answer.json()["input_tokens"] == len("<user>a<assistant>")
+
+
 async def test_calls_and_their_results_are_messages() -> None:
     model = ScriptedModel()
     given = [

@@ -125,6 +125,27 @@ async def test_a_refusal_names_its_field(path: str, fields: Any, param: str) -> 
     assert not [name for name in other if f"'{name}'" in error["message"]]
 
 
+CALL: Any = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+RESULT: Any = {"type": "function_call_output", "call_id": "1"}
+
+
+@pytest.mark.parametrize(
+    ("items", "place"),
+    [
+        ([{"role": "user", "content": [IMAGE]}], "input[0].content[0]: this model takes text"),
+        ([{**RESULT, "output": "x"}], "input[0]: no message before it makes the call '1'"),
+        ([CALL, CALL, {**RESULT, "output": [IMAGE]}], "input[2].output[0]: this model takes text"),
+        ([{"role": "king", "content": "a"}], "input[0].role: must be one of 'user', "),
+    ],
+)
+async def test_a_refusal_of_an_item_says_where_it_is(items: Any, place: str) -> None:
+    """As the client has sent it, which is not where it is among the messages."""
+    body = {"model": "m", "instructions": "Be brief.", "input": items}
+    error = (await post(ScriptedModel().app(), RESPONSES, body)).json()["error"]
+    assert error["message"].startswith(place)
+    assert "_call'" not in error["message"]  # a type of items, which is no role
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "sampling", "param"),
     [

@@ -26,6 +26,7 @@ OPTIONS = (
 )
 STARTING = {
     "test_beyond_one_machine.py",
+    "test_images.py",
     "test_pooling.py",
     "test_reasoning.py",
     "test_start_failures.py",

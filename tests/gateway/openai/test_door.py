@@ -147,6 +147,12 @@ async def test_model_of_a_form_is_found(client: httpx.AsyncClient) -> None:
     assert answer.status_code == 200
 
 
+async def test_tokens_of_a_response_are_the_models_to_count(client: httpx.AsyncClient) -> None:
+    """The path is no response by its id, which takes no POST."""
+    answer = await client.post("/v1/responses/input_tokens", json={"model": "m", "input": "a"})
+    assert answer.status_code == 200
+
+
 async def test_model_of_a_get_is_in_the_query(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v1/responses/resp_1?model=m")).status_code == 200
     assert (await client.get("/v1/responses/resp_1")).status_code == 400

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from penstock_backends.openai_kit.errors import refuse_field
+from penstock_backends.openai_kit.errors import ApiError, refuse_field
 
 _SAME: Final = (
     "parallel_tool_calls",
@@ -15,20 +17,51 @@ _SAME: Final = (
     "top_p",
 )
 _IGNORED_ITEMS: Final = ("reasoning",)
-
+_INSTEAD: Final = {
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning",
+    "response_format": "text",
+}
+"""Fields here by those of the chat that they become."""
+_PLACE: Final = re.compile(r"messages\[(\d+)\](\.content)?")
 
 _LEFT_AWAY: Final = {"type": "message", "id": "", "status": "completed"}
 """Members of an assistant's message that OpenAI's types demand, and its API does not."""
+_LEFT_AWAY_IN_TOOL: Final = {"parameters": {}, "strict": False}
+"""The same of a function."""
 
 
-def with_whole_messages(given: Any) -> Any:
-    """Input whose assistants' messages have the members that clients leave away in them."""
-    return [_whole_message(item) for item in given] if isinstance(given, list) else given
+class ChatRequest(NamedTuple):
+    """The fields of a chat, and from where in a response's request each of its messages comes."""
+
+    fields: dict[str, Any]
+    places: Sequence[tuple[str, str]]
+    """Of each message its place, and the one of its content."""
+
+
+def whole_request(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with the members of its messages and functions that clients leave away."""
+    whole = dict(given)
+    for name, made_whole in (("input", _whole_message), ("tools", _whole_tool)):
+        if isinstance(whole.get(name), list):
+            whole[name] = [made_whole(one) for one in whole[name]]
+    return whole
+
+
+def _whole_tool(tool: Any) -> Any:
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        return tool
+    told = {name: value for name, value in tool.items() if value is not None}
+    return {**_LEFT_AWAY_IN_TOOL, **told}
 
 
 def _whole_message(item: Any) -> Any:
-    if not isinstance(item, dict) or item.get("role") != "assistant":
+    if not isinstance(item, dict) or "role" not in item:
         return item
+    if item["role"] != "assistant":
+        return {"type": "message", **item}
     content = item.get("content")
     if not isinstance(content, list):
         return item
@@ -37,11 +70,21 @@ def _whole_message(item: Any) -> Any:
     return {**_LEFT_AWAY, **given, "content": parts}
 
 
-def as_chat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a chat; raises `ApiError` for what a chat has not."""
+def in_names_of_responses(error: ApiError, places: Sequence[tuple[str, str]] = ()) -> ApiError:
+    """An error of a chat, which the client did not send, with its own fields and places in them."""
+
+    def place(found: re.Match[str]) -> str:
+        return places[int(found[1])][1 if found[2] else 0]
+
+    return error.renamed(_INSTEAD, partial(_PLACE.sub, place) if places else str)
+
+
+def as_chat(fields: Mapping[str, Any]) -> ChatRequest:
+    """The chat of a request; raises `ApiError` for what a chat has not."""
     chat = {name: fields[name] for name in _SAME if name in fields}
     chat["model"] = fields.get("model", "")
-    chat["messages"] = _messages(fields)
+    messages = _Messages(fields)
+    chat["messages"] = messages.made
     if "max_output_tokens" in fields:
         chat["max_completion_tokens"] = fields["max_output_tokens"]
     if fields.get("top_logprobs"):
@@ -54,43 +97,53 @@ def as_chat(fields: Mapping[str, Any]) -> dict[str, Any]:
     if "format" in text:
         chat["response_format"] = _response_format(text["format"])
     effort = fields.get("reasoning", {}).get("effort")
-    return {**chat, "reasoning_effort": effort} if effort is not None else chat
+    if effort is not None:
+        chat["reasoning_effort"] = effort
+    return ChatRequest(chat, messages.places)
 
 
-def _messages(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    if fields.get("instructions"):
-        messages.append({"role": "system", "content": fields["instructions"]})
-    given = fields.get("input")
-    if not given:
-        refuse_field("input", "'input' must not be empty")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    for place, item in enumerate(items):
-        _add(messages, item, place)
-    return messages
+class _Messages:
+    """The messages of a chat, and where each comes from."""
 
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.made: list[dict[str, Any]] = []
+        self.places: list[tuple[str, str]] = []
+        if fields.get("instructions"):
+            system = {"role": "system", "content": fields["instructions"]}
+            self._append(system, "instructions")
+        given = fields.get("input")
+        if not given:
+            refuse_field("input", "'input' must not be empty")
+        if isinstance(given, str):
+            self._append({"role": "user", "content": given}, "input")
+            return
+        for number, item in enumerate(given):
+            self._add(item, f"input[{number}]")
 
-def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], place: int) -> None:
-    kind = item.get("type", "message" if "role" in item else "item_reference")
-    if kind == "message":
-        messages.append({"role": item["role"], "content": item["content"]})
-    elif kind == "function_call":
-        _add_call(messages, item)
-    elif kind == "function_call_output":
-        messages.append(
-            {"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]}
-        )
-    elif kind not in _IGNORED_ITEMS:
-        refuse_field("input", f"input[{place}]: items of type '{kind}' are not supported")
+    def _append(self, message: dict[str, Any], place: str, member: str = "") -> None:
+        self.made.append(message)
+        self.places.append((place, place + member))
 
+    def _add(self, item: Mapping[str, Any], place: str) -> None:
+        kind = item.get("type", "item_reference")
+        if kind == "message":
+            message = {"role": item["role"], "content": item["content"]}
+            self._append(message, place, ".content")
+        elif kind == "function_call":
+            self._add_call(item, place)
+        elif kind == "function_call_output":
+            result = {"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]}
+            self._append(result, place, ".output")
+        elif kind not in _IGNORED_ITEMS:
+            refuse_field("input", f"{place}: items of type '{kind}' are not supported")
 
-def _add_call(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
-    """Calls one after the other are one message's; they may follow its text."""
-    function = {"name": item["name"], "arguments": item["arguments"]}
-    call = {"id": item["call_id"], "type": "function", "function": function}
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": ""})
-    messages[-1].setdefault("tool_calls", []).append(call)
+    def _add_call(self, item: Mapping[str, Any], place: str) -> None:
+        """Calls one after the other are one message's; they may follow its text."""
+        function = {"name": item["name"], "arguments": item["arguments"]}
+        call = {"id": item["call_id"], "type": "function", "function": function}
+        if not self.made or self.made[-1]["role"] != "assistant":
+            self._append({"role": "assistant", "content": ""}, place)
+        self.made[-1].setdefault("tool_calls", []).append(call)
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""POST /v1/responses: text and functions, without state."""
+"""POST /v1/responses: text and functions, without state; and the tokens of their prompts."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -21,21 +21,18 @@ from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.logprobs import chat_form
 from penstock_backends.openai_kit.messages import check_counts
 from penstock_backends.openai_kit.model_calls import close, submit
-from penstock_backends.openai_kit.responses_api.chat_request import as_chat, with_whole_messages
+from penstock_backends.openai_kit.responses_api.chat_request import (
+    as_chat,
+    in_names_of_responses,
+    whole_request,
+)
 from penstock_backends.openai_kit.responses_api.output_items import Event, OutputItems, sse
 from penstock_backends.openai_kit.sampling import refuse_ineffective
 from penstock_backends.openai_kit.settings import OpenAiSettings
+from penstock_backends.openai_kit.tool_choice import ToolPlan
 from penstock_backends.openai_kit.usage import Usage
 
 _ECHOED: Final = ("instructions", "max_output_tokens", "metadata", "temperature", "text", "top_p")
-_INSTEAD: Final = {
-    "max_completion_tokens": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "messages": "input",
-    "reasoning_effort": "reasoning",
-    "response_format": "text",
-}
-"""Fields here by those of the chat that they become."""
 
 
 class ResponsesEndpoint:
@@ -49,14 +46,10 @@ class ResponsesEndpoint:
 
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
-        given = read_object(exchange.body)
-        with _names_of_responses():
-            check_counts(given.get("input"), self._generator.facts.context_length)
-        given = {**given, "input": with_whole_messages(given.get("input"))}
-        fields = self.reader.check(given, exchange.parameters)
-        refuse_ineffective(fields)
-        with _names_of_responses():
-            conversation = await self._conversations.prepare(as_chat(fields), exchange.request_id)
+        fields = _read(self.reader, exchange, self._generator)
+        chat = as_chat(fields)
+        with _names(chat.places):
+            conversation = await self._conversations.prepare(chat.fields, exchange.request_id)
             streams = await submit(
                 self._generator, [conversation.generation], exchange, conversation.renamed
             )
@@ -66,13 +59,46 @@ class ResponsesEndpoint:
         return EventStream(answer.events(streams[0]), partial(close, streams))
 
 
+class InputTokensEndpoint:
+    """POST /v1/responses/input_tokens: counts the tokens of a response's prompt.
+
+    It takes the fields of a response, that those who ask for one can send them as they are.
+    """
+
+    def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
+        self._generator = generator
+        self._conversations = Conversations(generator, settings)
+        ignore = settings.unknown_fields == "ignore"
+        self.reader = BodyReader(ResponseCreateParamsBase, ("stream",), ignore_unknown=ignore)
+
+    async def __call__(self, exchange: Exchange) -> Answer:
+        """Answer one request."""
+        chat = as_chat(_read(self.reader, exchange, self._generator))
+        tools = chat.fields.get("tools")
+        with _names(chat.places):
+            plan = ToolPlan("auto" if tools else "none", tools)
+            tokens = await self._conversations.tokens(chat.fields, plan)
+        answer = {"object": "response.input_tokens", "input_tokens": len(tokens)}
+        return json.dumps(answer).encode()
+
+
+def _read(reader: BodyReader, exchange: Exchange, generator: Generator) -> dict[str, Any]:
+    """The fields of a request, checked and whole; raises `ApiError`."""
+    given = read_object(exchange.body)
+    with _names():
+        check_counts(given.get("input"), generator.facts.context_length)
+    fields = reader.check(whole_request(given), exchange.parameters)
+    refuse_ineffective(fields)
+    return fields
+
+
 @contextmanager
-def _names_of_responses() -> Iterator[None]:
-    """Errors of a chat, which the client did not send, with the names of its own fields."""
+def _names(places: Sequence[tuple[str, str]] = ()) -> Iterator[None]:
+    """Errors of a chat in the names of a response's request; `places` are its messages'."""
     try:
         yield
     except ApiError as error:
-        raise error.renamed(_INSTEAD) from None
+        raise in_names_of_responses(error, places) from None
 
 
 class _ResponseAnswer:

@@ -23,6 +23,7 @@ from penstock_backends.language_model import MediaLimits, UsageSum
 from penstock_backends.language_model.asgi import Message, Receive, Send, replayed
 from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
+    refuse_body,
     refuse_field,
     refuse_model,
     refuse_path,
@@ -51,7 +52,7 @@ from penstock_backends.vllm.openai.request_fields import (
 )
 from penstock_backends.vllm.openai.response_ids import PATH as RESPONSES
 from penstock_backends.vllm.openai.response_ids import with_response_id
-from penstock_backends.vllm.openai.routes import SHOWN, shown_route
+from penstock_backends.vllm.openai.routes import FORMS, SHOWN, shown_route
 from penstock_backends.vllm.output_owners import OWNER, owner_of
 from penstock_backends.vllm.own_spans import trace_headers
 
@@ -105,6 +106,7 @@ def _parsed(
     config = engine.llm.vllm_config
     options.model = config.model_config.model
     options.served_model_name = [name]
+    config.model_config.served_model_name = name  # by which the application's errors call it
     options.structured_outputs_config = config.structured_outputs_config
     options.disable_log_stats = options.disable_fastapi_docs = True
     if arguments.openai.values.get(_CACHED) is None:
@@ -158,7 +160,7 @@ class VllmApplication:
             return
         request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
         shown = shown_route(scope["path"])
-        if shown is None or shown[0] not in self._paths:
+        if shown is None or shown[0] not in self._paths or shown[1] != scope["method"]:
             await refuse_path(send, scope["path"])
             return
         if self._engine.failed:
@@ -200,7 +202,11 @@ class VllmApplication:
     async def _refused(self, path: str, body: bytes, request: InferenceRequest, send: Send) -> bool:
         """Whether a body was refused, which vLLM itself would not have done."""
         known = self._fields.get(path)
-        given = read_object(body) if known else {}
+        try:
+            given = read_object(body) if known and path not in FORMS else {}
+        except ValueError as error:
+            await refuse_body(send, str(error))
+            return True
         large = too_large(path, given, len(body), self._engine.facts.context_length)
         if large is not None:
             await refuse_size(send, *large)

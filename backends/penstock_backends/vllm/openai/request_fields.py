@@ -75,12 +75,22 @@ def _names(model: Any) -> Iterator[str]:
 
 
 def read_object(body: bytes) -> Mapping[str, Any]:
-    """The object of a body; an empty one for any other body: vLLM says what is wrong with it."""
+    """The object of a body; an empty one for JSON of another kind, which vLLM refuses.
+
+    Raises `ValueError` for what is not JSON: text that is not UTF-8, of which vLLM's answer has
+    another form, and NaN, which it would take as the bias of a token.
+    """
     try:
-        given = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
+        given = json.loads(body, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     return given if isinstance(given, Mapping) else {}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def unknown_field(given: Mapping[str, Any], known: frozenset[str]) -> tuple[str, str] | None:

@@ -35,6 +35,9 @@ SHOWN: Final = {
 }
 """Paths by vLLM's own patterns, with their method."""
 
+FORMS: Final = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations"})
+"""Paths whose bodies are forms with files, not JSON."""
+
 HIDDEN: Final = frozenset(
     {
         "/docs",

@@ -22,8 +22,8 @@ from penstock.settings import Feature, HttpSettings, OpenAiSettings
 Handler = Callable[[HttpCall, Target], Awaitable[Reply | None]]
 
 _ANSWERED: Final = (
-    "/v1/(?:chat/completions(?:/batch)?|completions|responses|embeddings|rerank|score"
-    "|audio/(?:transcriptions|translations)|messages(?:/count_tokens)?)"
+    "/v1/(?:chat/completions(?:/batch)?|completions|responses(?:/input_tokens)?|embeddings|rerank"
+    "|score|audio/(?:transcriptions|translations)|messages(?:/count_tokens)?)"
     "|/(?:rerank|v2/rerank|score|classify|pooling|tokenize|detokenize)"
     "|/v1/(?:chat/completions|completions|messages|responses)/render|/inference/v1/generate"
 )

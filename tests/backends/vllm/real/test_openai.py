@@ -170,6 +170,34 @@ async def test_unknown_field_is_refused_with_the_nearest(application: BackendApp
     assert (await whole(ignoring))[0] == 200
 
 
+async def test_body_that_is_not_json_is_refused_in_the_form_of_openai(
+    application: BackendApplication,
+) -> None:
+    """NaN, too: as the bias of a token, vLLM takes it."""
+    body = {**CHAT, "logit_bias": {"5": float("nan")}}
+    status, answer = await whole(begin(application, "/v1/chat/completions", body))
+    assert (status, answer["error"]["code"]) == (400, "invalid_json")
+    assert answer["error"]["message"] == "the body is not JSON: NaN is not a number of JSON"
+
+
+async def test_image_is_refused_with_the_name_of_the_model(
+    application: BackendApplication,
+) -> None:
+    """It is not the path of its files, which vLLM would hide behind `<path>`."""
+    parts = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    body = {**CHAT, "messages": [{"role": "user", "content": parts}]}
+    status, answer = await whole(begin(application, "/v1/chat/completions", body))
+    assert (status, answer["error"]["message"]) == (400, "m is not a multimodal model")
+
+
+async def test_tokens_of_a_response_are_not_counted(application: BackendApplication) -> None:
+    """What vLLM has at the path of a response by its id is another route."""
+    body = {"model": "m", "input": "a"}
+    status, answer = await whole(begin(application, "/v1/responses/input_tokens", body))
+    assert status == 404
+    assert answer["error"]["message"] == "this model does not serve /v1/responses/input_tokens"
+
+
 async def test_fields_that_ask_for_nothing_are_taken(application: BackendApplication) -> None:
     """Clients of OpenAI's send them to any server."""
     nothing = {"store": False, "service_tier": "auto", "metadata": {"a": "b"}, "nobody": None}

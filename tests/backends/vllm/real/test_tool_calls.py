@@ -26,7 +26,7 @@ KINDS: Any = {
     },
     "parity": {"odd": {"type": "boolean"}},
 }
-TOOLS = [
+TOOLS: Any = [
     {
         "type": "function",
         "function": {"name": name, "parameters": {"type": "object", "properties": properties}},
@@ -172,15 +172,15 @@ async def test_choice_of_tools_is_kept_however_the_text_is_cut(
         assert await streamed(app, pieces, **choice) == expected, pieces
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Look: <tool_call>{broken</tool_call> and so on",
-        "It ends with <tool",
-        '<tool_call>{"arguments": {}}</tool_call>',
-        "<tool_call>",
-    ],
+UNPARSABLE = (
+    "Look: <tool_call>{broken</tool_call> and so on",
+    "It ends with <tool",
+    '<tool_call>{"arguments": {}}</tool_call>',
+    "<tool_call>",
 )
+
+
+@pytest.mark.parametrize("text", UNPARSABLE)
 async def test_what_cannot_be_parsed_is_content_however_it_is_cut(
     app: tuple[BackendApplication, ScriptedModel], text: str
 ) -> None:
@@ -188,3 +188,29 @@ async def test_what_cannot_be_parsed_is_content_however_it_is_cut(
     assert await asked(app, [text]) == ("stop", (text, []))
     for pieces in cuts(text, app[1].get_tokenizer()):
         assert await streamed(app, pieces) == ("stop", (text, [])), pieces
+
+
+@pytest.mark.parametrize("text", UNPARSABLE)
+async def test_what_cannot_be_parsed_is_text_of_a_response_however_it_is_cut(
+    app: tuple[BackendApplication, ScriptedModel], text: str
+) -> None:
+    """The deltas, the text that is done, and the last event have all of it."""
+    application, model = app
+    tools = [{"type": "function", "strict": None, **tool["function"]} for tool in TOOLS]
+    body = {"model": "m", "input": "Is it warm?", "tools": tools, "stream": True}
+    for pieces in cuts(text, model.get_tokenizer()):
+        model.pieces = pieces
+        answer = begin(application, "/v1/responses", body)
+        told = b"".join([part.body async for part in answer if isinstance(part, ExchangePart)])
+        blocks = told.decode().strip().split("\n\n")
+        events = [json.loads(one.partition("data: ")[2]) for one in blocks]
+        assert _texts(events) == (text, [text], [text]), pieces
+
+
+def _texts(events: Sequence[Any]) -> tuple[str, list[str], list[str]]:
+    """The text of a response by deltas, of its parts as they end, and of the last event."""
+    deltas = (one["delta"] for one in events if one["type"] == "response.output_text.delta")
+    done = [one["text"] for one in events if one["type"] == "response.output_text.done"]
+    messages = [one for one in events[-1]["response"]["output"] if one["type"] == "message"]
+    whole = [part["text"] for message in messages for part in message["content"]]
+    return "".join(deltas), done, whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock_backends.language_model.grammar_rules import Rules, rule_bodies
+from penstock_backends.language_model.constraints.grammar_rules import Rules, rule_bodies
 
 
 def summed(body: str, value: Callable[[str], int]) -> int:

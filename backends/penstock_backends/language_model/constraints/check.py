@@ -1,8 +1,9 @@
 """Bounds on constraints of the output: what would take an engine minutes is refused before it.
 
 Engines compile a constraint to an automaton. A counted repetition inside a counted repetition
-(`(a{1,100}){1,100}`), a long row of parts that may be left out (`a?a?a?`) and tens of thousands of
-alternatives cost seconds to minutes a token, in which nobody else is served.
+(`(a{1,100}){1,100}`), a long row of parts that may be left out (`a?a?a?`), repetitions of what may
+be empty (`(a*)*`) and tens of thousands of alternatives cost seconds to minutes a token, in which
+nobody else is served.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from penstock_backends.language_model.grammar_rules import Rules, rule_bodies
-from penstock_backends.language_model.optional_runs import grammar_run, regex_run
+from penstock_backends.language_model.constraints.grammar_rules import Rules, rule_bodies
+from penstock_backends.language_model.constraints.optional_runs import grammar_run, regex_run
+from penstock_backends.language_model.constraints.regex_readings import repeats_what_may_be_empty
 from penstock_backends.language_model.parameters import refuse
 
 NAME: Final = "structured_outputs"
@@ -74,6 +76,17 @@ def _check_choices(choices: list[Any]) -> None:
         refuse(NAME, f"has {len(choices)} choices, more than {_MOST_CHOICES}")
 
 
+def _check_regex(name: str, regex: str) -> None:
+    _check_nest(name, _nest(regex, _REGEX_TOKEN))
+    _check_run(name, regex_run(regex))
+    if repeats_what_may_be_empty(regex):
+        refuse(
+            NAME,
+            f"has a {name} that repeats what may be empty and repeats itself, such as '(a*)*', "
+            "which takes longer with each token: write '(a+)*'",
+        )
+
+
 def _check_nest(name: str, nest: _Nest) -> None:
     product = nest[1]
     if product > _MOST_REPEATED:
@@ -82,11 +95,6 @@ def _check_nest(name: str, nest: _Nest) -> None:
             f"has a {name} whose counted repetitions, one inside the other, come to {product}, "
             f"more than {_MOST_REPEATED}",
         )
-
-
-def _check_regex(name: str, regex: str) -> None:
-    _check_nest(name, _nest(regex, _REGEX_TOKEN))
-    _check_run(name, regex_run(regex))
 
 
 def _check_run(name: str, run: int) -> None:

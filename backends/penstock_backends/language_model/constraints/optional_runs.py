@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from penstock_backends.language_model.grammar_rules import Rules
+from penstock_backends.language_model.constraints.grammar_rules import Rules
 
 _MOST: Final = 1 << 60
 """No run is counted further: rules that double one another come to more than a machine holds."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_backends.language_model.optional_runs import grammar_run, regex_run
+from penstock_backends.language_model.constraints.optional_runs import grammar_run, regex_run
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ PROPERTIES = {str(number): {"type": "string"} for number in range(1001)}
     ("structure", "why"),
     [
         ({"regex": "(a{1,100}){1,100}"}, "regex whose counted repetitions, .* come to 10000"),
+        ({"regex": '"(a{1,100}){1,100}"'}, "regex whose counted repetitions, .* come to 10000"),
         ({"regex": "((a{1,20}b?){1,20}|c){20}"}, "come to 8000"),
+        ({"regex": "((aa|a)*)*b?"}, "a regex that repeats what may be empty and repeats itself"),
+        ({"json": {"items": {"pattern": "^(a*)*b$"}}}, "a pattern that repeats what may be empty"),
         ({"regex": r"(\(a{99}){99,}"}, "come to 9801"),
         ({"regex": "(a{1,1000000}|(b{2}){2}){5}"}, "come to 5000000"),
         ({"regex": '"((a{1,100}){1,100})"'}, "come to 10000"),
