@@ -80,19 +80,23 @@ class OpenVinoGenAi:
     def _alone(self, plan: Plan, config: Any) -> dict[str, float]:
         tally, live, left = Tally(), dict[int, Any](), plan.streams * plan.rounds
         calls: dict[int, Call] = {}
+        stepping = 0.0
         start, cpu = time.perf_counter(), time.process_time()
         while live or left:
             while len(live) < plan.streams and left:
                 left -= 1
                 call = Call(time.perf_counter())
                 calls[self._add(config, live)] = call
+            begun = time.perf_counter()
             self._pipeline.step()
+            stepping += time.perf_counter() - begun
             for number, _, last in self._made(live):
                 tally.message(calls[number], time.perf_counter())
                 if last:
                     tally.ended(calls.pop(number), time.perf_counter())
         seconds, used = time.perf_counter() - start, time.process_time() - cpu
-        return _result(plan, tally, seconds, used)
+        in_steps = {"steps_ms": stepping / plan.rounds * 1e3}
+        return _result(plan, tally, seconds, used) | in_steps
 
     def _piped(self, plan: Plan, config: Any) -> dict[str, float]:
         """The same with a client in another process: what it takes at least to be asked by one."""

@@ -1,1 +1,1 @@
-"""Where the time to a first token goes, step by step: notes taken inside a running server."""
+"""Where the time to a token goes, step by step: notes taken inside a running server."""

@@ -1,4 +1,4 @@
-"""Notes when requests pass the steps to their first token; Python loads this by its name.
+"""Notes when requests pass the steps to their tokens; Python loads this by its name.
 
 A server that has this folder in `PYTHONPATH`, and a file's prefix in `FIRST_TOKEN_NOTES`, notes in
 all of its processes, and writes them when a process ends: pairs of a step's name and a time.
@@ -53,6 +53,8 @@ def _in_flight(module: ModuleType) -> None:
         first = inference is not None and not inference.stream.begun
         if first:
             _note("front has the token")
+        if response.final:
+            _note("front has the answer")
         pass_on(self, number, response)
         if first:
             _note("front wrote")
@@ -60,8 +62,41 @@ def _in_flight(module: ModuleType) -> None:
     module.InFlight._pass_on = noting
 
 
+def _connection(module: ModuleType) -> None:
+    _around(module.ConnectionProtocol, "buffer_updated", before="http read")
+    _around(module.ConnectionProtocol, "_write", after="http written")
+
+
 def _host(module: ModuleType) -> None:
     _around(module.Host, "_execute_batch", before="process read")
+    _around(module.Host, "_exchange", before="process read")
+
+
+def _response_sender(module: ModuleType) -> None:
+    send = module.ExchangeSender._send
+
+    def noting(self: Any, response: Any) -> None:
+        send(self, response)
+        if response.final:
+            _note("answer sent")
+
+    module.ExchangeSender._send = noting
+
+
+def _asgi(module: ModuleType) -> None:
+    _around(module, "send_json", before="answer built")
+
+
+def _endpoint(name: str) -> Callable[[ModuleType], None]:
+    return lambda module: _around(getattr(module, name), "__call__", before="handler begun")
+
+
+def _json_body(module: ModuleType) -> None:
+    _around(module.BodyReader, "check", after="body checked")
+
+
+def _engine_generator(module: ModuleType) -> None:
+    _around(module.EngineGenerator, "generate", "prompt made", "queued")
 
 
 def _backend(module: ModuleType) -> None:
@@ -85,7 +120,15 @@ def _delivery(module: ModuleType) -> None:
     module.Delivery.push = noting
 
 
+_KIT = "penstock_backends.openai_kit"
 _PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "penstock.gateway.connections.connection": _connection,
+    "penstock.hosting.link.response_sender": _response_sender,
+    f"{_KIT}.asgi": _asgi,
+    f"{_KIT}.chat": _endpoint("ChatEndpoint"),
+    f"{_KIT}.completions": _endpoint("CompletionEndpoint"),
+    f"{_KIT}.json_body": _json_body,
+    f"{_KIT}.engine_generator": _engine_generator,
     "penstock.rpc.stream_writer": _stream_writer,
     "penstock.hosting.parent.in_flight": _in_flight,
     "penstock.hosting.worker.host": _host,
