@@ -36,10 +36,14 @@ def sampling(**given: object) -> Sampling:
 
 
 def sequences(
-    count: int = 1, record: GenerationRecord | None = None, **given: object
+    count: int = 1,
+    record: GenerationRecord | None = None,
+    *,
+    stream: bool = True,
+    **given: object,
 ) -> list[TokenSequence]:
-    """The sequences of one streamed request."""
-    candidates = Answer(GenerationRequest("P", stream=True, prepend_prompt=False), 1, count)
+    """The sequences of one request."""
+    candidates = Answer(GenerationRequest("P", stream=stream, prepend_prompt=False), 1, count)
     times = GenerationTimes(EngineStatistics(), 1, record=record)
     delivery = Delivery(candidates, lambda: None, record=record, times=times)
     chosen = sampling(**given)

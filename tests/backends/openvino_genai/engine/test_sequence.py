@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from backends.openvino_genai.scripted import sequences
 from penstock_backends.openvino_genai.pipeline import StepOutput
 
@@ -53,3 +55,18 @@ def test_a_partial_stop_string_is_output_at_the_end() -> None:
 
 def test_a_stop_string_does_not_count_before_the_minimum() -> None:
     assert run(counting(1, 2, 1, 2), stop="2", min_tokens=3) == ("1 2 1 ", 4, "stop")
+
+
+@pytest.mark.parametrize("tokens", [1, 15, 16, 17, 40])
+def test_a_whole_text_is_that_of_a_stream(tokens: int) -> None:
+    """Its tokens are decoded some at a time, and the rest at the end."""
+    outputs = counting(*range(tokens), end="length")
+    assert run(outputs, stream=False) == run(outputs, stream=True)
+
+
+def test_a_whole_text_ends_before_a_token_that_stops() -> None:
+    assert run(counting(1, 2, end="stop"), stream=False) == ("1 ", 2, "stop")
+
+
+def test_a_stop_string_ends_a_whole_text_when_it_comes() -> None:
+    assert run(counting(1, 2, 3), stream=False, stop=["2 3"]) == ("1 ", 3, "stop")
