@@ -224,6 +224,12 @@ def with_infer(
     return request
 
 
+def exchanging(request: InferenceRequest, exchange: HttpExchange) -> InferenceRequest:
+    """The same request, of this exchange; for one that its maker has just made."""
+    object.__setattr__(request, "exchange", exchange)
+    return request
+
+
 def sent_by(request: InferenceRequest, sender: Sender) -> InferenceRequest:
     """The same request, with its sender; for one that nobody else looks at yet."""
     object.__setattr__(request, "sender", sender)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.core.errors import InvalidRequestError
-from penstock.core.request import CALL_ID, InferenceRequest, called, sent_by
+from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue, called, sent_by
 from penstock.core.stream import ResponseStream
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.header_forward import header_forward
@@ -55,14 +55,18 @@ class ForwardedHeaders:
 
     def added_to(self, inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
         """`inference` with headers of `call` among its parameters; refuses reserved ones."""
-        if self._forward is None:
-            return inference
-        pairs = ((name.decode("latin-1"), _text(value)) for name, value in call.fields)
-        chosen = self._forward.select(pairs)
+        chosen = self.of(call)
         if not chosen:
             return inference
         parameters = {**inference.parameters, **chosen}
         return replace(inference, parameters=parameters, template=None)
+
+    def of(self, call: HttpCall) -> Mapping[str, ParameterValue]:
+        """The headers of `call` that become parameters; refuses reserved ones."""
+        if self._forward is None:
+            return {}
+        pairs = ((name.decode("latin-1"), _text(value)) for name, value in call.fields)
+        return self._forward.select(pairs)
 
 
 def _text(value: bytes) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 from uuid import uuid4
@@ -87,17 +86,17 @@ class ExchangeEndpoint:
         query = call.head.query.decode("latin-1")
         headers = (*_chosen(call), (CALL_ID, request_id))
         exchange = HttpExchange(call.method, call.path, query, headers, read.body)
-        request = InferenceRequest(found.name, id=request_id, exchange=exchange)
-        request = self._forward.added_to(request, call)
-        parameters = self._parameters(request, read.model, found.adapter)
-        request = with_deadline(replace(request, parameters=parameters), call)
-        return with_sender(request, call, self._server.tenants)
+        parameters = self._parameters(self._forward.of(call), read.model, found.adapter)
+        request = InferenceRequest(
+            found.name, id=request_id, parameters=parameters, exchange=exchange
+        )
+        return with_sender(with_deadline(request, call), call, self._server.tenants)
 
     def _parameters(
-        self, request: InferenceRequest, model: str, adapter: str
+        self, forwarded: Mapping[str, ParameterValue], model: str, adapter: str
     ) -> dict[str, ParameterValue]:
         """The parameters, where the server's own replace forwarded headers of these names."""
-        found = {name: one for name, one in request.parameters.items() if name not in _FOUND}
+        found = {name: one for name, one in forwarded.items() if name not in _FOUND}
         found["model"] = model
         if adapter:
             found["adapter"] = adapter

@@ -23,6 +23,7 @@ from penstock.core.request import (
     ParameterValue,
     Sender,
     TextResponse,
+    exchanging,
     having_waited,
     sent_by,
     traced,
@@ -289,7 +290,7 @@ def unpack_exchange(header: Exchange, payload: memoryview) -> tuple[int, Inferen
     packed, method, path, query, headers = header
     number, request, _ = unpack_request(packed, memoryview(b""), 0)
     exchange = HttpExchange(method, path, query, headers, bytes(payload))
-    return number, replace(request, exchange=exchange)
+    return number, exchanging(request, exchange)
 
 
 def pack_part(number: int, part: ExchangePart) -> Part:
