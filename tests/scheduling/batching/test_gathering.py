@@ -29,8 +29,30 @@ def test_nobody_waits_before_anything_was_executed() -> None:
 def test_a_batch_starts_when_all_clients_are_back() -> None:
     gathering = Gathering(0.5)
     gathering.executed(begun=10.0, now=14.0, requests=3, waiting=2)
-    assert gathering.due(14.0, 2) == gathering.due(15.9, 4) == 16.0
+    assert gathering.due(14.0, 2) == gathering.due(15.9, 2) == 16.0
     assert gathering.due(15.0, 5) == -inf
+
+
+def test_the_delay_begins_anew_with_each_client_that_comes_back() -> None:
+    gathering = Gathering(0.5)
+    gathering.executed(begun=10.0, now=14.0, requests=9, waiting=0)
+    assert [gathering.due(14.0 + back, back) for back in range(1, 8)] == [
+        17,
+        18,
+        19,
+        20,
+        21,
+        22,
+        22,
+    ]
+    assert gathering.due(22.0, 8) == -inf
+
+
+def test_nobody_waits_for_clients_that_stay_away() -> None:
+    gathering = Gathering(0.5)
+    gathering.executed(begun=10.0, now=14.0, requests=9, waiting=0)
+    assert gathering.due(15.0, 3) == 17.0
+    assert gathering.due(17.0, 3) == -inf
 
 
 @given(
@@ -41,13 +63,13 @@ def test_a_batch_starts_when_all_clients_are_back() -> None:
     st.integers(0, 64),
     st.floats(0, 2e3),
 )
-def test_nobody_waits_longer_than_a_share_of_the_execution(
+def test_nobody_waits_longer_than_four_shares_of_the_execution(
     share: float, begun: float, seconds: float, requests: int, waiting: int, later: float
 ) -> None:
     gathering, ended = Gathering(share), begun + seconds
     gathering.executed(begun, ended, requests, waiting)
     due = gathering.due(ended + later, waiting)
-    assert due == -inf or ended + later < due <= ended + share * (ended - begun)
+    assert due == -inf or ended + later < due <= ended + 4 * share * (ended - begun)
 
 
 async def call_for_ever(
@@ -76,7 +98,7 @@ def test_the_delay_begins_when_clients_have_their_answers() -> None:
     gathering = Gathering(0.5)
     gathering.executed(begun=10.0, now=14.0, requests=3, waiting=0)
     gathering.answered(15.0)
-    assert gathering.due(16.5, 1) == 17.0
+    assert gathering.due(16.5, 0) == 17.0
 
 
 @in_virtual_time

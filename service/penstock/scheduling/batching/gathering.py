@@ -9,6 +9,8 @@ from penstock.core.errors import ConfigError
 
 GATHER = "penstock.gather_percent"
 _MOST = 100
+_LONGEST = 4
+"""Delays in a row, each begun by a request that came."""
 
 
 class Gathering:
@@ -17,20 +19,22 @@ class Gathering:
     Clients in a closed loop are answered together and send their next requests together, a moment
     later. A batch that starts in between has few rows, and the one after it the rest; so it goes
     on. Until as many requests wait as were just answered and waited then, a batch is delayed by
-    at most `share` of the time that the last execution took.
+    `share` of the time that the last execution took, and anew by each request that comes, at most
+    four times as long in all.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._delay = 0.0
-        self._until = -inf
-        self._expected = 0
+        self._until = self._latest = -inf
+        self._waiting = self._expected = 0
 
     def executed(self, begun: float, now: float, requests: int, waiting: int) -> None:
         """Record an execution: `requests` ended `now`, `waiting` are queued; in seconds."""
         self._delay = self._share * (now - begun)
-        self._until = now + self._delay
+        self._waiting = waiting
         self._expected = requests + waiting
+        self.answered(now)
 
     def answered(self, now: float) -> None:
         """The clients of the last execution have their answers: the delay begins `now`, in seconds.
@@ -39,12 +43,16 @@ class Gathering:
         their clients take to come back.
         """
         self._until = now + self._delay
+        self._latest = now + _LONGEST * self._delay
 
     def due(self, now: float, waiting: int) -> float:
         """Time to execute `waiting` requests that do not fill a batch; `-inf` for at once."""
-        if now >= self._until or waiting >= self._expected:
+        if waiting >= self._expected or now >= self._latest:
             return -inf
-        return self._until
+        if waiting > self._waiting:
+            self._waiting = waiting
+            self._until = min(now + self._delay, self._latest)
+        return self._until if now < self._until else -inf
 
 
 def gather_share(config: ModelConfig) -> float:
