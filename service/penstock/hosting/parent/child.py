@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -160,6 +161,10 @@ async def _spawn(
     descriptors: tuple[int, ...],
     pulse: int,
 ) -> asyncio.subprocess.Process:
+    # uvloop forks, and waits until the child runs its program. A collection there would finalize
+    # what is garbage here, and gRPC's channels then wait for threads that a fork does not have.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         return await asyncio.create_subprocess_exec(
             spec.python,
@@ -175,6 +180,8 @@ async def _spawn(
             pass_fds=(*descriptors, pulse),
         )
     finally:
+        if collects:
+            gc.enable()
         printed.close_ends()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 
 import pytest
@@ -31,6 +32,24 @@ async def test_a_process_has_answered_when_its_streams_have_ended(puppets: Puppe
     await everything(inference)
     await asyncio.wait_for(waiting, PATIENCE)
     assert inference.abandoned
+
+
+async def test_nothing_is_collected_between_fork_and_start(puppets: Puppets) -> None:
+    """What is garbage in the server may have finalizers that wait for threads of the server."""
+    reading, writing = os.pipe()
+    watched = True
+
+    def report() -> None:
+        if watched:
+            os.write(writing, b"collects" if gc.isenabled() else b"waits")
+
+    os.register_at_fork(after_in_child=report)
+    await puppets.start()
+    watched = False
+    os.close(writing)
+    with os.fdopen(reading, "rb") as found:
+        assert found.read() == b"waits"
+    assert gc.isenabled()
 
 
 @pytest.mark.contract("I-08")
