@@ -50,8 +50,7 @@ READ = (
         (
             "models/config/gpus.py",
             "system/nvml.py",
-            "backends/tensorrt_llm/environment.py",
-            "backends/vllm/arguments/engine_args.py",
+            "backends/language_model/visible_gpu.py",
         ),
         "The GPUs that instances may have and that metrics are of.",
     ),

@@ -15,6 +15,7 @@ from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 from penstock.settings.without_effect import WITHOUT_EFFECT
 
 BY_OTHER_NAMES = {
+    "backends/language_model/visible_gpu.py": {"CUDA_VISIBLE_DEVICES"},
     "backends/vllm/arguments/engine_args.py": {"PENSTOCK_SHARED_TMPDIR"},
     "backends/vllm/own_spans.py": {
         "PENSTOCK_OTLP_TRACES_ENDPOINT",
