@@ -229,10 +229,10 @@ def _times(burst: Notes, streams: int) -> dict[str, float]:
     ways = {after: passed[after] - passed[before] for before, after in pairwise(_STEPS)}
     in_steps = statistics.mean(within) * 1e6
     split = {"in steps": in_steps, "between steps": ways[_STEPS[_LAST]] - in_steps}
-    told = [(name, us) for name, us in ways.items() if name != _STEPS[_LAST]]
+    others = [(name, us) for name, us in ways.items() if name != _STEPS[_LAST]]
     place = _LAST - 1
     whole = {"all of it": passed[_STEPS[-1]] - passed[_STEPS[0]]}
-    return {**dict(told[:place]), **split, **dict(told[place:]), **whole}
+    return {**dict(others[:place]), **split, **dict(others[place:]), **whole}
 
 
 def _engine_times(found: Mapping[str, float]) -> dict[str, float]:

@@ -24,7 +24,7 @@ def config(most: int) -> ModelConfig:
 
 
 def answering(tokens: int | None) -> Any:
-    """What a model does that reports so many tokens for each request, or none."""
+    """A model's inference that reports so many tokens for each request, or none."""
 
     def infer(request: InferenceRequest) -> ResponseStream:
         rows = next(iter(request.inputs.values())).shape[0]

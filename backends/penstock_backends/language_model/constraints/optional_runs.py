@@ -110,7 +110,7 @@ def _run(text: str, tokens: re.Pattern[str], rule: Callable[[str], _Run] | None)
 
 
 class _Group:
-    """What stands between two parentheses so far."""
+    """The inside of a pair of parentheses, as far as it was read."""
 
     def __init__(self) -> None:
         self._others: _Run | None = None
@@ -143,7 +143,7 @@ class _Group:
 
 
 def _symbol(token: re.Match[str], rule: Callable[[str], _Run]) -> _Run:
-    """What a grammar's literal, class or name stands for."""
+    """The run of a grammar's literal, class or rule."""
     if token["name"]:
         return rule(token["name"]).as_part()
     return _NOTHING if token["empty"] else _PART

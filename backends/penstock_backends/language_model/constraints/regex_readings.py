@@ -35,7 +35,7 @@ _NOTHING: Final = _Part(empty=True)
 
 @dataclass(slots=True)
 class _Group:
-    """What was read of a group: the largest repetition, and what of it may be empty."""
+    """A group as far as it was read: its largest repetition, and which parts may be empty."""
 
     last: _Part = _NOTHING  # which a count may follow
     sequence_empty: bool = True  # all in front of the last

@@ -191,7 +191,7 @@ async def test_image_is_refused_with_the_name_of_the_model(
 
 
 async def test_tokens_of_a_response_are_not_counted(application: BackendApplication) -> None:
-    """What vLLM has at the path of a response by its id is another route."""
+    """The path of a response by its id is another route of vLLM's, with GET."""
     body = {"model": "m", "input": "a"}
     status, answer = await whole(begin(application, "/v1/responses/input_tokens", body))
     assert status == 404

@@ -35,7 +35,7 @@ async def test_a_process_has_answered_when_its_streams_have_ended(puppets: Puppe
 
 
 async def test_nothing_is_collected_between_fork_and_start(puppets: Puppets) -> None:
-    """What is garbage in the server may have finalizers that wait for threads of the server."""
+    """Garbage of the server may have finalizers that wait for threads of the server."""
     reading, writing = os.pipe()
     watched = True
 
