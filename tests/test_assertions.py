@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parent
 WORDS = {
     *("raises", "raises_nothing", "warns", "fail", "suppress"),  # which errors there are
@@ -29,7 +27,6 @@ class Function:
         )
 
 
-@pytest.mark.slow
 def test_every_test_has_an_assertion() -> None:
     """Of its own, or in a function that it calls; by the words that there are for it."""
     functions = list(_functions(sorted(TESTS.rglob("*.py"))))

@@ -68,6 +68,8 @@ def test_a_burst_whose_notes_came_late_is_left_out() -> None:
 
 def test_what_the_notes_are_taken_of_is_there(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(_NOTES), "FIRST_TOKEN_NOTES": str(tmp_path / "notes-")}
-    subprocess.run(
-        [sys.executable, "-c", _ALL_PATCHED], env={**os.environ, **environment}, check=True
+    command = [sys.executable, "-c", _ALL_PATCHED]
+    patched = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True
     )
+    assert patched.returncode == 0, patched.stderr
