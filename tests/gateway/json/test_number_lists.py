@@ -94,7 +94,7 @@ def _read(text: Text, datatype: DataType, count: int, *, numbers: bool) -> Any:
 
 
 @given(_LISTS, st.sampled_from(_DATATYPES), st.integers(1, 8))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_tensors_and_errors_are_those_of_single_elements(
     data: str, datatype: DataType, count: int
 ) -> None:

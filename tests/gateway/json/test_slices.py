@@ -70,7 +70,7 @@ def test_slices_decode_as_the_whole(elements: list[str], end: list[str]) -> None
     st.lists(_ELEMENT, min_size=1, max_size=4).map(",".join),
     st.lists(st.tuples(st.integers(0, 99), _PIECE), max_size=3),
 )
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_slices_decode_as_the_whole_or_not_at_all(data: str, pieces: list[tuple[int, str]]) -> None:
     """Whatever is put between the words of a list."""
     for place, piece in pieces:
