@@ -135,6 +135,62 @@ def test_last_place_is_kept_for_a_tenant_below_its_share() -> None:
     assert share.pop(8, 8) is None
 
 
+def _fill(share: FairShare, running: list[FairRequest]) -> None:
+    """Hand over what an engine of 8 places is given."""
+    while (request := share.pop(len(running), 8)) is not None:
+        running.append(request)
+
+
+def _next_hog(share: FairShare, running: list[FairRequest]) -> None:
+    """The oldest request of `hog` ends, and it sends another."""
+    oldest = next(one for one in running if one.tenant.name == "hog")
+    running.remove(oldest)
+    _finish(share, oldest, 5)
+    _push(share, "hog")
+    _fill(share, running)
+
+
+def test_as_many_places_are_kept_as_a_small_tenant_has_had_lately() -> None:
+    share = FairShare(FairnessPolicy())
+    running: list[FairRequest] = []
+    for _ in range(20):
+        _push(share, "hog")
+    _fill(share, running)
+    for again in range(9):
+        small = [_push(share, "small") for _ in range(2)]
+        _fill(share, running)
+        while not set(small) <= set(running):
+            assert not again
+            _next_hog(share, running)
+        for request in small:
+            running.remove(request)
+            _finish(share, request, 5)
+        _fill(share, running)
+        assert len(running) <= 6
+    turns = 0
+    while len(running) < 7:
+        _next_hog(share, running)
+        turns += 1
+    assert 16 < turns <= 32  # now there is the place of the policy only
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12)), max_size=60))
+def test_no_more_than_twice_the_reserve_is_free_beside_one_that_waits(
+    turns: list[tuple[str, int]],
+) -> None:
+    """Tenants come with some requests, and each time the oldest that runs ends."""
+    share = FairShare(FairnessPolicy())
+    running: list[FairRequest] = []
+    for name, requests in turns:
+        for _ in range(requests):
+            _push(share, name)
+        _fill(share, running)
+        assert len(running) <= 8
+        assert not share.queued or len(running) >= 6
+        if running:
+            _finish(share, running.pop(0), 5)
+
+
 def test_request_that_never_started_costs_nothing() -> None:
     share = FairShare(_PLAIN)
     request = _push(share, "one")

@@ -11,6 +11,7 @@ from math import inf
 from typing import Final
 
 from penstock.scheduling.tokens.limits import Refusal
+from penstock.scheduling.tokens.places import Places, Reserve
 from penstock.scheduling.tokens.tenants import FairnessPolicy, TenantPolicy
 
 TURNS_BEFORE_LOWER: Final = 15
@@ -119,6 +120,7 @@ class FairShare:
 
     def __init__(self, policy: FairnessPolicy) -> None:
         self._policy = policy
+        self._reserve = Reserve(policy)
         names = list(policy.tenants)[: self.MOST_LABELS]
         self.usages = {_written(name): TenantUsage() for name in names}
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
@@ -172,8 +174,10 @@ class FairShare:
         `None` where nothing waits, or only tenants with their share of places, of which some are
         kept free for those with fewer.
         """
-        places = Places(self._policy, running, capacity, self._active_weight())
-        if not self._waiting or not places.any:
+        if not self._waiting:
+            return None
+        places = self._places(running, capacity)
+        if not places.any:
             return None
         band = self._band()
         tenant = self._lowest(band, places)
@@ -189,6 +193,7 @@ class FairShare:
         self._charge(request)
         self._level = max(self._level, tenant.counter)
         tenant.running += 1
+        self._reserve.turn(capacity)
         self._note_activity(tenant)
         request.handed_over = True
         return request
@@ -263,14 +268,33 @@ class FairShare:
         """The tenant with the lowest counter in the band; of equal ones that with fewer running."""
         found: Tenant | None = None
         for tenant in self._waiting.values():
-            if band not in tenant.queues or not places.free_for(tenant):
+            if band not in tenant.queues or not places.free_for(
+                tenant.running, tenant.policy.weight
+            ):
                 continue
             if found is None or (tenant.counter, tenant.running) < (found.counter, found.running):
                 found = tenant
         return found
 
-    def _active_weight(self) -> float:
-        return sum(one.policy.weight for one in self._active.values())
+    def _places(self, running: int, capacity: int) -> Places:
+        weight = sum(one.policy.weight for one in self._active.values())
+        reserve = self._reserve.places(capacity, *self._within_share(capacity, weight))
+        return Places(running, capacity, reserve, weight)
+
+    def _within_share(self, capacity: int, weight: float) -> tuple[int, int]:
+        """Requests, and those that run, of tenants which want no more than their share of places.
+
+        None where there is no tenant that wants more.
+        """
+        within = [
+            tenant
+            for tenant in self._active.values()
+            if (tenant.queued + tenant.running) * weight <= capacity * tenant.policy.weight
+        ]
+        if len(within) == len(self._active):
+            return 0, 0
+        running = sum(tenant.running for tenant in within)
+        return sum(tenant.queued for tenant in within) + running, running
 
     def _note_activity(self, tenant: Tenant) -> None:
         if tenant.active:
@@ -287,34 +311,6 @@ class FairShare:
         surplus = max(len(idle) - self.MOST_IDLE, 0)
         for name in idle[:surplus]:
             del self._tenants[name]
-
-
-class Places:
-    """Places in the engine: all but a reserve for everyone, the reserve for tenants below a share.
-
-    With an engine whose capacity is not known, every place is free.
-    """
-
-    __slots__ = ("_capacity", "_left", "_reserve", "_weight")
-
-    def __init__(self, policy: FairnessPolicy, running: int, capacity: int, weight: float) -> None:
-        self._capacity = capacity
-        self._reserve = policy.reserved(capacity)
-        ahead = 0 if self._reserve else 1  # so that a place that becomes free is taken at once
-        self._left = capacity + ahead - running if capacity else inf
-        self._weight = weight
-
-    @property
-    def any(self) -> bool:
-        return self._left > 0
-
-    def free_for(self, tenant: Tenant) -> bool:
-        if self._left > self._reserve:
-            return True
-        weight = tenant.policy.weight
-        if weight >= self._weight:  # it is alone: the reserve is for the next tenant
-            return False
-        return tenant.running < self._capacity * weight / self._weight
 
 
 def _written(name: str) -> str:

@@ -37,7 +37,8 @@ class FairnessPolicy:
     """The policies of all tenants; `others` is that of tenants without one of their own.
 
     A token of a prompt and one of an output cost what their weights say. `reserve` is the share of
-    the engine's places that is kept free for tenants with fewer than their share.
+    the engine's places that is kept free for tenants with fewer than their share; twice as many may
+    be, where they are needed.
     """
 
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class FairnessPolicy:
         return self.tenants.get(name, self.others)
 
     def reserved(self, capacity: int) -> int:
-        """Places that are kept free; none in an engine that has a single one."""
+        """The least places that are kept free; none in an engine that has a single one."""
         if capacity < 2 or not self.reserve:
             return 0
         return max(1, round(capacity * self.reserve))
