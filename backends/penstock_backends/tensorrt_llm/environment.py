@@ -76,4 +76,4 @@ def _pin_one(
             "KIND_GPU is for models on one GPU: give KIND_CPU in the instance group, "
             f"and the parameter '{DEVICES}' for several instances"
         )
-    see_only(context.device_id, environment)
+    see_only([context.device_id], environment)

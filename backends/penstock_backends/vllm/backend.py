@@ -29,11 +29,8 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.language_model.declared_tensors import Tensors
 from penstock_backends.vllm.adapters import Adapter, Adapters
-from penstock_backends.vllm.arguments.engine_args import (
-    pin_device,
-    prepare_environment,
-    read_arguments,
-)
+from penstock_backends.vllm.arguments.devices import pin_devices
+from penstock_backends.vllm.arguments.engine_args import prepare_environment, read_arguments
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.generation import VllmGeneration
@@ -69,7 +66,7 @@ class VllmBackend(LanguageModelBackend):
     async def initialize(self, context: InstanceContext) -> None:
         arguments = self._arguments = read_arguments(context.version_path)
         self._name = context.config.name
-        pin_device(arguments, context.kind, context.device_id)
+        pin_devices(arguments, context.config, context.kind, context.device_id)
         prepare_environment(arguments)
         self._model = arguments.model
         self._interval = stream_interval(context.config)

@@ -14,7 +14,6 @@ from penstock.core.errors import ModelLoadError
 from penstock_backends.vllm.arguments.engine_args import (
     EngineArguments,
     advice,
-    pin_device,
     prepare_environment,
     read_arguments,
 )
@@ -139,33 +138,3 @@ def test_a_user_without_a_name_has_a_number(
     environment = {"PENSTOCK_SHARED_TMPDIR": "/tmp"}
     prepare_environment(read(tmp_path, model="some/model"), environment)
     assert environment["TORCHINDUCTOR_CACHE_DIR"] == f"/tmp/torchinductor_uid_{os.getuid()}"
-
-
-@pytest.mark.contract("VL-17")
-@pytest.mark.parametrize(
-    ("kind", "visible", "pinned"),
-    [
-        ("KIND_GPU", {}, {"CUDA_VISIBLE_DEVICES": "1"}),
-        ("KIND_GPU", {"CUDA_VISIBLE_DEVICES": "4,7"}, {"CUDA_VISIBLE_DEVICES": "7"}),
-        ("KIND_MODEL", {}, {}),
-        ("KIND_CPU", {"CUDA_VISIBLE_DEVICES": "4,7"}, {"CUDA_VISIBLE_DEVICES": "4,7"}),
-    ],
-)
-def test_a_gpu_instance_sees_its_device_only(
-    tmp_path: Path, kind: str, visible: dict[str, str], pinned: dict[str, str]
-) -> None:
-    pin_device(read(tmp_path), kind, 1, visible)
-    assert visible == pinned
-
-
-def test_a_device_that_is_hidden_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="no GPU 3"):
-        pin_device(read(tmp_path), "KIND_GPU", 3, {"CUDA_VISIBLE_DEVICES": "0"})
-
-
-@pytest.mark.contract("VL-17")
-@pytest.mark.parametrize("key", ["tensor_parallel_size", "pipeline_parallel_size"])
-def test_a_gpu_instance_cannot_spread(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ModelLoadError, match="KIND_GPU is currently for single-GPU models"):
-        pin_device(read(tmp_path, **{key: 2}), "KIND_GPU", 0, {})
-    pin_device(read(tmp_path, **{key: 2}), "KIND_MODEL", 0, {})

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.backend import SHARED_TMPDIR, ModelLoadError
-from penstock_backends.language_model.visible_gpu import see_only
 from penstock_backends.vllm.arguments.openai_arguments import OpenAiArguments, take_openai
 
 FILE = "model.json"
@@ -139,20 +138,3 @@ def _user() -> str:
         return re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
     except (KeyError, OSError):
         return f"uid_{os.getuid()}"
-
-
-def pin_device(
-    arguments: EngineArguments,
-    kind: str,
-    device_id: int,
-    environment: MutableMapping[str, str] = os.environ,
-) -> None:
-    """Let a KIND_GPU instance see its own device only (VL-17); other kinds see them all."""
-    if kind != "KIND_GPU":
-        return
-    if arguments.devices > 1:
-        raise ModelLoadError(
-            "KIND_GPU is currently for single-GPU models, please specify KIND_MODEL "
-            "in the model's config.pbtxt for multi-GPU models"
-        )
-    see_only(device_id, environment)
