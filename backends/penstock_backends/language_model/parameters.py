@@ -54,6 +54,16 @@ def _no_constant(name: str) -> NoReturn:
 _JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
+def decoded(value: Any) -> Any:
+    """The list or object of a JSON text; any other value, and text of another kind, as it is."""
+    if not isinstance(value, str) or len(value) > _LONGEST or value.lstrip()[:1] not in ("[", "{"):
+        return value
+    try:
+        return _JSON.decode(value)
+    except (ValueError, RecursionError):
+        return value
+
+
 def refuse(name: str, complaint: str) -> NoReturn:
     """Raise the error that names the parameter: `complaint` says what is wrong with it."""
     raise InvalidRequestError(f"sampling parameter '{name}' {complaint}")
@@ -139,10 +149,10 @@ class ParameterReader:
         return tuple(dict.fromkeys(listed))
 
     def integers(self, name: str, low: int, high: int) -> tuple[int, ...]:
-        """A list of integers, each between `low` and `high`."""
+        """A list of integers, or the JSON text of one, each between `low` and `high`."""
         if not self._reads(name):
             return ()
-        listed = self._left.pop(name)
+        listed = decoded(self._left.pop(name))
         if not isinstance(listed, list):
             refuse(name, f"must be a list of integers, not {_kind(listed)}")
         check_count(name, listed)

@@ -66,7 +66,7 @@ class OutputReader:
 
 def _prompt_logprobs(places: Iterable[Mapping[int, Any] | None]) -> Tensor:
     """One JSON list; the first place is `null`, since nothing predicts the first token."""
-    found = [None if place is None else _place(place) for place in places]
+    found = [_place(place) if place else None for place in places]
     return Tensor.from_strings([json.dumps(found)])
 
 

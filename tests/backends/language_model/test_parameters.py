@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidRequestError
 from penstock_backends.language_model import ParameterReader, read_parameters
+from penstock_backends.language_model.parameters import decoded
 
 
 def test_parameters_come_from_json() -> None:
@@ -102,6 +103,18 @@ def test_no_strings(written: Any) -> None:
 def test_no_token_ids(written: Any) -> None:
     with pytest.raises(InvalidRequestError, match=r"^sampling parameter 'stop_token_ids' must"):
         ParameterReader({"stop_token_ids": written}).integers("stop_token_ids", 0, 9)
+
+
+@pytest.mark.parametrize("written", [[1, 5], "[1, 5]", " [1, 5]"])
+def test_a_list_may_be_a_json_text(written: Any) -> None:
+    """A request parameter has no other form for it."""
+    reader = ParameterReader({"stop_token_ids": written})
+    assert reader.integers("stop_token_ids", 0, 9) == (1, 5)
+
+
+@pytest.mark.parametrize("text", ["word", "[1, 5", "[NaN]", "[" * 100_000, "[1," * 400_000])
+def test_another_text_stays_what_it_is(text: str) -> None:
+    assert decoded(text) == text
 
 
 def test_an_unread_parameter_is_refused_by_name() -> None:

@@ -10,17 +10,36 @@ from typing import Any
 
 from penstock.backend import InvalidRequestError
 from penstock_backends.language_model import check_count, check_stops, refuse
-from penstock_backends.language_model.constraints import check_constraint
-from penstock_backends.language_model.parameters import refuse_unknown
+from penstock_backends.language_model.parameters import decoded, refuse_unknown
 from penstock_backends.language_model.stop_strings import MOST_CHARACTERS
+from penstock_backends.vllm.inputs.structures import refuse_unknown_keys, take_structure
 
 BACKEND = "vllm"
 
 TRANSFER = "kv_transfer_params"
 
-_OURS = {"output_kind", "output_text_buffer_length", "skip_clone"}
-"""Fields that clients may not set."""
+_OURS = {
+    "output_kind",
+    "output_text_buffer_length",
+    "prompt_logprob_start",
+    "prompt_logprob_token_ids",
+    "routed_experts_prompt_start",
+    "skip_clone",
+}
+"""Fields that clients may not set: they choose the form of outputs, or are of ones not sent."""
 
+_COMPOUND = (
+    "allowed_token_ids",
+    "bad_words",
+    "extra_args",
+    "logit_bias",
+    "logprob_token_ids",
+    "repetition_detection",
+    "stop_token_ids",
+    "trace_decode_token_ids",
+)
+"""Fields that are lists or objects, which may be JSON texts as well: request parameters are scalar.
+Not `stop`, whose text is one stop string."""
 
 _MOST_BAD_WORDS = 128
 """vLLM takes no more; it counts a word twice that has other tokens after a space."""
@@ -39,7 +58,7 @@ def read_sampling(
     `logprobs`: whether the engine supports log probabilities.
 
     A value of the wrong type crashes the engine's process, so types are checked here; numbers and
-    booleans may be written as strings (GP2-07).
+    booleans may be written as strings (GP2-07), lists and objects as JSON texts.
     """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -47,9 +66,11 @@ def read_sampling(
     adapter = values.pop("lora_name", None)
     if adapter is not None and not isinstance(adapter, str):
         refuse("lora_name", "must be a string")
-    _take_structure(values)
+    values.update({name: decoded(values[name]) for name in _COMPOUND if name in values})
+    take_structure(values)
     _take_transfer(values)
     _refuse_unknown(values, SamplingParams.__struct_fields__)
+    refuse_unknown_keys(values)
     check_values(values, logprobs=logprobs)
     try:
         sampling = import_module("msgspec").convert(values, SamplingParams, strict=False)
@@ -86,22 +107,6 @@ def _check_bad_words(words: Sequence[Any]) -> None:
     if characters > MOST_CHARACTERS:
         most = f"must have at most {MOST_CHARACTERS} characters together"
         refuse("bad_words", f"{most}, not {characters}")
-
-
-def _take_structure(values: dict[str, Any]) -> None:
-    """Convert structured-output constraints: an object or JSON text, by the new or old name."""
-    old = values.pop("guided_decoding", None)
-    if old is not None and "structured_outputs" not in values:
-        values["structured_outputs"] = old
-    structure = values.get("structured_outputs")
-    if isinstance(structure, str):
-        try:
-            structure = json.loads(structure)
-        except (ValueError, RecursionError):
-            refuse("structured_outputs", "must be an object, or JSON text of one")
-    if isinstance(structure, dict):
-        check_constraint(structure)
-        values["structured_outputs"] = {k: v for k, v in structure.items() if k != "backend"}
 
 
 def _take_transfer(values: dict[str, Any]) -> None:

@@ -42,6 +42,59 @@ def test_structure_is_an_object_or_its_text(name: str, encode: Any) -> None:
     assert sampling.structured_outputs.choice == ["yes", "no"]
 
 
+@pytest.mark.parametrize("name", ["structured_outputs", "guided_decoding"])
+@pytest.mark.parametrize("backend", ["auto", "xgrammar", "xgrammar:no-fallback", None])
+def test_a_structure_may_ask_for_the_backend_that_it_has(name: str, backend: str | None) -> None:
+    assert read(**{name: {"regex": "a", "backend": backend}}).structured_outputs.regex == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("structured_outputs", {"regex": "a", "backend": "outlines"}, "cannot choose the backend"),
+        ("guided_decoding", {"regex": "a", "backend": 1}, "cannot choose the backend"),
+        (
+            "structured_outputs",
+            {"regex": "a", "whitespace_patern": " "},
+            "has no 'whitespace_patern'; did you mean 'whitespace_pattern'?",
+        ),
+        ("structured_outputs", {"regex": "a", "_backend": "x"}, "has no '_backend'"),
+        (
+            "repetition_detection",
+            {"max_pattern_size": 3, "min_count": 2, "min_pattern": 2},
+            "has no 'min_pattern'",
+        ),
+    ],
+)
+def test_what_a_structure_does_not_have_is_refused_by_name(
+    name: str, given: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        read(**{name: given})
+    assert why in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop_token_ids", [5]),
+        ("allowed_token_ids", [5, 6]),
+        ("bad_words", ["word"]),
+        ("logprob_token_ids", [5]),
+        ("extra_args", {"a": [1]}),
+        ("logit_bias", {"5": 1}),
+        ("repetition_detection", {"max_pattern_size": 3, "min_count": 2}),
+    ],
+)
+def test_lists_and_objects_may_be_json_texts(name: str, value: Any) -> None:
+    """Request parameters have no other form for them."""
+    assert getattr(read(**{name: json.dumps(value)}), name) == getattr(read(**{name: value}), name)
+
+
+def test_a_stop_string_is_taken_as_it_is() -> None:
+    assert read(stop='["a"]').stop == ['["a"]']
+
+
 def test_the_adapters_name_is_taken_out() -> None:
     assert read_sampling({"lora_name": "a"}, stream=True)[1] == "a"
 
@@ -51,13 +104,23 @@ def test_a_misspelt_parameter_is_refused_with_the_one_that_was_meant() -> None:
         read(max_token=3)
 
 
-@pytest.mark.parametrize("name", ["best_off", "output_kind", "_eos_token_id", "skip_clone"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "best_off",
+        "output_kind",
+        "_eos_token_id",
+        "skip_clone",
+        "routed_experts_prompt_start",  # of outputs that no response has
+        "prompt_logprob_token_ids",
+        "prompt_logprob_start",
+    ],
+)
 def test_unknown_sampling_parameters_are_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         read(**{name: 1})
-    assert refused.value.message == (
-        f"sampling parameter '{name}' is not supported by the vllm backend"
-    )
+    unknown = f"sampling parameter '{name}' is not supported by the vllm backend"
+    assert refused.value.message.partition(";")[0] == unknown
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,12 @@ async def test_candidates_ids_follow_one_another(instance: RunningInstance) -> N
     assert len(reply["token_ids"]) == 10
 
 
+@pytest.mark.parametrize("flat", [False, True])
 async def test_log_probabilities_of_the_prompt_come_with_the_first_response(
-    instance: RunningInstance,
+    instance: RunningInstance, flat: bool
 ) -> None:
-    replies = await ask(instance, {"return_prompt_logprobs": True}, max_tokens=4)
+    wanted = {"return_prompt_logprobs": True}
+    replies = await ask(instance, wanted, max_tokens=4, flat_logprobs=flat)
     assert [list(reply) for reply in replies[1:]] == [["text_output"]] * (len(replies) - 1)
     places = json.loads(replies[0]["prompt_logprobs"][0])
     assert places[0] is None
