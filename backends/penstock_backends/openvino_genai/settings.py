@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.backend import ModelConfig, ModelLoadError, share_of_cores, sharers
+from penstock.backend import ModelConfig, ModelLoadError, share_of_cores, sharers, suggestion
 from penstock_backends.openai_kit.settings import OpenAiSettings, read_openai_settings
 from penstock_backends.openvino_genai import gguf
+from penstock_backends.openvino_genai.model_files import find_model, find_tokenizer
 
 FILE = "model.json"
 BLOCK_TOKENS = 32
 """Tokens per block of KV cache on a CPU."""
 
-_MODELS = ("model.gguf", "openvino_model.xml")
 _CONTEXT_OF_UNKNOWN = 2048
 _BLOCKS = 2048
 _THREADS = "INFERENCE_NUM_THREADS"
@@ -52,10 +52,8 @@ class EngineSettings:
 def read_settings(version_path: Path) -> EngineSettings:
     """Read a version directory; raises `ModelLoadError` that names file and key."""
     given = _read(version_path / FILE)
-    model = _model_path(version_path, given.pop("model", None))
-    tokenizer = version_path / given.pop("tokenizer", "tokenizer.json")
-    if not tokenizer.is_file():
-        raise ModelLoadError(f"no tokenizer at '{tokenizer}'")
+    model = find_model(version_path, given.pop("model", None))
+    tokenizer = find_tokenizer(version_path, given.pop("tokenizer", None), model)
     context, vocabulary = _facts(model)
     length = given.setdefault("max_model_len", context or _CONTEXT_OF_UNKNOWN)
     if context is not None and length > context:
@@ -103,7 +101,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _check(path: Path, key: str, value: Any) -> None:
     if key not in _RULES:
-        raise ModelLoadError(f"unknown key '{key}' in '{path}'; known are {', '.join(_RULES)}")
+        raise ModelLoadError(
+            f"unknown key '{key}' in '{path}'; known are {', '.join(_RULES)}"
+            f"{suggestion(key, _RULES)}"
+        )
     rule, wanted = _RULES[key]
     if value is not None and not rule(value):
         raise ModelLoadError(f"key '{key}' in '{path}' must be {wanted}, not {json.dumps(value)}")
@@ -135,18 +136,6 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 assert set(_RULES) == {f.name for f in fields(EngineSettings)} - {"vocabulary"}
 
 
-def _model_path(version_path: Path, named: str | None) -> Path:
-    if named is not None:
-        path = version_path / named
-        if not path.exists():
-            raise ModelLoadError(f"no model at '{path}', which '{version_path / FILE}' names")
-        return path.parent if path.suffix == ".xml" else path
-    for name in _MODELS:
-        if (version_path / name).is_file():
-            return version_path / name if name.endswith(".gguf") else version_path
-    raise ModelLoadError(f"no {' or '.join(_MODELS)} in '{version_path}'")
-
-
 def _facts(model: Path) -> tuple[int | None, int | None]:
     """Context length and vocabulary size from the model's own files."""
     try:
@@ -154,8 +143,18 @@ def _facts(model: Path) -> tuple[int | None, int | None]:
             metadata = gguf.read_metadata(model)
             return gguf.context_length(metadata), gguf.vocabulary_size(metadata)
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        return config.get("max_position_embeddings"), config.get("vocab_size")
+        return _size(config, "max_position_embeddings"), _size(config, "vocab_size")
     except FileNotFoundError:
         return None, None
     except (ValueError, OSError) as error:
         raise ModelLoadError(f"cannot read '{model}': {error}") from error
+
+
+def _size(config: Any, name: str) -> int | None:
+    """A size in a model's `config.json`, which may leave it out; raises `ValueError`."""
+    if not isinstance(config, dict):
+        raise ValueError("config.json must hold an object")
+    size = config.get(name)
+    if size is not None and not _integer_from(1)(size):
+        raise ValueError(f"'{name}' in config.json must be a positive integer, not {size!r}")
+    return size

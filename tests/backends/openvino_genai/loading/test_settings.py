@@ -96,6 +96,8 @@ def test_null_leaves_the_default(version: Path) -> None:
 def test_an_unknown_key_is_named(version: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"unknown key 'num_blocks' in '.*/model.json'"):
         read(version, num_blocks=1)
+    with pytest.raises(ModelLoadError, match=r"; did you mean 'max_num_seqs'\?$"):
+        read(version, max_num_seq=1)
 
 
 @pytest.mark.parametrize(
@@ -125,22 +127,6 @@ def test_a_file_that_is_not_an_object_is_refused(version: Path, text: str) -> No
         read_settings(version)
 
 
-def test_a_directory_without_a_model_names_the_expected_files(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"no model\.gguf or openvino_model\.xml in"):
-        read_settings(tmp_path)
-
-
-def test_a_named_model_must_exist(version: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"no model at '.*none\.gguf'"):
-        read(version, model="none.gguf")
-
-
-def test_a_tokenizer_must_exist(version: Path) -> None:
-    (version / "tokenizer.json").unlink()
-    with pytest.raises(ModelLoadError, match="no tokenizer at"):
-        read_settings(version)
-
-
 def test_a_file_that_is_not_gguf_is_refused(version: Path) -> None:
     (version / "model.gguf").write_bytes(b"nonsense")
     with pytest.raises(ModelLoadError, match=r"cannot read '.*model\.gguf': not a GGUF file"):
@@ -153,6 +139,21 @@ def test_an_openvino_folder_has_its_configuration_beside_it(version: Path) -> No
     (version / "config.json").write_text('{"max_position_embeddings": 512, "vocab_size": 9}')
     settings = read_settings(version)
     assert (settings.model, settings.max_model_len, settings.vocabulary) == (version, 512, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[1]", "config.json must hold an object"),
+        ('{"max_position_embeddings": "many"}', "'max_position_embeddings' in config.json must be"),
+        ('{"vocab_size": -1}', "'vocab_size' in config.json must be a positive integer, not -1"),
+    ],
+)
+def test_a_configuration_of_another_form_is_refused(version: Path, text: str, why: str) -> None:
+    (version / "model.gguf").rename(version / "openvino_model.xml")
+    (version / "config.json").write_text(text)
+    with pytest.raises(ModelLoadError, match=f"cannot read '.*': {why}"):
+        read_settings(version)
 
 
 def test_instances_share_the_cores_by_default() -> None:
