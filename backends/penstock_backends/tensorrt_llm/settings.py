@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ TEMPLATE = "chat_template"
 """An argument of OpenAI's API: a template, or a file of the version directory."""
 
 _SERVER = "triton_config"
+_OF_SERVER = (
+    "cancellation_check_period_ms",
+    "decoupled",
+    "max_batch_size",
+    "multimodal",
+    "stats_check_period_ms",
+)
 _PROCESSORS = "logits_post_processors"
 _PATHS = ("model", "tokenizer", "custom_tokenizer")
 _STATS_SECONDS = 0.1
@@ -105,11 +113,9 @@ def read_settings(version_path: Path) -> EngineSettings:
     """Read the settings of a version directory; raises `ModelLoadError`."""
     path = settings_path(version_path)
     values = _set(_parsed(path))
-    server = values.pop(_SERVER, None) or {}
+    server = _read_server(values.pop(_SERVER, None) or {}, path)
     processors = values.pop(_PROCESSORS, None)
     openai = _read_openai(values.pop("openai", None), path)
-    if not isinstance(server, dict):
-        raise ModelLoadError(f"'{_SERVER}' in '{path}' must be a mapping")
     if processors is not None and not isinstance(processors, dict):
         raise ModelLoadError(
             f"{_PROCESSORS} must be a mapping of name -> 'module.path:attribute' import spec, "
@@ -125,12 +131,37 @@ def read_settings(version_path: Path) -> EngineSettings:
         values,
         path,
         decoupled=_flag(server["decoupled"]) if "decoupled" in server else None,
-        max_batch_size=int(server.get("max_batch_size") or 0),
+        max_batch_size=int(_number(server, "max_batch_size", path)),
         multimodal=_flag(server.get("multimodal", False)),
         processors=processors,
         openai=openai,
-        stats_seconds=float(server.get("stats_check_period_ms") or _STATS_SECONDS * 1e3) / 1e3,
+        stats_seconds=_number(server, "stats_check_period_ms", path) / 1e3 or _STATS_SECONDS,
     )
+
+
+def _read_server(given: Any, path: Path) -> dict[str, Any]:
+    """What is set under `triton_config`; raises `ModelLoadError`."""
+    if not isinstance(given, dict):
+        raise ModelLoadError(f"'{_SERVER}' in '{path}' must be a mapping")
+    for name in given:
+        if name not in _OF_SERVER:
+            nearest = suggestion(str(name), _OF_SERVER)
+            raise ModelLoadError(f"unknown key '{name}' under '{_SERVER}' in '{path}'{nearest}")
+    return _set(given)
+
+
+def _number(server: Mapping[str, Any], name: str, path: Path) -> float:
+    """A number of 0 or more, 0 where it is not set; raises `ModelLoadError`."""
+    given = server.get(name) or 0
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0.0 <= number < inf:
+        raise ModelLoadError(
+            f"'{name}' under '{_SERVER}' in '{path}' must be a number, not {given}"
+        )
+    return number
 
 
 def _read_openai(given: Any, path: Path) -> dict[str, Any] | None:

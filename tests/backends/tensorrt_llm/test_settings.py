@@ -82,6 +82,8 @@ def test_variables_of_a_template_are_not_set(version: WriteModel) -> None:
     settings = read_settings(version(text))
     assert settings.values == {"model": "m"}
     assert settings.decoupled is True
+    text = "model: m\ntriton_config: {decoupled: '${decoupled}', max_batch_size: ''}"
+    assert read_settings(version(text)).decoupled is None
 
 
 @pytest.mark.parametrize(
@@ -91,6 +93,10 @@ def test_variables_of_a_template_are_not_set(version: WriteModel) -> None:
         ("{", "Failed to parse YAML engine config"),
         ("dtype: auto", "must say which 'model'"),
         ("model: m\ntriton_config: 3", "'triton_config' in"),
+        ("model: m\ntriton_config: {decoupld: true}", "'decoupld' .*; did you mean 'decoupled'"),
+        ("model: m\ntriton_config: {max_batch_size: many}", "'max_batch_size' .* a number, not"),
+        ("model: m\ntriton_config: {stats_check_period_ms: -5}", "a number, not -5"),
+        ("model: m\ntriton_config: {stats_check_period_ms: .nan}", "a number, not nan"),
         ("model: m\nlogits_post_processors: x", "must be a mapping of name ->"),
     ],
 )
