@@ -78,6 +78,11 @@ async def test_generated_text_comes_in_pieces(client: Client) -> None:
     assert pieces == ["w0 ", "w1 ", "w2 "]
 
 
+async def test_several_texts_are_not_mixed_into_one(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'story' answers with 2 texts .* `stream`"):
+        await anext(client.generate("story", "w", n=2))
+
+
 async def test_leaving_the_loop_cancels_at_the_server(client: Client, tmp_path: Path) -> None:
     note = tmp_path / "note"
     stream = client.generate("story", "a", max_tokens=1, note=str(note))

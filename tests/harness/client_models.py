@@ -34,7 +34,7 @@ class Story(Model):
             Input("stream", DataType.BOOL, dims=(1,), optional=True),
             Input("sampling_parameters", DataType.BYTES, dims=(1,), optional=True),
         ),
-        output=(Output("text_output", DataType.BYTES, dims=(1,)),),
+        output=(Output("text_output", DataType.BYTES, dims=(-1,)),),
     )
 
     async def infer(self, request):
@@ -43,6 +43,9 @@ class Story(Model):
             core = request.core
             told = [request.id, core.priority, core.correlation_id, core.sequence_start]
             yield Response({"text_output": [json.dumps([*told, dict(request.parameters)])]})
+            return
+        if options.get("n", 1) > 1:
+            yield Response({"text_output": ["one", "other"]})
             return
         try:
             for number in range(options["max_tokens"]):

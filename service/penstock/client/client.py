@@ -124,7 +124,8 @@ class Client(ServerCalls):
 
         `options` are the model's own, such as `max_tokens`, `temperature`, `stop` and `seed`;
         `parameters` are those of the request, whatever the model takes its options by. Ends as
-        `stream` does.
+        `stream` does. Raises `InvalidArgumentError` where the model answers with several texts at
+        once, as for `n` of 2, which would be mixed into one.
         """
         metadata = await self.model_metadata(model, version, timeout=timeout)
         inputs, others = generation.prompt_inputs(metadata, prompt, options)
@@ -142,8 +143,14 @@ class Client(ServerCalls):
         )
         async with aclosing(answers):
             async for answer in answers:
-                if name in answer and (text := answer.text(name)):
-                    yield text
+                texts = answer.texts(name) if name in answer else []
+                if len(texts) > 1:
+                    raise InvalidArgumentError(
+                        f"model '{model}' answers with {len(texts)} texts at once, which "
+                        "`generate` would mix: use `stream`"
+                    )
+                if texts and texts[0]:
+                    yield texts[0]
 
     async def embed(self, model: str, texts: Iterable[str], **options: Any) -> Array:
         """The vectors of texts, one row for each. The first that fails ends all.

@@ -13,6 +13,8 @@ from penstock.client.views import ModelMetadata, TensorMetadata
 
 _PROMPT = "text_input"
 _OPTIONS = "sampling_parameters"
+_OPTION = "sampling_param_"
+"""How the inputs for options begin with models of TensorRT-LLM's LLM API."""
 _STREAM = "stream"
 _ANSWER = "text_output"
 
@@ -22,15 +24,21 @@ def prompt_inputs(
 ) -> tuple[dict[str, Value], dict[str, Parameter]]:
     """The inputs and request parameters of a prompt; raises `InvalidArgumentError`.
 
-    Options that are inputs of the model become tensors; others go into `sampling_parameters` if
-    the model has it, as that of vLLM and OpenVINO GenAI do, and become parameters if it does not.
+    Options that are inputs of the model, as they are or behind `sampling_param_`, become tensors;
+    others go into `sampling_parameters` if the model has it, as those of vLLM and OpenVINO GenAI
+    do, and become parameters if it does not.
     """
     known = {tensor.name for tensor in metadata.inputs}
     inputs: dict[str, Value] = {_prompt_name(metadata): prompt}
     if _STREAM in known:
         inputs[_STREAM] = True
-    inputs.update({name: value for name, value in options.items() if name in known})
-    others = {name: value for name, value in options.items() if name not in known}
+    others = {}
+    for name, value in options.items():
+        tensor = next((each for each in (name, _OPTION + name) if each in known), None)
+        if tensor is None:
+            others[name] = value
+        else:
+            inputs[tensor] = value
     if _OPTIONS in known and _OPTIONS not in inputs:
         inputs[_OPTIONS] = json.dumps(others)
         return inputs, {}
