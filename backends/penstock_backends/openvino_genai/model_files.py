@@ -70,7 +70,8 @@ def _way_out(folder: Path) -> str:
             "; make one of its weights for transformers: "
             f"optimum-cli export openvino --model '{folder}' --task text-generation-with-past NEW"
         )
-    for name in (_GGUF, _OPENVINO, "*.gguf"):
-        if inside := sorted(folder.glob(f"*/{name}")):
-            return f'; for that in its folder write {{"model": "{inside[0].parent.name}"}}'
+    for pattern in (_OPENVINO, "*.gguf"):
+        if inside := sorted(folder.glob(f"*/{pattern}")):
+            name = inside[0].parent.name
+            return f'; for the one in folder \'{name}\' write {{"model": "{name}"}} in model.json'
     return ""

@@ -159,7 +159,7 @@ def _number(server: Mapping[str, Any], name: str, path: Path) -> float:
         number = -1.0
     if not 0.0 <= number < inf:
         raise ModelLoadError(
-            f"'{name}' under '{_SERVER}' in '{path}' must be a number, not {given}"
+            f"'{name}' under '{_SERVER}' in '{path}' must be a number of 0 or more, not {given}"
         )
     return number
 

@@ -94,9 +94,15 @@ def test_variables_of_a_template_are_not_set(version: WriteModel) -> None:
         ("dtype: auto", "must say which 'model'"),
         ("model: m\ntriton_config: 3", "'triton_config' in"),
         ("model: m\ntriton_config: {decoupld: true}", "'decoupld' .*; did you mean 'decoupled'"),
-        ("model: m\ntriton_config: {max_batch_size: many}", "'max_batch_size' .* a number, not"),
-        ("model: m\ntriton_config: {stats_check_period_ms: -5}", "a number, not -5"),
-        ("model: m\ntriton_config: {stats_check_period_ms: .nan}", "a number, not nan"),
+        (
+            "model: m\ntriton_config: {max_batch_size: many}",
+            "'max_batch_size' .* a number of 0 or more, not",
+        ),
+        ("model: m\ntriton_config: {stats_check_period_ms: -5}", "a number of 0 or more, not -5"),
+        (
+            "model: m\ntriton_config: {stats_check_period_ms: .nan}",
+            "a number of 0 or more, not nan",
+        ),
         ("model: m\nlogits_post_processors: x", "must be a mapping of name ->"),
     ],
 )
