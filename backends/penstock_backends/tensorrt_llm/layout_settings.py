@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.backend import ModelConfig, ModelLoadError
-from penstock_backends.tensorrt_llm.parameter_text import as_bool, read_parameter
+from penstock_backends.tensorrt_llm.parameter_text import as_bool, is_unset, read_parameter
 from penstock_backends.tensorrt_llm.settings import EngineSettings, read_settings, settings_path
+
+logger = logging.getLogger(__name__)
 
 
 def _windows(text: str) -> list[int]:
@@ -35,6 +38,8 @@ _CACHE: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 _POLICY: Final = "batch_scheduler_policy"
 _BATCHING: Final = "gpt_model_type"
+_ELSEWHERE: Final = ("gpu_device_ids", "exclude_input_in_output")
+_OURS: Final = "penstock."
 _IN_FLIGHT: Final = ("inflight_fused_batching", "inflight_batching")
 
 
@@ -61,6 +66,23 @@ def read_layout_settings(config: ModelConfig, version_path: Path) -> EngineSetti
     if settings.is_engine and "tokenizer" not in values:
         values.setdefault("skip_tokenizer_init", True)
     return settings
+
+
+def name_ineffective(config: ModelConfig) -> None:
+    """Log the parameters of the removed backend that are set and change nothing here."""
+    used = {*_MODEL, *_ARGUMENTS, *_CACHE, _POLICY, _BATCHING, *_ELSEWHERE}
+    ineffective = [
+        name
+        for name, parameter in config.parameters.items()
+        if name not in used and not name.startswith(_OURS) and not is_unset(parameter.string_value)
+    ]
+    if ineffective:
+        logger.warning(
+            "parameters of '%s' that have no effect, as TensorRT-LLM's LLM API has none of them: "
+            "%s",
+            config.name,
+            ", ".join(sorted(ineffective)),
+        )
 
 
 def _check_batching(config: ModelConfig) -> None:

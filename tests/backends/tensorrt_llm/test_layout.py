@@ -221,6 +221,29 @@ async def test_tokens_that_cannot_be_served_are_refused(
     assert len(llm(model).requests) == before
 
 
+@pytest.mark.contract("TL-34")
+async def test_parameters_without_effect_are_named(
+    version: WriteModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {
+        "decoding_mode": "medusa",
+        "max_queue_size": "5",
+        "lora_cache_gpu_memory_fraction": "${lora_cache_gpu_memory_fraction}",
+        "max_beam_width": "4",
+        "exclude_input_in_output": "true",
+        "penstock.stream_interval_ms": "0",
+        "xgrammar_tokenizer_info_path": "",
+    }
+    parameters = {name: Parameter(value) for name, value in given.items()}
+    config = ModelConfig(name="tensorrt_llm", parameters=parameters)
+    async with running(TensorRtLlmTokensBackend, config, version()):
+        pass
+    assert [one.getMessage() for one in caplog.records if "no effect" in one.getMessage()] == [
+        "parameters of 'tensorrt_llm' that have no effect, as TensorRT-LLM's LLM API has none of "
+        "them: decoding_mode, max_queue_size"
+    ]
+
+
 @pytest.mark.contract("TL-34", "TL-15", "TL-16", "TL-19")
 async def test_parameters_become_arguments(version: WriteModel) -> None:
     given = {
