@@ -15,7 +15,6 @@ WITHOUT_EFFECT: Final[Mapping[str, tuple[Any, ...]]] = {
     "function_call": ("none",),
     "functions": ([],),
     "image": (),
-    "include": ([],),
     "logit_bias": ({},),
     "max_tool_calls": (),
     "modalities": (["text"],),

@@ -182,13 +182,15 @@ class _ChatEvents:
         return text + self._event(piece.answer, "{}", ending)
 
     def _delta_event(self, piece: Piece, delta: AnswerDelta, *, last: bool = False) -> str:
-        """The event of a delta; log probabilities wait for one to travel with."""
+        """The events of a delta; log probabilities wait for one to travel with."""
         waiting = last and self._logprobs[piece.answer]
         with_ids = piece.token_ids and not last
         if delta.empty and not waiting and not with_ids:
             return ""
         more = f',"token_ids":{json.dumps(list(piece.token_ids))}' if with_ids else ""
-        return self._event(piece.answer, _delta(delta), "null" + more)
+        *before, text = _deltas(delta)
+        events = "".join(self._event(piece.answer, one, "null") for one in before)
+        return events + self._event(piece.answer, text, "null" + more)
 
     def _event(self, index: int, delta: str, ending: str) -> str:
         probabilities = "null"
@@ -208,17 +210,20 @@ class _ChatEvents:
         return f'{self._head}],"usage":{usage}}}\n\n'.encode() + DONE
 
 
-def _delta(delta: AnswerDelta) -> str:
-    if not delta.reasoning and not delta.calls:
-        return f'{{"content":{encode_basestring(delta.content)}}}'
-    given: dict[str, Any] = {}
-    if delta.content:
-        given["content"] = delta.content
+def _deltas(delta: AnswerDelta) -> list[str]:
+    """The deltas of its events: as of OpenAI's own, each has one piece of one call at most.
+
+    Some clients read no further.
+    """
+    calls = [{"tool_calls": [_call(one)]} for one in delta.calls]
+    texts = [json.dumps(one, ensure_ascii=False) for one in calls]
     if delta.reasoning:
-        given["reasoning"] = given["reasoning_content"] = delta.reasoning
-    if delta.calls:
-        given["tool_calls"] = [_call(one) for one in delta.calls]
-    return json.dumps(given, ensure_ascii=False)
+        given = {"reasoning": delta.reasoning, "reasoning_content": delta.reasoning}
+        content = {"content": delta.content} if delta.content else {}
+        return [json.dumps(content | given, ensure_ascii=False), *texts]
+    if delta.content or not texts:
+        return [f'{{"content":{encode_basestring(delta.content)}}}', *texts]
+    return texts
 
 
 def _call(call: Any) -> dict[str, Any]:

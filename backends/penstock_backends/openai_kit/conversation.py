@@ -123,8 +123,9 @@ class Conversations:
         form = response_form(fields)
         if plan.schema is None:
             return form, renamed | ({"structured_outputs": "response_format"} if form else {})
-        if form or fields.get("structured_outputs"):
+        if fields.get("structured_outputs"):
             refuse_field("tool_choice", "a forced tool call leaves no form for other output")
+        # A `response_format` is that of text, of which such an answer has none.
         return form_of_schema(plan.schema), renamed | {"structured_outputs": "tools"}
 
     def _template_of(self, fields: Mapping[str, Any]) -> ChatTemplate:

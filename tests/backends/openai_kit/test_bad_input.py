@@ -16,7 +16,6 @@ from penstock_backends.openai_kit.generator import ModelFacts
 from penstock_backends.openai_kit.json_body import BodyReader
 
 CHAT = "/v1/chat/completions"
-OBJECT = {"type": "json_object"}
 TOOL = {"type": "function", "function": {"name": "f"}}
 PART = {"type": "text", "text": "a"}
 
@@ -86,7 +85,7 @@ def schema_format(schema: Any) -> Any:
             "tool_choice",
         ),
         (
-            {"tools": [TOOL], "tool_choice": "required", "response_format": OBJECT},
+            {"tools": [TOOL], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
             "leaves no form",
             "tool_choice",
         ),

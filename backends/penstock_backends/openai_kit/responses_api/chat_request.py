@@ -17,6 +17,10 @@ _SAME: Final = (
     "top_p",
 )
 _IGNORED_ITEMS: Final = ("reasoning",)
+_LOGPROBS: Final = "message.output_text.logprobs"
+_REASONING: Final = "reasoning.encrypted_content"
+"""What clients want that keep a conversation themselves; reasoning is told in plain text."""
+_UNSUPPORTED: Final = "unsupported_parameter"
 _INSTEAD: Final = {
     "max_completion_tokens": "max_output_tokens",
     "max_tokens": "max_output_tokens",
@@ -60,13 +64,11 @@ def _whole_tool(tool: Any) -> Any:
 def _whole_message(item: Any) -> Any:
     if not isinstance(item, dict) or "role" not in item:
         return item
-    if item["role"] != "assistant":
-        return {"type": "message", **item}
-    content = item.get("content")
-    if not isinstance(content, list):
-        return item
-    parts = [{"annotations": [], **one} if isinstance(one, dict) else one for one in content]
     given = {name: value for name, value in item.items() if value is not None}
+    content = given.get("content")
+    if given.get("role") != "assistant" or not isinstance(content, list):
+        return {"type": "message", **given}
+    parts = [{"annotations": [], **one} if isinstance(one, dict) else one for one in content]
     return {**_LEFT_AWAY, **given, "content": parts}
 
 
@@ -87,7 +89,7 @@ def as_chat(fields: Mapping[str, Any]) -> ChatRequest:
     chat["messages"] = messages.made
     if "max_output_tokens" in fields:
         chat["max_completion_tokens"] = fields["max_output_tokens"]
-    if fields.get("top_logprobs"):
+    if fields.get("top_logprobs") or _LOGPROBS in _included(fields):
         chat["logprobs"] = True
     if fields.get("tools"):
         chat["tools"] = [_tool(tool) for tool in fields["tools"]]
@@ -100,6 +102,15 @@ def as_chat(fields: Mapping[str, Any]) -> ChatRequest:
     if effort is not None:
         chat["reasoning_effort"] = effort
     return ChatRequest(chat, messages.places)
+
+
+def _included(fields: Mapping[str, Any]) -> Sequence[str]:
+    """What the answer is to include; raises `ApiError` for what none has."""
+    included: Sequence[str] = fields.get("include", ())
+    for one in included:
+        if one not in (_LOGPROBS, _REASONING):
+            refuse_field("include", f"'include' of '{one}' is not supported", _UNSUPPORTED)
+    return included
 
 
 class _Messages:
