@@ -41,11 +41,15 @@ class Encoder(Protocol):
         `known` is `Exchange.known`.
         """
 
+    async def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of all texts together, as far as the model reads them; 0 if nobody knows."""
+
 
 class _Rerank(TypedDict):
     model: NotRequired[str]
     query: str
     documents: list[str]
+    max_tokens_per_doc: NotRequired[int]
     top_n: NotRequired[int]
     return_documents: NotRequired[bool]
 
@@ -110,6 +114,7 @@ class _Endpoints:
         most = fields.get("top_n", len(documents))
         if most < 1:
             refuse_field("top_n", f"'top_n' must be at least 1, not {most}")
+        await self._check_uncut(documents, fields.get("max_tokens_per_doc", 0))
         texts = [fields["query"], *documents]
         found = await self._encoder.embed(texts, exchange.known)
         scores = _likeness(found.rows[:1], found.rows[1:])
@@ -121,6 +126,15 @@ class _Endpoints:
             "results": results,
         }
         return _answer(answer, found.tokens, exchange)
+
+    async def _check_uncut(self, documents: Sequence[str], most: int) -> None:
+        """Refuse to cut documents to tokens that are fewer than the model reads; 0 cuts none."""
+        for place, document in enumerate(documents):
+            if most and len(document) > most:
+                tokens = await self._encoder.count_tokens([document])
+                if not 0 < tokens <= most:
+                    field = "max_tokens_per_doc"
+                    refuse_field(field, f"documents[{place}] would be cut by '{field}' of {most}")
 
     async def score(self, exchange: Exchange) -> Answer:
         """The likeness of pairs: one text to each of several, or text to text."""

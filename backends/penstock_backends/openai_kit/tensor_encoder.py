@@ -76,10 +76,12 @@ class TensorEncoder:
         usage = _ReportedUsage()
         rows = await self._rows(texts, infer, origin, usage)
         tokens = usage.prompt
-        return Embeddings(rows, await self._count_tokens(texts) if tokens is None else tokens)
+        if tokens is None:  # the model has not told: its answer was cached
+            tokens = await self.count_tokens(texts)
+        return Embeddings(rows, tokens)
 
-    async def _count_tokens(self, texts: Sequence[str]) -> int:
-        """Tokens of all texts together, where the model has not told: its answer was cached."""
+    async def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of all texts together, as far as the model reads them; 0 without a tokenizer."""
         if self._count is None:
             return 0
         if sum(map(len, texts)) <= _SHORT:

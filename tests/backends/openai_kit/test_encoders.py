@@ -24,6 +24,9 @@ class Compass:
     def __init__(self, *, matryoshka: bool = False) -> None:
         self.matryoshka = matryoshka
 
+    async def count_tokens(self, texts: Sequence[str]) -> int:
+        return len(texts)
+
     async def embed(self, texts: Sequence[str], known: Any) -> Embeddings:
         return Embeddings(np.array([VECTORS[text] for text in texts], np.float32), len(texts))
 
@@ -93,3 +96,20 @@ async def test_what_an_encoder_cannot_keep_is_refused(path: str, body: Any, para
     answer = await post(APP, path, body)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == (param or "encoding_format")
+
+
+@pytest.mark.parametrize(("most", "status"), [(4096, 200), (1, 200), (0, 200), (-1, 400)])
+async def test_a_length_of_documents_that_cuts_none_is_no_matter(most: int, status: int) -> None:
+    """Haystack's ranker of Cohere's API sends 4096 where nobody asked for it."""
+    body = {"query": "north", "documents": ["east"], "max_tokens_per_doc": most}
+    assert (await post(APP, "/v2/rerank", body)).status_code == status
+
+
+async def test_documents_are_not_cut_shorter_than_the_model_does() -> None:
+    class Uncounted(Compass):
+        async def count_tokens(self, texts: Sequence[str]) -> int:
+            return 0
+
+    body = {"query": "north", "documents": ["east"], "max_tokens_per_doc": 3}
+    answer = await post(encoder_app(Uncounted()), "/v2/rerank", body)
+    assert answer.json()["error"]["param"] == "max_tokens_per_doc"

@@ -56,6 +56,9 @@ class _Lengths:
 
     name, matryoshka = "encoder", True
 
+    async def count_tokens(self, texts: Sequence[str]) -> int:
+        return sum(map(len, texts))
+
     async def embed(self, texts: Sequence[str], known: Any) -> Embeddings:
         return Embeddings(np.array([[len(text), 1] for text in texts], np.float32), len(texts))
 
