@@ -98,8 +98,10 @@ async def test_reasoning_to_send_back_may_be_included() -> None:
     for included in (["reasoning.encrypted_content"], []):
         answer = await post(model.app(), RESPONSES, {**body, "include": included})
         assert answer.status_code == 200, answer.text
-    answer = await post(model.app(), RESPONSES, {**body, "include": ["file_search_call.results"]})
-    assert answer.json()["error"]["param"] == "include"
+    for more in ({}, {"top_logprobs": 1, "temperature": 0}):
+        wrong = {**body, "include": ["file_search_call.results"], **more}
+        answer = await post(model.app(), RESPONSES, wrong)
+        assert answer.json()["error"]["param"] == "include"
 
 
 async def test_log_probabilities_may_be_included_in_a_response() -> None:
@@ -110,3 +112,23 @@ async def test_log_probabilities_may_be_included_in_a_response() -> None:
     assert answer.status_code == 200, answer.text
     (part,) = answer.json()["output"][0]["content"]
     assert [one["logprob"] for one in part["logprobs"]] == [-0.5]
+
+
+async def test_reasoning_without_an_id_is_left_away() -> None:
+    """As those send it back who keep conversations themselves: ids are of what is stored."""
+    model = ScriptedModel()
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
+    said = {"role": "assistant", "content": "yes"}
+    body = {"model": "m", "input": [*HELLO, thought, said, *HELLO]}
+    answer = await post(model.app(), RESPONSES, body)
+    assert answer.status_code == 200, answer.text
+    assert model.prompt == "<user>hello<assistant>yes<user>hello<assistant>"
+
+
+async def test_a_reference_is_refused_with_what_to_do() -> None:
+    """As the AI SDK sends them for what it has got, unless it is told not to store."""
+    body = {"model": "m", "input": [*HELLO, {"type": "item_reference", "id": "msg_1"}]}
+    answer = await post(ScriptedModel().app(), RESPONSES, body)
+    message = answer.json()["error"]["message"]
+    assert message.startswith("input[1]: items of type 'item_reference' are not supported")
+    assert "store" in message

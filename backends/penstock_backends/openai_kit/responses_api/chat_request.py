@@ -17,6 +17,10 @@ _SAME: Final = (
     "top_p",
 )
 _IGNORED_ITEMS: Final = ("reasoning",)
+_ITEM_HINTS: Final = {
+    "item_reference": ": nothing is stored here; send the item itself, as clients do that are told "
+    "not to store ('store': false)"
+}
 _LOGPROBS: Final = "message.output_text.logprobs"
 _REASONING: Final = "reasoning.encrypted_content"
 """What clients want that keep a conversation themselves; reasoning is told in plain text."""
@@ -35,6 +39,8 @@ _LEFT_AWAY: Final = {"type": "message", "id": "", "status": "completed"}
 """Members of an assistant's message that OpenAI's types demand, and its API does not."""
 _LEFT_AWAY_IN_TOOL: Final = {"parameters": {}, "strict": False}
 """The same of a function."""
+_LEFT_AWAY_IN_REASONING: Final = {"id": "", "summary": []}
+"""The same of reasoning, of which nothing is read."""
 
 
 class ChatRequest(NamedTuple):
@@ -48,7 +54,7 @@ class ChatRequest(NamedTuple):
 def whole_request(given: Mapping[str, Any]) -> dict[str, Any]:
     """A request with the members of its messages and functions that clients leave away."""
     whole = dict(given)
-    for name, made_whole in (("input", _whole_message), ("tools", _whole_tool)):
+    for name, made_whole in (("input", _whole_item), ("tools", _whole_tool)):
         if isinstance(whole.get(name), list):
             whole[name] = [made_whole(one) for one in whole[name]]
     return whole
@@ -61,9 +67,15 @@ def _whole_tool(tool: Any) -> Any:
     return {**_LEFT_AWAY_IN_TOOL, **told}
 
 
-def _whole_message(item: Any) -> Any:
-    if not isinstance(item, dict) or "role" not in item:
+def _whole_item(item: Any) -> Any:
+    if not isinstance(item, dict):
         return item
+    if item.get("type") == "reasoning":
+        return {**item, **_LEFT_AWAY_IN_REASONING}
+    return _whole_message(item) if "role" in item else item
+
+
+def _whole_message(item: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in item.items() if value is not None}
     content = given.get("content")
     if given.get("role") != "assistant" or not isinstance(content, list):
@@ -89,7 +101,8 @@ def as_chat(fields: Mapping[str, Any]) -> ChatRequest:
     chat["messages"] = messages.made
     if "max_output_tokens" in fields:
         chat["max_completion_tokens"] = fields["max_output_tokens"]
-    if fields.get("top_logprobs") or _LOGPROBS in _included(fields):
+    included = _included(fields)
+    if fields.get("top_logprobs") or _LOGPROBS in included:
         chat["logprobs"] = True
     if fields.get("tools"):
         chat["tools"] = [_tool(tool) for tool in fields["tools"]]
@@ -146,7 +159,8 @@ class _Messages:
             result = {"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]}
             self._append(result, place, ".output")
         elif kind not in _IGNORED_ITEMS:
-            refuse_field("input", f"{place}: items of type '{kind}' are not supported")
+            text = f"{place}: items of type '{kind}' are not supported"
+            refuse_field("input", text + _ITEM_HINTS.get(kind, ""))
 
     def _add_call(self, item: Mapping[str, Any], place: str) -> None:
         """Calls one after the other are one message's; they may follow its text."""
