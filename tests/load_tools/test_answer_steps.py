@@ -9,7 +9,7 @@ from pathlib import Path
 
 import loadtest.first_token
 import pytest
-from loadtest.scenarios.answer_steps import Notes, answer_rows
+from loadtest.llm_scenarios.answer_steps import Notes, answer_rows
 
 _NOTES = Path(loadtest.first_token.__file__).parent
 _ALL_PATCHED = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import chain, repeat
 
 import pytest
+from loadtest.llm_scenarios.whole_answers import compared
 from loadtest.llm_subjects import Found, Subject, Work
 from loadtest.random_llms import MODELS
-from loadtest.scenarios.whole_answers import compared
 
 
 def _subject(name: str, *times: float, rival: str = "") -> Subject:

@@ -1,6 +1,6 @@
 """The cost of a token late in a long text: detokenizing, stop strings and delivery, without engine.
 
-    python -m loadtest.scenarios.long_generations
+    python -m loadtest.llm_scenarios.long_generations
 
 What happens to each token in the process of a language model, at the start of a text and after
 32,000 tokens; it must not grow. `times` is the cost against that at the start.

@@ -1,6 +1,6 @@
 """Where the time to a first token goes: every step from a client's request to the token's coming.
 
-    python -m loadtest.scenarios.first_token [--models 0.3ms 5ms] [--streams 1 8 32]
+    python -m loadtest.llm_scenarios.first_token [--models 0.3ms 5ms] [--streams 1 8 32]
 
 Requests come in bursts to an engine that is idle, all of a burst at once and over gRPC. The server
 notes when they pass each step. Requests and first tokens keep their order on the way, so the k-th

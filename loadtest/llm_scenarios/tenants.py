@@ -1,6 +1,6 @@
 """Admission in tokens under overload: a tenant beside a ten times larger one, and twice the load.
 
-    python -m loadtest.scenarios.tenants [--rounds 3] [--calls 60] [--seconds 3]
+    python -m loadtest.llm_scenarios.tenants [--rounds 3] [--calls 60] [--seconds 3]
 
 The demo's language model, in an engine that runs eight requests at once. First: the time to the
 first token of a small tenant alone, beside ten times its streams of another tenant, and beside the

@@ -1,6 +1,6 @@
 """Where the time of a whole answer goes: every step of it in the server, and the engine alone.
 
-    python -m loadtest.scenarios.answer_steps [--wire completions chat] [--streams 1 8]
+    python -m loadtest.llm_scenarios.answer_steps [--wire completions chat] [--streams 1 8]
 
 Requests come to an idle engine in bursts, all of a burst at once, each on a connection of its own.
 The server notes when they pass each step, as for `first_token`. `us` is how long that takes from

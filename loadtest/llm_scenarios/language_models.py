@@ -1,7 +1,7 @@
 """What the server adds to generation: an engine alone, the server around it, and `vllm serve`.
 
-    python -m loadtest.scenarios.language_models [--models 0.3ms 5ms 20ms] [--streams 1 8 32]
-    python -m loadtest.scenarios.language_models --engine vllm --python .venv-vllm/bin/python \
+    python -m loadtest.llm_scenarios.language_models [--models 0.3ms 5ms 20ms] [--streams 1 8 32]
+    python -m loadtest.llm_scenarios.language_models --engine vllm --python .venv-vllm/bin/python \
         --wire grpc completions chat
 
 Of each model, named for how long a step of one stream takes on two cores, there are: the engine in

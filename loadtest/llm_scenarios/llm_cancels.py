@@ -1,7 +1,7 @@
 """Requests to a language model that nobody waits for: when its engine hears of it, what it wastes.
 
-    python -m loadtest.scenarios.llm_cancels [--cancels 10000]
-    python -m loadtest.scenarios.llm_cancels --engine vllm --python .venv-vllm/bin/python
+    python -m loadtest.llm_scenarios.llm_cancels [--cancels 10000]
+    python -m loadtest.llm_scenarios.llm_cancels --engine vllm --python .venv-vllm/bin/python
 
 Clients leave the demo's model by cancelling a gRPC call, closing a stream of events, cutting their
 connection, or by a deadline, at random moments. Every request is traced: its phase is that of its

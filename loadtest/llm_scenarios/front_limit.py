@@ -1,6 +1,6 @@
 """How many tokens a second the front bears: a backend without an engine sends recorded ones.
 
-    python -m loadtest.scenarios.front_limit [--wire chat] [--engines 2] [--streams 64 256 1024]
+    python -m loadtest.llm_scenarios.front_limit [--wire chat] [--engines 2] [--streams 64 256 1024]
 
 `flat out`: a response for every token, made as fast as readers take them. Else there is a token for
 every stream in each step of so many milliseconds; with `by 4` those that come within 4 ms share a

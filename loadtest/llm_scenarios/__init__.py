@@ -1,0 +1,1 @@
+"""What is measured of language models, each a program of its own."""
