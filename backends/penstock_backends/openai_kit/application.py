@@ -8,10 +8,7 @@ from penstock_backends.openai_kit.asgi import OpenAiApplication, Route
 from penstock_backends.openai_kit.chat import ChatEndpoint
 from penstock_backends.openai_kit.completions import CompletionEndpoint
 from penstock_backends.openai_kit.generator import Generator
-from penstock_backends.openai_kit.responses_api.endpoint import (
-    InputTokensEndpoint,
-    ResponsesEndpoint,
-)
+from penstock_backends.openai_kit.responses_api.endpoint import ResponsesEndpoint
 from penstock_backends.openai_kit.settings import OpenAiSettings
 from penstock_backends.openai_kit.tokens import DetokenizeEndpoint, TokenizeEndpoint
 
@@ -28,13 +25,12 @@ def language_model_app(generator: Generator, settings: OpenAiSettings) -> OpenAi
     chats = ChatEndpoint(generator, settings)
     completions = CompletionEndpoint(generator, settings)
     responses = ResponsesEndpoint(generator, settings)
-    input_tokens = InputTokensEndpoint(generator, settings)
     tokens, texts = TokenizeEndpoint(generator, settings), DetokenizeEndpoint(generator, settings)
     routes = {
         "/v1/chat/completions": Route(chats, (chats.reader,)),
         "/v1/completions": Route(completions, (completions.reader,)),
         "/v1/responses": Route(responses, (responses.reader,)),
-        "/v1/responses/input_tokens": Route(input_tokens, (input_tokens.reader,)),
+        "/v1/responses/input_tokens": Route(responses.input_tokens, (responses.reader,)),
         "/tokenize": Route(tokens, tokens.readers),
         "/detokenize": Route(texts, (texts.reader,)),
     }

@@ -58,21 +58,11 @@ class ResponsesEndpoint:
             return await answer.whole(streams[0])
         return EventStream(answer.events(streams[0]), partial(close, streams))
 
+    async def input_tokens(self, exchange: Exchange) -> Answer:
+        """POST /v1/responses/input_tokens: count the tokens of a response's prompt.
 
-class InputTokensEndpoint:
-    """POST /v1/responses/input_tokens: counts the tokens of a response's prompt.
-
-    It takes the fields of a response, that those who ask for one can send them as they are.
-    """
-
-    def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
-        self._generator = generator
-        self._conversations = Conversations(generator, settings)
-        ignore = settings.unknown_fields == "ignore"
-        self.reader = BodyReader(ResponseCreateParamsBase, ("stream",), ignore_unknown=ignore)
-
-    async def __call__(self, exchange: Exchange) -> Answer:
-        """Answer one request."""
+        It takes the fields of a response, that those who ask for one can send them as they are.
+        """
         chat = as_chat(_read(self.reader, exchange, self._generator))
         tools = chat.fields.get("tools")
         with _names(chat.places):
