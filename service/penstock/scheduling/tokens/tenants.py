@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,11 @@ ANONYMOUS: Final = "anonymous"
 
 _KEY_HASH: Final = "sha256:"
 _LONGEST_NAME: Final = 128
+_WEIGHTS: Final = 1e-6, 1e6
+"""The least and the greatest weight of a tenant: counters are tokens by weight, and beyond these a
+request's would be too small a part of them to count, or end in infinity."""
+_GREATEST: Final = 10**15
+_LONGEST_SHOWN: Final = 40
 _MOST_KNOWN_KEYS: Final = 4096
 
 
@@ -159,8 +163,10 @@ def _policy(given: Any, where: str, names: Sequence[str]) -> TenantPolicy:
     values = _object(given, f"'{where}'")
     _refuse_unknown(values, names, f"{where}.")
     weight = _number(values, "weight", 1.0, f"{where}.")
-    if not weight:
-        raise ConfigError(f"'{where}.weight' must be above 0")
+    least, greatest = _WEIGHTS
+    if not least <= weight <= greatest:
+        allowed = f"from {least:g} to {int(greatest)}"
+        raise ConfigError(f"'{where}.weight' must be {allowed}, got {weight:g}")
     return TenantPolicy(weight, _number(values, "burst", 0.0, f"{where}."))
 
 
@@ -204,6 +210,11 @@ def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str], where: str) 
 def _number(given: Mapping[str, Any], name: str, default: float, where: str) -> float:
     value = given.get(name, default)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not isfinite(value) or not 0 <= value <= 1e15:
-        raise ConfigError(f"'{where}{name}' must be a number, 0 or above, got {json.dumps(value)}")
+    if not number or not 0 <= value <= _GREATEST:  # nor is NaN
+        given_as = _shortened(json.dumps(value))
+        raise ConfigError(f"'{where}{name}' must be a number from 0 to 1e15, got {given_as}")
     return float(value)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
