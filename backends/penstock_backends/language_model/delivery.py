@@ -103,12 +103,14 @@ class Delivery(PacedSender):
 
     def fail(self, error: InferenceError) -> None:
         """End with an error."""
+        if self.times is not None:
+            self.times.cut_off()
         if self.record is not None:
             self.record.ended(self.answer.candidates)
         self.stream.fail(running_error(error))
 
     def _closed(self) -> None:
-        if self.times is not None and self.stream.left_at:
+        if self.times is not None:
             self.times.left(self.stream.left_at)
         self._on_close()
         if self.record is not None:

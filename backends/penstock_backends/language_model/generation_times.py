@@ -88,6 +88,8 @@ class GenerationTimes:
             now = self._clock()
             self._observe("queue_seconds", _seconds(now - self._begun))
             self._waits = False
+            if self._usage is not None:
+                self._usage.begun = True
             if self._record is not None:
                 self._record.scheduled(now)
 
@@ -116,11 +118,19 @@ class GenerationTimes:
                 self._observe("time_per_output_token_seconds", each)
 
     def left(self, at: int) -> None:
-        """Count what was made after the client had left, `at` this time."""
+        """Count what was made after the client had left, `at` this time; 0 if that is not known."""
+        self.cut_off()
+        if not at:
+            return
         wasted = sum(tokens for then, tokens in self._recent if then > at)
         self._statistics.wasted_tokens += wasted
         if self._record is not None:
             self._record.wasted(wasted)
+
+    def cut_off(self) -> None:
+        """Report tokens that were not yet reported: no more will come."""
+        if self._usage is not None:
+            self._usage.cut_off()
 
     def _observe(self, name: str, number: float) -> None:
         self._statistics.observe(name, number, self._trace_id, self._tenant)

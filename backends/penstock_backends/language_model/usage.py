@@ -12,18 +12,21 @@ EVERY: Final = 16
 
 
 class UsageReporter:
-    """Reports the tokens of one request: with the first one, after each `EVERY`, at the end.
+    """Reports the tokens of one request: with the first one, after each `EVERY`, and at the end,
+    also where that comes early.
 
     `prompt` and `cached` tokens may become known later than here, but before the first report.
+    `begun` says that the engine has begun with the prompt, where that is known before a token.
     """
 
-    __slots__ = ("_report", "_reported", "_tokens", "cached", "prompt")
+    __slots__ = ("_report", "_reported", "_tokens", "begun", "cached", "prompt")
 
     def __init__(self, report: ReportUsage, prompt: int = 0) -> None:
         self._report = report
         self._reported = self._tokens = 0
         self.prompt = prompt
         self.cached = 0
+        self.begun = False
 
     def add(self, tokens: int, *, finished: bool) -> None:
         """Count generated tokens; `finished` with the last of them."""
@@ -32,6 +35,11 @@ class UsageReporter:
         if finished or made >= reported + EVERY or made > reported == 0:
             self._reported = made
             self._report(self.prompt, self.cached, made)
+
+    def cut_off(self) -> None:
+        """Report what has come since the last report: the client has left, or the engine failed."""
+        if self._tokens > self._reported or (self.begun and not self._reported):
+            self.add(0, finished=True)
 
 
 class UsageSum:

@@ -176,13 +176,15 @@ class Generation(PacedSender):
         self.stream.send(self._respond(self._output))
 
     def _fail(self, error: InferenceError) -> None:
+        if self._times is not None:
+            self._times.cut_off()
         self._end_record()
         self.stream.fail(error)
 
     def _closed(self) -> None:
         self._engine.statistics.cancelled += 1
         self._abort()
-        if self._times is not None and self.stream.left_at:
+        if self._times is not None:
             self._times.left(self.stream.left_at)
         self._end_record()
 

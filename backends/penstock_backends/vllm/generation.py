@@ -130,6 +130,8 @@ class VllmGeneration:
         self._over = True
         release, self._release = self._release, _nothing
         release()
+        if self._usage is not None:
+            self._usage.cut_off()
         if self._record is not None:
             self._record.ended(self._answer.candidates, finished=False)
 

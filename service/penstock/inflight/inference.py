@@ -60,9 +60,10 @@ class Inference:
     times are also added to `within`, of the ensemble. `former` forms the batch that the request
     waits for. `responses` counts each response, where the model's statistics do. `wait` is the
     edge of the wait-for graph, if a blocking call made the request. `on_usage` gets the request's
-    tokens, where its model process reports them. `by_parts` is set of an exchange that the model
-    answers by requests with tensors, whose successes count in its place. `running` keeps the
-    request by its ids until it ends, if it has any.
+    tokens, where its model process reports them; of a cancelled one, also after its end. `by_parts`
+    is set of an exchange that the model answers by requests with tensors, whose successes count in
+    its place. `running` keeps the request by its ids until it ends, if it has any. `error` is that
+    of the end, also where it came as the last response.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Inference:
         "compute_input_end",
         "compute_output_start",
         "compute_start",
+        "error",
         "former",
         "from_backend",
         "lookup_end",
@@ -107,6 +109,7 @@ class Inference:
         self.from_backend = False
         self.rescheduled = False
         self.by_parts = False
+        self.error: InferenceError | None = None
         self.former: BatchFormer | None = None
         self.responses: ResponseTimes | None = None
         self.wait: Wait | None = None
@@ -227,6 +230,7 @@ class Inference:
 
     def _ended(self, error: InferenceError | None) -> None:
         statistics = self.statistics
+        self.error = error
         if not self.compute_start:
             statistics.pending -= 1
         now = time.monotonic_ns()

@@ -36,6 +36,28 @@ def test_request_that_ends_without_a_token_is_reported() -> None:
     assert reports == [(7, 0, 0)]
 
 
+def test_what_a_client_leaves_behind_is_reported() -> None:
+    reports = _Reports()
+    times = GenerationTimes(EngineStatistics(), 7, usage=usage_of(_request(reports), 7))
+    times.queued()
+    for _ in range(3):
+        times.output(1, finished=False)
+    times.left(0)
+    times.left(0)
+    assert reports == [(7, 0, 1), (7, 0, 3)]
+
+
+def test_prompt_that_was_begun_with_is_reported_where_no_token_came() -> None:
+    reports = _Reports()
+    times = GenerationTimes(EngineStatistics(), 7, usage=usage_of(_request(reports), 7))
+    times.queued()
+    times.left(0)
+    assert reports == []
+    times.scheduled()
+    times.left(0)
+    assert reports == [(7, 0, 0)]
+
+
 def test_prompt_and_cached_tokens_may_become_known_later() -> None:
     reports = _Reports()
     usage = usage_of(_request(reports))

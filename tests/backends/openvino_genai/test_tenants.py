@@ -259,3 +259,15 @@ async def test_a_deadline_before_the_predicted_first_token_is_refused(served: Se
         assert re.search(text, over_grpc)
         assert await clients.metric("rejected_total", 'reason="deadline"', label) == 2
         assert set(await asyncio.gather(in_time, *waiting)) == {""}
+
+
+async def test_what_the_openai_api_refuses_is_a_failed_request_of_its_tenant(
+    served: Served,
+) -> None:
+    async with _clients(served) as clients:
+        refused = await clients.openai(0, {_FAIRNESS_ID: "refused"})
+        assert refused.status_code == 400
+        label = 'tenant="refused"'
+        await clients.until("tenant_failed_requests_total", 1, label)
+        assert await clients.metric("tenant_requests_total", label) == 1
+        assert await clients.metric("tenant_cancelled_requests_total", label) == 0

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -126,6 +127,14 @@ class Puppet(Backend):
             report(7, 3, 1)
             report(7, 3, 20)
         return InferenceResponse(parameters={"asked": report is not None})
+
+    def meter_until_left(self, request: InferenceRequest) -> Outcome:
+        """Report a token, and eight more when the reader leaves."""
+        stream, report = ResponseStream(), request.report_usage
+        assert report is not None
+        stream.connect(partial(report, 7, 3, 9))
+        report(7, 3, 1)
+        return stream
 
     def stream(self, request: InferenceRequest) -> Outcome:
         """`n` numbers, by a generator."""

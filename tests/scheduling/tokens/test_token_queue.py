@@ -54,6 +54,22 @@ def test_first_token_ends_the_waiting() -> None:
     assert not queue.counted(request, 120, 0, 17, 2.0)
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_tokens_of_a_cancelled_request_are_counted_when_they_become_known(started: bool) -> None:
+    """And cost its tenant the same, whether its first token was known before."""
+    queue = _queue(policy=FairnessPolicy())
+    request = queue.admit(Sender("a", 0), 400, 0, 0.0, None)
+    assert queue.next(1) is request
+    if started:
+        queue.counted(request, 90, 0, 1, 1.0)
+    queue.ended(request, complete=False)
+    assert not queue.counted(request, 90, 30, 5, 2.0)
+    usage, tenant = request.tenant.usage, request.tenant
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) == (90, 30, 5)
+    assert tenant.counter == 60 + 2 * 5
+    assert (queue.waiting_requests, queue.waiting_tokens, queue.running) == (0, 0, 0)
+
+
 def test_estimates_follow_what_the_engine_counts() -> None:
     queue = _queue(requests=9)
     for _ in range(200):

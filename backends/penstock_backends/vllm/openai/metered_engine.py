@@ -115,7 +115,8 @@ class _Count:
         usage.add(new, finished=output.finished)
 
     def cut_off(self) -> None:
-        """Nothing is left: tokens are reported as they come."""
+        """Report what is left."""
+        self._usage.cut_off()
 
 
 class _PromptCount:
@@ -131,7 +132,7 @@ class _PromptCount:
         self._usage.add(0, finished=output.finished)
 
     def cut_off(self) -> None:
-        """Nothing is left: tokens are reported as they come."""
+        """Nothing is left: there is one output."""
 
 
 def _check(params: Any, engine: VllmEngine, priority: int | None) -> None:

@@ -39,6 +39,7 @@ from penstock.hosting.link.tensor_codec import NO_PLACES, Places
 from penstock.hosting.parent.batch_window import BatchWindow
 from penstock.hosting.parent.credit_returns import CreditReturns
 from penstock.hosting.parent.execution_timer import ExecutionTimer
+from penstock.hosting.parent.late_usage import LateUsage
 from penstock.hosting.parent.recordings import Recordings
 from penstock.inflight.inference import Inference
 
@@ -72,6 +73,7 @@ class InFlight:
         self._rescheduled: dict[Inference, int] = {}
         self._credit = CreditReturns()
         self._recordings = Recordings()
+        self._late_usage = LateUsage()
 
     def attach(self, link: Link, memory: SharedMemory, on_late: Callable[[], None]) -> None:
         """Use the link to a process that has just started."""
@@ -195,6 +197,8 @@ class InFlight:
             if self._link is not None:
                 self._link.send(Kind.CANCEL, (number, time.monotonic_ns()))
                 self._recordings.cancelled(number)
+                if inference.on_usage is not None:
+                    self._late_usage.cancelled(number, inference.on_usage)
 
     def _stop(self, stream: ResponseStream) -> None:
         """Forward a stop to the process; a request that it has not begun is cancelled here."""
@@ -300,10 +304,12 @@ class InFlight:
 
     def on_usage(self, header: Usage, _: memoryview) -> None:
         """The tokens of a request so far."""
-        number, prompt, cached, generated = header
+        number, *tokens = header
         inference = self._requests.get(number)
-        if inference is not None and inference.on_usage is not None:
-            inference.on_usage(prompt, cached, generated)
+        if inference is None:
+            self._late_usage.add(number, *tokens)
+        elif inference.on_usage is not None:
+            inference.on_usage(*tokens)
 
     def timeline_of(self, number: int) -> Timeline | None:
         """The timeline of a request that is not answered in full, if it is traced."""
@@ -356,6 +362,7 @@ class InFlight:
         self._credit.detach()
         self._requests = {}
         self._recordings.clear()
+        self._late_usage.clear()
         self._rescheduled.clear()
         for inference in lost:
             inference.fail(error, from_backend=True)

@@ -25,7 +25,8 @@ _KEPT: Final = 0.9
 class FairRequest:
     """A request as the scheduler counts it, from its arrival to its end; times are in seconds.
 
-    `tokens` are those of the prompt, estimated at first; `size` are its bytes, 0 if it came as ids.
+    `tokens` are those of the prompt, estimated until they are `counted`; `size` are its bytes, 0 if
+    it came as ids. Of one that was cancelled, tokens may be counted when it is `over`.
     """
 
     __slots__ = (
@@ -34,9 +35,11 @@ class FairRequest:
         "band",
         "cached",
         "charged",
+        "counted",
         "generated",
         "guess",
         "handed_over",
+        "over",
         "size",
         "started",
         "tenant",
@@ -51,7 +54,7 @@ class FairRequest:
         self.arrived = arrived
         self.ahead = self.cached = self.generated = 0
         self.charged = self.guess = 0.0
-        self.handed_over = self.started = False
+        self.handed_over = self.started = self.counted = self.over = False
 
 
 class Tenant:
@@ -215,18 +218,21 @@ class FairShare:
         self._note_activity(tenant)
 
     def progressed(self, request: FairRequest) -> None:
-        """The engine has counted tokens of a request that was handed over."""
-        self._settle(request, max(request.guess, request.generated))
+        """The engine has counted tokens of a request that was handed over, and may be over."""
+        guess = 0.0 if request.over else request.guess
+        self._settle(request, max(guess, request.generated))
 
     def ended(self, request: FairRequest, *, complete: bool) -> None:
         """A request that was handed over is answered or cancelled: what it has used is known."""
         tenant = request.tenant
         tenant.running -= 1
+        request.over = True
         self._note_activity(tenant)
         if complete:
             tenant.guess = tenant.guess * _KEPT + request.generated * (1 - _KEPT)
         if not (request.started or complete):
             tenant.counter -= request.charged / tenant.policy.weight
+            request.charged = 0.0
             return
         self._settle(request, request.generated)
 

@@ -91,7 +91,7 @@ class TokenScheduler:
     def _left_queue(self, fair: FairRequest) -> None:
         """A request that waited here was cancelled, has expired or was abandoned."""
         if (inference := self._held.pop(fair, None)) is not None:
-            _count_end(fair.tenant.usage, inference.stream.error)
+            _count_end(fair.tenant.usage, inference.error)
             self._queue.ended(fair, complete=False)
 
     def _counted(self, fair: FairRequest, prompt: int, cached: int, generated: int) -> None:
@@ -101,9 +101,8 @@ class TokenScheduler:
     def _ended(
         self, fair: FairRequest, inference: Inference, then: Callable[[], None] | None
     ) -> None:
-        inference.on_usage = None
-        _count_end(fair.tenant.usage, inference.stream.error)
-        self._queue.ended(fair, complete=inference.stream.error is None)
+        _count_end(fair.tenant.usage, inference.error)
+        self._queue.ended(fair, complete=inference.error is None)
         if then is not None:
             then()
         self._hand_over()

@@ -97,9 +97,11 @@ class TokenQueue:
         self, request: FairRequest, prompt: int, cached: int, generated: int, now: float
     ) -> bool:
         """The engine reports a request's tokens; returns whether it has just started."""
-        starts = not request.started
+        starts = not (request.started or request.over)
         if starts:
             self._start(request, now)
+        if not request.counted:
+            request.counted = True
             if request.size:
                 self._ratio.observe(request.size, prompt)
             request.tokens = request.cached = 0  # so far they were a guess

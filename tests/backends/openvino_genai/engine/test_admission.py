@@ -167,6 +167,24 @@ def _message() -> pb.ModelInferRequest:
     return request
 
 
+async def test_client_that_leaves_has_cost_its_tenant_all_that_the_engine_made(
+    tmp_path: Path, gguf_version: Path
+) -> None:
+    async with (
+        _serving(tmp_path, gguf_version, tenants=Tenants()) as server,
+        _client(server) as client,
+    ):
+        headers = {_FAIRNESS_ID: "a"}
+        async with client.stream("POST", _STREAM, json=_LONG, headers=headers) as answer:
+            await anext(answer.aiter_lines())
+        await _until(server, "penstock_llm_cancelled_requests_total", 1)
+        for counted, made in (("prompt", "prefill"), ("generated", "generation")):
+            tokens = _gauge(server, f"penstock_llm_{made}_tokens_total")
+            assert tokens > 0
+            name = f'penstock_llm_tenant_{counted}_tokens_total{{tenant="a"}}'
+            await _until(server, name, tokens)
+
+
 async def test_tenants_have_counters_and_their_requests_survive_an_unload(
     tmp_path: Path, gguf_version: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from hosting.puppets import Puppets, everything
 
 
@@ -13,6 +15,16 @@ async def test_tokens_are_reported_before_the_last_response(puppets: Puppets) ->
     (response,) = await everything(inference)
     assert response.parameters == {"asked": True}
     assert reported == [(7, 3, 1), (7, 3, 20)]
+
+
+async def test_tokens_of_a_cancelled_request_are_reported_after_its_end(puppets: Puppets) -> None:
+    instance = await puppets.start(usage=True)
+    inference = puppets.begin(instance, "meter_until_left")
+    reported: asyncio.Queue[tuple[int, int, int]] = asyncio.Queue()
+    inference.on_usage = lambda *tokens: reported.put_nowait(tokens)
+    assert await reported.get() == (7, 3, 1)
+    inference.stream.close()
+    assert await reported.get() == (7, 3, 9)
 
 
 async def test_reports_that_nobody_waits_for_are_dropped(puppets: Puppets) -> None:
