@@ -102,6 +102,15 @@ def test_client_is_not_blamed_while_the_server_does_not_read() -> None:
     assert clock.expired(40.0, reading=True)
 
 
+def test_client_is_not_blamed_where_the_server_was_held_up() -> None:
+    """What it has sent may not be read yet; there is a second for that."""
+    clock = _clock()
+    clock.head_completed(0.0)
+    assert not clock.expired(42.0, reading=True)
+    assert clock.due == 43.0
+    assert clock.expired(43.0, reading=True)
+
+
 @pytest.mark.parametrize("received", [0, 20, (64 << 10) - 1])
 def test_refused_client_that_sends_little_has_one_period(received: int) -> None:
     clock = FarewellClock()
