@@ -64,7 +64,7 @@ class TokenQueue:
         tokens = ids or self._ratio.estimate(size)
         refusal = self._limits.refusal(self.waiting_requests, self.waiting_tokens, tokens)
         if refusal is not None:
-            raise self._full(tenant, refusal, now)
+            raise self._full(tenant, refusal, tokens, now)
         request = FairRequest(tenant, band, tokens, 0 if ids else size, now)
         request.ahead = (
             self._unstarted_tokens + tenant.queued_tokens if self.fair else self.waiting_tokens
@@ -144,14 +144,15 @@ class TokenQueue:
 
     # -- refusals -----------------------------------------------------------------------------
 
-    def _full(self, tenant: Tenant, refusal: Refusal, now: float) -> ExhaustedError:
+    def _full(self, tenant: Tenant, refusal: Refusal, tokens: int, now: float) -> ExhaustedError:
         self.rejected[refusal] += 1
         tenant.usage.rejected[refusal] += 1
         rate = self._prediction.rate(now)
         wait = ceil(self.waiting_tokens / rate) if rate > 0 else 1
+        more = f", and this prompt has about {tokens}" if refusal is Refusal.TOKENS else ""
         return ExhaustedError(
             f"the queue of '{self._model}' is full: {self.waiting_requests} requests,"
-            f" {self.waiting_tokens} tokens wait",
+            f" {self.waiting_tokens} tokens wait{more}",
             retry_after=min(max(wait, 1), _LONGEST_WAIT),
         )
 
