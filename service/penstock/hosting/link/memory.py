@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.arena_regions import ArenaRegion
@@ -90,7 +91,8 @@ class SharedMemory:
         self._freed.append(block)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon_threadsafe(self._send_freed)
+            with suppress(RuntimeError):  # the loop is closed: the process is ending
+                self._loop.call_soon_threadsafe(self._send_freed)
 
     def _send_freed(self) -> None:
         self._scheduled = False  # before looking, so that nothing is added unseen
