@@ -30,7 +30,7 @@ def test_full_queue_says_what_waits() -> None:
 def test_tokens_are_limited_but_for_a_prompt_that_comes_alone() -> None:
     queue = _queue(tokens=150)
     queue.admit(None, 4000, 0, 0.0, None)
-    with pytest.raises(ExhaustedError, match="1000 tokens wait, and this prompt has about 1$"):
+    with pytest.raises(ExhaustedError, match=r"1000 tokens wait, and this prompt has about 1$"):
         queue.admit(None, 4, 0, 0.0, None)
     assert queue.rejected == {Refusal.TOKENS: 1}
 
