@@ -11,6 +11,7 @@ from backends.generation import until
 from backends.vllm.scripted import ScriptedLlm, vllm
 from backends.vllm.test_traced import request
 from penstock.core.errors import InternalError, InvalidRequestError, UnavailableError
+from penstock.core.request import metered
 from penstock.core.stream import ResponseStream
 from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.model_facts import ModelFacts
@@ -121,6 +122,21 @@ async def test_leaving_aborts_once_and_nothing_more_comes(
     assert llm.aborted == ["1"]
     assert made._engine.statistics.cancelled == 1
     assert texts(stream) == []
+
+
+async def test_tokens_that_were_made_before_the_reader_left_are_reported(
+    made: VllmBackend, llm: ScriptedLlm
+) -> None:
+    llm.steps = False
+    told: list[tuple[int, ...]] = []
+    asked = metered(request(None, stream=True), lambda *tokens: told.append(tokens))
+    (stream,) = await made.execute([asked])
+    assert isinstance(stream, ResponseStream)
+    await settle()
+    for _ in range(3):
+        llm.collectors[0].put(llm.output(1))
+    stream.close()
+    assert [generated for _, _, generated in told] == [1, 3]
 
 
 async def test_who_leaves_before_the_engine_has_the_request_never_reaches_it(

@@ -96,26 +96,37 @@ class MeteredEngine:
 
 
 class _Count:
-    """Reports the tokens of outputs, which hold either the new ones of a sequence or all."""
+    """Reports the tokens of outputs, which hold either the new ones of a sequence or all.
+
+    vLLM keeps the statistics of a sequence up to date, also for outputs that nobody has taken.
+    """
 
     def __init__(self, usage: UsageReporter, sampling: Any) -> None:
         self._usage = usage
+        self._single = sampling.n == 1
+        self._statistics: Any = None
         self._adds = sampling.output_kind.name == "DELTA"
         self._seen: dict[int, int] = {}
+        self._made = 0
 
     def add(self, output: Any) -> None:
         """Report what is new in an output."""
         usage, new = self._usage, 0
+        self._statistics = output.metrics
         for one in output.outputs:
             size = len(one.token_ids)
             new += size if self._adds else size - self._seen.get(one.index, 0)
             self._seen[one.index] = size
         usage.prompt = len(output.prompt_token_ids or ()) or usage.prompt
         usage.cached = output.num_cached_tokens or 0
+        self._made += new
         usage.add(new, finished=output.finished)
 
     def cut_off(self) -> None:
-        """Report what is left."""
+        """Report what is left, also in outputs that were not taken before the client left."""
+        if self._single and self._statistics is not None:
+            untaken = self._statistics.num_generation_tokens - self._made
+            self._usage.add(max(untaken, 0), finished=False)
         self._usage.cut_off()
 
 

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from vllm.v1.engine.exceptions import EngineGenerateError
 
-from backends.generation import until
+from backends.generation import until, usage
 from backends.vllm.real.scripted_model import scripted
 from penstock.core.application import BackendApplication
 from penstock.core.errors import ModelLoadError, UnsupportedError
@@ -138,6 +138,23 @@ async def test_tokens_are_reported_with_the_first_one(
     assert told[0][2] < 20
     assert told[-1][2] == 20
     assert told[-1][0] > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_that_were_made_before_the_client_left_are_reported(
+    application: BackendApplication, instance: RunningInstance, stream: bool
+) -> None:
+    def made() -> int:
+        return int(instance.backend.metrics()["penstock_llm_generation_tokens_total"])
+
+    told: list[Any] = []
+    body = {**CHAT, "stream": stream, "max_tokens": 900, "ignore_eos": True}
+    before = made()
+    answer = begin(application, "/v1/chat/completions", body, told)
+    await until(lambda: made() > before + 20, 0.001)
+    answer.close()
+    await until(lambda: usage(instance) == (0, 0, 0.0), 0.01)
+    assert told[-1][2] == made() - before
 
 
 async def test_times_are_those_of_the_tenant(
@@ -332,8 +349,8 @@ async def test_tokens_of_all_prompts_are_reported(application: BackendApplicatio
     told: list[Any] = []
     body = {"model": "m", "prompt": ["The with", "The with"], "max_tokens": 3, "ignore_eos": True}
     _, answer = await whole(begin(application, "/v1/completions", body, told))
-    usage = answer["usage"]
-    assert told[-1] == (usage["prompt_tokens"], told[-1][1], 6)
+    used = answer["usage"]
+    assert told[-1] == (used["prompt_tokens"], told[-1][1], 6)
 
 
 async def test_application_describes_what_is_shown_of_it(application: BackendApplication) -> None:
