@@ -84,6 +84,7 @@ class VllmGeneration:
     def _put(self, output: Any) -> None:
         """Deliver one output of vLLM, or the error that ends the request."""
         if self._over:
+            self._count_late(output)
             return
         try:
             if isinstance(output, Exception):
@@ -93,6 +94,12 @@ class VllmGeneration:
             if self._request is not None and not isinstance(output, Exception):
                 self._request.abort()
             self._fail(error)
+
+    def _count_late(self, output: Any) -> None:
+        """Report what the engine has made before it heard that the reader has left."""
+        if self._usage is not None and not isinstance(output, Exception):
+            _report(self._usage, self._answer, output)
+            self._usage.cut_off()
 
     def _deliver(self, output: Any) -> None:
         answer, record = self._answer, self._record
@@ -142,6 +149,6 @@ def _nothing() -> None:
 
 def _report(usage: UsageReporter, answer: Answer, output: Any) -> None:
     """Report the tokens of a request with those of one `RequestOutput`."""
-    usage.prompt = answer.prompt_tokens
+    usage.prompt = answer.prompt_tokens or len(output.prompt_token_ids or ())
     usage.cached = output.num_cached_tokens or 0
     usage.add(sum(len(one.token_ids) for one in output.outputs), finished=output.finished)

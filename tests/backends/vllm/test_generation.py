@@ -137,6 +137,8 @@ async def test_tokens_that_were_made_before_the_reader_left_are_reported(
         llm.collectors[0].put(llm.output(1))
     stream.close()
     assert [generated for _, _, generated in told] == [1, 3]
+    llm.collectors[0].put(llm.output(2))  # the engine has not heard yet
+    assert told[-1][2] == 5
 
 
 async def test_who_leaves_before_the_engine_has_the_request_never_reaches_it(
