@@ -19,14 +19,14 @@ class UsageReporter:
     `begun` says that the engine has begun with the prompt, where that is known before a token.
     """
 
-    __slots__ = ("_report", "_reported", "_tokens", "begun", "cached", "prompt")
+    __slots__ = ("_report", "_reported", "_tokens", "_told", "begun", "cached", "prompt")
 
     def __init__(self, report: ReportUsage, prompt: int = 0) -> None:
         self._report = report
         self._reported = self._tokens = 0
         self.prompt = prompt
         self.cached = 0
-        self.begun = False
+        self.begun = self._told = False
 
     def add(self, tokens: int, *, finished: bool) -> None:
         """Count generated tokens; `finished` with the last of them."""
@@ -34,11 +34,12 @@ class UsageReporter:
         reported = self._reported
         if finished or made >= reported + EVERY or made > reported == 0:
             self._reported = made
+            self._told = True
             self._report(self.prompt, self.cached, made)
 
     def cut_off(self) -> None:
         """Report what has come since the last report: the client has left, or the engine failed."""
-        if self._tokens > self._reported or (self.begun and not self._reported):
+        if self._tokens > self._reported or (self.begun and not self._told):
             self.add(0, finished=True)
 
 

@@ -211,17 +211,19 @@ class _ChatEvents:
 
 
 def _deltas(delta: AnswerDelta) -> list[str]:
-    """The deltas of its events: as of OpenAI's own, each has one piece of one call at most.
+    """The deltas to send, an event for each, with one piece of one tool call at most.
 
-    Some clients read no further.
+    So are OpenAI's own events; some clients read only the first piece of one.
     """
+    if not delta.reasoning and not delta.calls:
+        return [f'{{"content":{encode_basestring(delta.content)}}}']
     calls = [{"tool_calls": [_call(one)]} for one in delta.calls]
     texts = [json.dumps(one, ensure_ascii=False) for one in calls]
     if delta.reasoning:
         given = {"reasoning": delta.reasoning, "reasoning_content": delta.reasoning}
         content = {"content": delta.content} if delta.content else {}
         return [json.dumps(content | given, ensure_ascii=False), *texts]
-    if delta.content or not texts:
+    if delta.content:
         return [f'{{"content":{encode_basestring(delta.content)}}}', *texts]
     return texts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 from collections.abc import Mapping, Sequence
@@ -129,8 +130,13 @@ class _Endpoints:
 
     async def _check_uncut(self, documents: Sequence[str], most: int) -> None:
         """Refuse to cut documents to tokens that are fewer than the model reads; 0 cuts none."""
+        if most < 0:
+            refuse_field(
+                "max_tokens_per_doc", f"'max_tokens_per_doc' must be 0 or more, not {most}"
+            )
         for place, document in enumerate(documents):
             if most and len(document) > most:
+                await asyncio.sleep(0)  # counting one may take a millisecond
                 tokens = await self._encoder.count_tokens([document])
                 if not 0 < tokens <= most:
                     field = "max_tokens_per_doc"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,8 @@ _GGUF: Final = "model.gguf"
 _OPENVINO: Final = "openvino_model.xml"
 _WITH_IMAGES: Final = "openvino_language_model.xml"
 _TOKENIZER: Final = "tokenizer.json"
+_PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
+"""How the name of a GGUF file ends that is one of several."""
 
 
 def find_model(version_path: Path, named: str | None) -> Path:
@@ -20,12 +24,12 @@ def find_model(version_path: Path, named: str | None) -> Path:
     `openvino_model.xml`, or one GGUF file of any name.
     """
     if named is None:
-        return _in_folder(version_path)
+        return _in_folder(version_path, version_path)
     path = version_path / named
     if not path.exists():
         raise ModelLoadError(f"no model at '{path}', which 'model' in model.json names")
     if path.is_dir():
-        return _in_folder(path)
+        return _in_folder(path, version_path)
     return path.parent if path.suffix == ".xml" else path
 
 
@@ -45,12 +49,17 @@ def find_tokenizer(version_path: Path, named: str | None, model: Path) -> Path:
     )
 
 
-def _in_folder(folder: Path) -> Path:
+def _in_folder(folder: Path, version_path: Path) -> Path:
     if (folder / _GGUF).is_file():
         return folder / _GGUF
     if (folder / _OPENVINO).is_file():
         return folder
     found = sorted(folder.glob("*.gguf"))
+    if any(_PART.search(path.stem) for path in found):
+        raise ModelLoadError(
+            f"'{folder}' has a GGUF file in parts, which the engine does not read: join them, as "
+            f"with llama-gguf-split --merge {found[0].name} {_GGUF}"
+        )
     if len(found) == 1:
         return found[0]
     if found:
@@ -58,10 +67,10 @@ def _in_folder(folder: Path) -> Path:
         raise ModelLoadError(
             f"'{folder}' has several models: {names}; 'model' in model.json says which to serve"
         )
-    raise ModelLoadError(f"no {_GGUF} or {_OPENVINO} in '{folder}'{_way_out(folder)}")
+    raise ModelLoadError(f"no {_GGUF} or {_OPENVINO} in '{folder}'{_way_out(folder, version_path)}")
 
 
-def _way_out(folder: Path) -> str:
+def _way_out(folder: Path, version_path: Path) -> str:
     """What to do about a folder without a model, by what it has instead; often empty."""
     if (folder / _WITH_IMAGES).is_file():
         return "; a model that takes images is not supported by this backend"
@@ -72,6 +81,7 @@ def _way_out(folder: Path) -> str:
         )
     for pattern in (_OPENVINO, "*.gguf"):
         if inside := sorted(folder.glob(f"*/{pattern}")):
-            name = inside[0].parent.name
-            return f'; for the one in folder \'{name}\' write {{"model": "{name}"}} in model.json'
+            name = str(inside[0].parent.relative_to(version_path))
+            text = json.dumps({"model": name})
+            return f"; for the one in folder '{name}' write {text} in model.json"
     return ""

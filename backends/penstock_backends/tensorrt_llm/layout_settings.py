@@ -78,8 +78,7 @@ def name_ineffective(config: ModelConfig) -> None:
     ]
     if ineffective:
         logger.warning(
-            "parameters of '%s' that have no effect, as TensorRT-LLM's LLM API has none of them: "
-            "%s",
+            "parameters of '%s' that have no effect here: %s",
             config.name,
             ", ".join(sorted(ineffective)),
         )

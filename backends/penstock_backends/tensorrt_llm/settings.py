@@ -154,7 +154,7 @@ def _number(server: Mapping[str, Any], name: str, path: Path) -> float:
     """A number of 0 or more, 0 where it is not set; raises `ModelLoadError`."""
     given = server.get(name) or 0
     try:
-        number = float(given)
+        number = -1.0 if given is True else float(given)
     except (TypeError, ValueError):
         number = -1.0
     if not 0.0 <= number < inf:

@@ -83,21 +83,27 @@ class VllmGeneration:
 
     def _put(self, output: Any) -> None:
         """Deliver one output of vLLM, or the error that ends the request."""
-        if self._over:
-            self._count_late(output)
-            return
         try:
+            if self._over:
+                self._count_late(output)
+                return
             if isinstance(output, Exception):
                 raise output
             self._deliver(output)
         except Exception as error:  # vLLM's own, or of a parser of reasoning
-            if self._request is not None and not isinstance(output, Exception):
+            aborted = self._over or isinstance(output, Exception)
+            if self._request is not None and not aborted:
                 self._request.abort()
             self._fail(error)
 
     def _count_late(self, output: Any) -> None:
-        """Report what the engine has made before it heard that the reader has left."""
-        if self._usage is not None and not isinstance(output, Exception):
+        """Report what the engine has made before it heard that the reader has left.
+
+        What vLLM puts for the abort itself has no tokens, also where it never began.
+        """
+        if self._usage is None or isinstance(output, Exception):
+            return
+        if any(one.token_ids for one in output.outputs):
             _report(self._usage, self._answer, output)
             self._usage.cut_off()
 
@@ -149,6 +155,7 @@ def _nothing() -> None:
 
 def _report(usage: UsageReporter, answer: Answer, output: Any) -> None:
     """Report the tokens of a request with those of one `RequestOutput`."""
+    # One that comes late was not read into the answer.
     usage.prompt = answer.prompt_tokens or len(output.prompt_token_ids or ())
     usage.cached = output.num_cached_tokens or 0
     usage.add(sum(len(one.token_ids) for one in output.outputs), finished=output.finished)

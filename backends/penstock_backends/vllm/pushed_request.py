@@ -30,7 +30,7 @@ class PushedRequest:
             put(early)
 
     def abort(self) -> None:
-        """Have the engine stop; outputs that it still makes are not put any more."""
+        """Have the engine stop; outputs are put until it has, and one without tokens then."""
         task = asyncio.get_running_loop().create_task(self._abort())
         _ABORTING.add(task)
         task.add_done_callback(_ABORTING.discard)

@@ -9,9 +9,8 @@ from math import inf
 FAREWELL = 1.0
 """Seconds of one period of a `FarewellClock`."""
 
-_PROMPT = 1.0
-"""Seconds after its time within which a timer of a server that runs is called; as many again are
-given to the client of one that did not."""
+_GRACE = 1.0
+"""Seconds by which a timer may be late; a client whose timer was later gets as many more, once."""
 
 _MOST_PERIODS = 5
 _FAREWELL_PART = 64 << 10
@@ -55,6 +54,7 @@ class ReceiveClock:
         self._limits = limits
         self._phase = _Phase.FIRST_HEAD
         self._since = now
+        self._extended: float | None = None
         self._received = 0
         self._answering = False
 
@@ -109,14 +109,14 @@ class ReceiveClock:
     def expired(self, now: float, *, reading: bool) -> bool:
         """Whether the client's time is up; not while the server is not `reading` from it.
 
-        Nor where this is asked late: then the server was held up, by a machine without a processor
-        to spare, or one that slept, and may not have read what the client has sent in time.
+        Nor where this is asked late, the first time: then the server was stopped, or had no
+        processor, and may not have read what the client has sent in time.
         """
         due = self.due
         if now < due:
             return False
-        if now > due + _PROMPT:
-            self._since += now + _PROMPT - due
+        if now > due + _GRACE and self._since != self._extended:
+            self._since = self._extended = self._since + now + _GRACE - due
             return False
         enough = self.in_body and self._received >= self._limits.body_part
         if reading and not enough:

@@ -55,6 +55,7 @@ def test_prompt_that_was_begun_with_is_reported_where_no_token_came() -> None:
     assert reports == []
     times.scheduled()
     times.left(0)
+    times.left(0)
     assert reports == [(7, 0, 0)]
 
 

@@ -239,8 +239,7 @@ async def test_parameters_without_effect_are_named(
     async with running(TensorRtLlmTokensBackend, config, version()):
         pass
     assert [one.getMessage() for one in caplog.records if "no effect" in one.getMessage()] == [
-        "parameters of 'tensorrt_llm' that have no effect, as TensorRT-LLM's LLM API has none of "
-        "them: decoding_mode, max_queue_size"
+        "parameters of 'tensorrt_llm' that have no effect here: decoding_mode, max_queue_size"
     ]
 
 

@@ -48,7 +48,9 @@ def test_a_device_that_is_hidden_is_refused() -> None:
 
 
 @pytest.mark.contract("VL-17")
-@pytest.mark.parametrize("key", ["tensor_parallel_size", "pipeline_parallel_size"])
+@pytest.mark.parametrize(
+    "key", ["tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"]
+)
 def test_a_gpu_instance_cannot_spread(key: str) -> None:
     spread = arguments(**{key: 2})
     with pytest.raises(ModelLoadError, match="KIND_GPU is currently for single-GPU models"):
@@ -56,6 +58,7 @@ def test_a_gpu_instance_cannot_spread(key: str) -> None:
     pin_devices(spread, ALL, "KIND_MODEL", 0, {})
 
 
+@pytest.mark.contract("VL-18")
 @pytest.mark.parametrize(
     ("gpus", "visible", "seen"),
     [
@@ -81,6 +84,7 @@ def test_the_parameter_names_the_gpus_of_a_model(
         ("0,", {}, "must be numbers of GPUs"),
         ("1,1", {}, "names a GPU twice: '1,1'"),
         ("0", {"tensor_parallel_size": 2}, "names 1 GPUs, but tensor_parallel_size times"),
+        ("0,1", {"tensor_parallel_size": 2, "data_parallel_size": 2}, "data_parallel_size is 4"),
     ],
 )
 def test_gpus_that_the_engine_cannot_use_are_refused(
@@ -88,6 +92,13 @@ def test_gpus_that_the_engine_cannot_use_are_refused(
 ) -> None:
     with pytest.raises(ModelLoadError, match=why):
         pin_devices(arguments(**values), naming(gpus), "KIND_MODEL", 0, {})
+
+
+def test_replicas_on_other_machines_need_no_gpus_here() -> None:
+    replicas = {"data_parallel_size": 4, "data_parallel_size_local": 2}
+    environment: dict[str, str] = {}
+    pin_devices(arguments(**replicas), naming("0,1"), "KIND_MODEL", 0, environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": "0,1"}
 
 
 def test_a_named_gpu_that_is_hidden_is_refused() -> None:

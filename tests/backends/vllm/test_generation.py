@@ -141,6 +141,21 @@ async def test_tokens_that_were_made_before_the_reader_left_are_reported(
     assert told[-1][2] == 5
 
 
+async def test_prompt_that_the_engine_never_began_is_not_reported(
+    made: VllmBackend, llm: ScriptedLlm
+) -> None:
+    """vLLM puts an output for the abort itself, also of a request that waits there."""
+    llm.steps = False
+    told: list[tuple[int, ...]] = []
+    asked = metered(request(None, stream=True), lambda *tokens: told.append(tokens))
+    (stream,) = await made.execute([asked])
+    assert isinstance(stream, ResponseStream)
+    await settle()
+    stream.close()
+    llm.collectors[0].put(llm.output(0, finished=True))
+    assert told == []
+
+
 async def test_who_leaves_before_the_engine_has_the_request_never_reaches_it(
     made: VllmBackend, llm: ScriptedLlm
 ) -> None:

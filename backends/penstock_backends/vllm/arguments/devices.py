@@ -61,6 +61,6 @@ def _numbers(named: str, arguments: EngineArguments) -> list[int]:
     if arguments.devices > 1 and len(numbers) != arguments.devices:
         raise ModelLoadError(
             f"parameter '{PARAMETER}' names {len(numbers)} GPUs, but tensor_parallel_size times "
-            f"pipeline_parallel_size is {arguments.devices}"
+            f"pipeline_parallel_size times data_parallel_size is {arguments.devices}"
         )
     return numbers

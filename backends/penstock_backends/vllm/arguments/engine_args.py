@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,11 @@ class EngineArguments:
 
     @property
     def devices(self) -> int:
-        """The number of devices that one engine uses."""
-        return int(self.values.get("tensor_parallel_size", 1)) * int(
-            self.values.get("pipeline_parallel_size", 1)
-        )
+        """The number of devices that the engine, with its replicas, uses on this machine."""
+        values = self.values
+        replicas = values.get("data_parallel_size_local") or values.get("data_parallel_size") or 1
+        each = (values.get(f"{name}_parallel_size") or 1 for name in ("tensor", "pipeline"))
+        return int(replicas) * prod(map(int, each))
 
     @property
     def local(self) -> bool:

@@ -304,12 +304,12 @@ class InFlight:
 
     def on_usage(self, header: Usage, _: memoryview) -> None:
         """The tokens of a request so far."""
-        number, *tokens = header
+        number, prompt, cached, generated = header
         inference = self._requests.get(number)
         if inference is None:
-            self._late_usage.add(number, *tokens)
+            self._late_usage.add(number, prompt, cached, generated)
         elif inference.on_usage is not None:
-            inference.on_usage(*tokens)
+            inference.on_usage(prompt, cached, generated)
 
     def timeline_of(self, number: int) -> Timeline | None:
         """The timeline of a request that is not answered in full, if it is traced."""

@@ -17,6 +17,7 @@ class LateUsage:
     """
 
     MOST: Final = 4096
+    """More than an engine runs at once, so that those cancelled in one step are all among them."""
 
     def __init__(self) -> None:
         self._reports: OrderedDict[int, ReportUsage] = OrderedDict()

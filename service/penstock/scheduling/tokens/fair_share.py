@@ -284,13 +284,15 @@ class FairShare:
 
     def _places(self, running: int, capacity: int) -> Places:
         weight = sum(one.policy.weight for one in self._active.values())
-        reserve = self._reserve.places(capacity, *self._within_share(capacity, weight))
+        requests, within = self._within_share(capacity, weight)
+        self._reserve.seen(requests)
+        reserve = self._reserve.places(capacity, within)
         return Places(running, capacity, reserve, weight)
 
     def _within_share(self, capacity: int, weight: float) -> tuple[int, int]:
         """Requests, and those that run, of tenants which want no more than their share of places.
 
-        None where there is no tenant that wants more.
+        Both are 0 where no tenant wants more: then nobody takes their places.
         """
         within = [
             tenant

@@ -8,7 +8,7 @@ from typing import Final
 from penstock.scheduling.tokens.tenants import FairnessPolicy
 
 _WINDOW: Final = 2
-"""Turns of a window, for each place of the engine."""
+"""Turns of a window, for each place of the engine. What was seen is kept for one to two windows."""
 
 
 class Reserve:
@@ -26,13 +26,13 @@ class Reserve:
         self._policy = policy
         self._now = self._before = self._turns = 0
 
-    def places(self, capacity: int, requests: int, running: int) -> int:
-        """The places to keep free, where tenants within their share have `requests`.
-
-        Of these, `running` have their places already.
-        """
-        least = self._policy.reserved(capacity)
+    def seen(self, requests: int) -> None:
+        """Tenants within their share have so many requests at once."""
         self._now = max(self._now, requests)
+
+    def places(self, capacity: int, running: int) -> int:
+        """The places to keep free, where `running` requests of such tenants have theirs."""
+        least = self._policy.reserved(capacity)
         missed = max(self._now, self._before) - running
         return max(least, min(missed, 2 * least, capacity // 2))
 

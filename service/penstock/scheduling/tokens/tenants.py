@@ -58,7 +58,7 @@ class FairnessPolicy:
         """The least places that are kept free; none in an engine that has a single one."""
         if capacity < 2 or not self.reserve:
             return 0
-        return max(1, round(capacity * self.reserve))
+        return max(1, min(round(capacity * self.reserve), capacity // 2))
 
 
 @dataclass(frozen=True, slots=True)

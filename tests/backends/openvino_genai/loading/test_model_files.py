@@ -12,7 +12,7 @@ from penstock_backends.openvino_genai.model_files import find_model, find_tokeni
 
 def put(folder: Path, *names: str) -> None:
     for name in names:
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
 
 
@@ -46,11 +46,14 @@ def test_a_model_is_named_or_found(
             None,
             r"has several models: a\.gguf, b\.gguf; 'model' in model\.json",
         ),
+        (["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"], None, "in parts, .*: join them"),
+        (["m/x-00002-of-00002.gguf"], "m", "has a GGUF file in parts"),
         (["model.safetensors"], None, r"in '.*'; make one .*: optimum-cli export openvino --model"),
         (["pytorch_model-00001-of-00002.bin"], None, "optimum-cli export openvino"),
         (["openvino_language_model.xml"], None, "a model that takes images is not supported"),
         (["m/openvino_model.xml"], None, r"for the one in folder 'm' write"),
         (["m/llama.gguf"], None, r"for the one in folder 'm' write"),
+        (["a/b/llama.gguf"], "a", r"folder 'a/b' write {\"model\": \"a/b\"} in model\.json"),
         (["m/tokenizer.json"], "m", r"no model\.gguf or openvino_model\.xml in '.*/m'$"),
     ],
 )
