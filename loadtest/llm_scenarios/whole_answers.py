@@ -1,6 +1,7 @@
 """The time that a server adds to a whole answer: OpenAI's API without streaming, and the engine.
 
-    python -m loadtest.llm_scenarios.whole_answers [--models 0.3ms 5ms] [--streams 1 8]
+    python -m loadtest.llm_scenarios.whole_answers [--models 0.3ms 5ms] [--streams 1 8] \
+        [--tokens 32]
     python -m loadtest.llm_scenarios.whole_answers --engine vllm --python .venv-vllm/bin/python
 
 The engine in a process of its own, the server over completions and chats, and for vLLM `vllm serve`

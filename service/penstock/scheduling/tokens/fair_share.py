@@ -182,14 +182,10 @@ class FairShare:
         places = self._places(running, capacity)
         if not places.any:
             return None
-        band = self._band()
-        tenant = self._lowest(band, places)
-        for other in sorted(self._bands, reverse=True) if tenant is None else ():
-            if (tenant := self._lowest(other, places)) is not None:
-                band = other
-                break
-        if tenant is None:
+        choice = self._choose(places)
+        if choice is None:
             return None
+        band, tenant = choice
         self._passed = 0 if band == min(self._bands) else self._passed + 1
         request = next(iter(tenant.queues[band]))
         self.remove(request)
@@ -257,6 +253,13 @@ class FairShare:
         request.charged = cost
 
     # -- the choice ---------------------------------------------------------------------------
+
+    def _choose(self, places: Places) -> tuple[int, Tenant] | None:
+        """The band whose turn it is, or the highest in which a tenant may have a place; and who."""
+        for band in (self._band(), *sorted(self._bands, reverse=True)):
+            if (tenant := self._lowest(band, places)) is not None:
+                return band, tenant
+        return None
 
     def _band(self) -> int:
         """The highest band that waits; or, in its turn, the lower one that waits longest."""
