@@ -193,7 +193,7 @@ def test_a_weight_of_a_tenant_that_is_negative_is_named(tmp_path: Path) -> None:
     file.write_text('{"tenants": {"search": {"weight": -2}}}')
     assert failed(tmp_path / "models", tmp_path / "log", f"--tenants={file}")[-1] == (
         f"error: creating server: Invalid argument - tenants in '{file}': "
-        "'tenants.search.weight' must be a number, 0 or above, got -2"
+        "'tenants.search.weight' must be a number from 1e-06 to 1e+06, got -2"
     )
 
 

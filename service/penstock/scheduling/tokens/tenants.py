@@ -23,7 +23,8 @@ _LONGEST_NAME: Final = 128
 _WEIGHTS: Final = 1e-6, 1e6
 """The least and the greatest weight of a tenant: counters are tokens by weight, and beyond these a
 request's would be too small a part of them to count, or end in infinity."""
-_GREATEST: Final = 10**15
+_NUMBERS: Final = 0.0, 1e15
+"""Bounds of other numbers; integers up to the second are exact in a float."""
 _LONGEST_SHOWN: Final = 40
 _MOST_KNOWN_KEYS: Final = 4096
 
@@ -162,11 +163,7 @@ def _tenants(given: Any, header: str) -> Tenants:
 def _policy(given: Any, where: str, names: Sequence[str]) -> TenantPolicy:
     values = _object(given, f"'{where}'")
     _refuse_unknown(values, names, f"{where}.")
-    weight = _number(values, "weight", 1.0, f"{where}.")
-    least, greatest = _WEIGHTS
-    if not least <= weight <= greatest:
-        allowed = f"from {least:g} to {int(greatest)}"
-        raise ConfigError(f"'{where}.weight' must be {allowed}, got {weight:g}")
+    weight = _number(values, "weight", 1.0, f"{where}.", _WEIGHTS)
     return TenantPolicy(weight, _number(values, "burst", 0.0, f"{where}."))
 
 
@@ -207,12 +204,19 @@ def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str], where: str) 
             raise ConfigError(f"unknown key '{where}{name}'{suggestion(name, known)}")
 
 
-def _number(given: Mapping[str, Any], name: str, default: float, where: str) -> float:
+def _number(
+    given: Mapping[str, Any],
+    name: str,
+    default: float,
+    where: str,
+    bounds: tuple[float, float] = _NUMBERS,
+) -> float:
     value = given.get(name, default)
+    least, greatest = bounds
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= _GREATEST:  # nor is NaN
-        given_as = _shortened(json.dumps(value))
-        raise ConfigError(f"'{where}{name}' must be a number from 0 to 1e15, got {given_as}")
+    if not number or not least <= value <= greatest:  # nor is NaN
+        allowed = f"a number from {least:g} to {greatest:g}"
+        raise ConfigError(f"'{where}{name}' must be {allowed}, got {_shortened(json.dumps(value))}")
     return float(value)
 
 
