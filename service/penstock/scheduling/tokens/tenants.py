@@ -23,8 +23,8 @@ _LONGEST_NAME: Final = 128
 _WEIGHTS: Final = 1e-6, 1e6
 """The least and the greatest weight of a tenant: counters are tokens by weight, and beyond these a
 request's would be too small a part of them to count, or end in infinity."""
-_NUMBERS: Final = 0.0, 1e15
-"""Bounds of other numbers; integers up to the second are exact in a float."""
+_GREATEST: Final = 1e15
+"""Of other numbers; integers up to it are exact in a float."""
 _LONGEST_SHOWN: Final = 40
 _MOST_KNOWN_KEYS: Final = 4096
 
@@ -163,7 +163,7 @@ def _tenants(given: Any, header: str) -> Tenants:
 def _policy(given: Any, where: str, names: Sequence[str]) -> TenantPolicy:
     values = _object(given, f"'{where}'")
     _refuse_unknown(values, names, f"{where}.")
-    weight = _number(values, "weight", 1.0, f"{where}.", _WEIGHTS)
+    weight = _number(values, "weight", 1.0, f"{where}.", *_WEIGHTS)
     return TenantPolicy(weight, _number(values, "burst", 0.0, f"{where}."))
 
 
@@ -209,10 +209,10 @@ def _number(
     name: str,
     default: float,
     where: str,
-    bounds: tuple[float, float] = _NUMBERS,
+    least: float = 0.0,
+    greatest: float = _GREATEST,
 ) -> float:
     value = given.get(name, default)
-    least, greatest = bounds
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not least <= value <= greatest:  # nor is NaN
         allowed = f"a number from {least:g} to {greatest:g}"
