@@ -1,1 +1,1 @@
-"""What is measured of language models, each a program of its own."""
+"""Load scenarios of language models, one program for each."""

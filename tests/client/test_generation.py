@@ -1,4 +1,4 @@
-"""What a prompt and the caller's options become, by the tensors that a model has."""
+"""Inputs and parameters of a prompt with its options, by the tensors that a model has."""
 
 from __future__ import annotations
 

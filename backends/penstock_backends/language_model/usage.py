@@ -28,6 +28,11 @@ class UsageReporter:
         self.cached = 0
         self.begun = self._told = False
 
+    @property
+    def tokens(self) -> int:
+        """The generated tokens so far, reported or not."""
+        return self._tokens
+
     def add(self, tokens: int, *, finished: bool) -> None:
         """Count generated tokens; `finished` with the last of them."""
         self._tokens = made = self._tokens + tokens

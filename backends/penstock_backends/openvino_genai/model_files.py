@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -71,7 +72,7 @@ def _in_folder(folder: Path, version_path: Path) -> Path:
 
 
 def _way_out(folder: Path, version_path: Path) -> str:
-    """What to do about a folder without a model, by what it has instead; often empty."""
+    """Advice for a folder without a model, by the files that it has instead; often empty."""
     if (folder / _WITH_IMAGES).is_file():
         return "; a model that takes images is not supported by this backend"
     if any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin")):
@@ -81,7 +82,7 @@ def _way_out(folder: Path, version_path: Path) -> str:
         )
     for pattern in (_OPENVINO, "*.gguf"):
         if inside := sorted(folder.glob(f"*/{pattern}")):
-            name = str(inside[0].parent.relative_to(version_path))
+            name = os.path.relpath(inside[0].parent, version_path)
             text = json.dumps({"model": name})
             return f"; for the one in folder '{name}' write {text} in model.json"
     return ""

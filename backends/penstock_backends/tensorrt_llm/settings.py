@@ -140,7 +140,7 @@ def read_settings(version_path: Path) -> EngineSettings:
 
 
 def _read_server(given: Any, path: Path) -> dict[str, Any]:
-    """What is set under `triton_config`; raises `ModelLoadError`."""
+    """The keys of `triton_config` that are set; raises `ModelLoadError`."""
     if not isinstance(given, dict):
         raise ModelLoadError(f"'{_SERVER}' in '{path}' must be a mapping")
     for name in given:

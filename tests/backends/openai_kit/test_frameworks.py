@@ -1,4 +1,4 @@
-"""What frameworks send beside the official client, and the shapes of answers that they read."""
+"""Requests of frameworks beside the official client, and the shapes of answers they read."""
 
 from __future__ import annotations
 

@@ -124,15 +124,23 @@ async def test_leaving_aborts_once_and_nothing_more_comes(
     assert texts(stream) == []
 
 
-async def test_tokens_that_were_made_before_the_reader_left_are_reported(
+async def begin_metered(
     made: VllmBackend, llm: ScriptedLlm
-) -> None:
+) -> tuple[ResponseStream, list[tuple[int, ...]]]:
+    """A stream that the engine has and makes nothing for; and the reports of its tokens."""
     llm.steps = False
     told: list[tuple[int, ...]] = []
     asked = metered(request(None, stream=True), lambda *tokens: told.append(tokens))
     (stream,) = await made.execute([asked])
     assert isinstance(stream, ResponseStream)
     await settle()
+    return stream, told
+
+
+async def test_tokens_that_were_made_before_the_reader_left_are_reported(
+    made: VllmBackend, llm: ScriptedLlm
+) -> None:
+    stream, told = await begin_metered(made, llm)
     for _ in range(3):
         llm.collectors[0].put(llm.output(1))
     stream.close()
@@ -145,12 +153,7 @@ async def test_prompt_that_the_engine_never_began_is_not_reported(
     made: VllmBackend, llm: ScriptedLlm
 ) -> None:
     """vLLM puts an output for the abort itself, also of a request that waits there."""
-    llm.steps = False
-    told: list[tuple[int, ...]] = []
-    asked = metered(request(None, stream=True), lambda *tokens: told.append(tokens))
-    (stream,) = await made.execute([asked])
-    assert isinstance(stream, ResponseStream)
-    await settle()
+    stream, told = await begin_metered(made, llm)
     stream.close()
     llm.collectors[0].put(llm.output(0, finished=True))
     assert told == []

@@ -23,7 +23,7 @@ _ITEM_HINTS: Final = {
 }
 _LOGPROBS: Final = "message.output_text.logprobs"
 _REASONING: Final = "reasoning.encrypted_content"
-"""What clients want that keep a conversation themselves; reasoning is told in plain text."""
+"""A member of `include` for clients that keep a conversation; reasoning is told in plain text."""
 _UNSUPPORTED: Final = "unsupported_parameter"
 _INSTEAD: Final = {
     "max_completion_tokens": "max_output_tokens",
@@ -118,7 +118,7 @@ def as_chat(fields: Mapping[str, Any]) -> ChatRequest:
 
 
 def _included(fields: Mapping[str, Any]) -> Sequence[str]:
-    """What the answer is to include; raises `ApiError` for what none has."""
+    """The members of `include`; raises `ApiError` for one that no answer has."""
     included: Sequence[str] = fields.get("include", ())
     for one in included:
         if one not in (_LOGPROBS, _REASONING):

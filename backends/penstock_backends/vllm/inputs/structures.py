@@ -50,8 +50,10 @@ def refuse_unknown_keys(values: Mapping[str, Any]) -> None:
         (NAME, StructuredOutputsParams),
         ("repetition_detection", RepetitionDetectionParams),
     ):
-        known = [field.name for field in fields(kind) if field.init]
         given = values.get(name)
-        for key in given if isinstance(given, dict) else ():
+        if not isinstance(given, dict):
+            continue
+        known = [field.name for field in fields(kind) if field.init]
+        for key in given:
             if key not in known:
                 refuse(name, f"has no '{key}'{suggestion(str(key), known)}")

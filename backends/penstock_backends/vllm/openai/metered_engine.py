@@ -107,7 +107,6 @@ class _Count:
         self._statistics: Any = None
         self._adds = sampling.output_kind.name == "DELTA"
         self._seen: dict[int, int] = {}
-        self._made = 0
 
     def add(self, output: Any) -> None:
         """Report what is new in an output."""
@@ -119,13 +118,12 @@ class _Count:
             self._seen[one.index] = size
         usage.prompt = len(output.prompt_token_ids or ()) or usage.prompt
         usage.cached = output.num_cached_tokens or 0
-        self._made += new
         usage.add(new, finished=output.finished)
 
     def cut_off(self) -> None:
         """Report what is left, also in outputs that were not taken before the client left."""
         if self._single and self._statistics is not None:
-            untaken = self._statistics.num_generation_tokens - self._made
+            untaken = self._statistics.num_generation_tokens - self._usage.tokens
             self._usage.add(max(untaken, 0), finished=False)
         self._usage.cut_off()
 

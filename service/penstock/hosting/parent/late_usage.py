@@ -9,7 +9,7 @@ from penstock.core.request import ReportUsage
 
 
 class LateUsage:
-    """Who is told of the tokens of the `MOST` latest cancelled requests, by numbers on the link.
+    """Reports of tokens of the `MOST` latest cancelled requests, by their numbers on the link.
 
     The process reports what it had made of a request when it learns that the client has left. It
     learns that between two steps of its engine, which may take seconds, and of a request that it

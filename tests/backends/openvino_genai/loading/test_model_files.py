@@ -65,6 +65,12 @@ def test_an_error_says_what_to_do(
         find_model(tmp_path, named)
 
 
+def test_a_folder_beside_the_versions_is_named_as_well(tmp_path: Path) -> None:
+    put(tmp_path, "shared/m/llama.gguf", "1/config.json")
+    with pytest.raises(ModelLoadError, match=r'write {"model": "\.\./shared/m"} in model\.json'):
+        find_model(tmp_path / "1", str(tmp_path / "shared"))
+
+
 @pytest.mark.parametrize(
     ("files", "named", "model", "found"),
     [
