@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
+from penstock.core.body_quota import BodyQuota
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway, open_openai
 from penstock.gateway.clouds.errors import EndpointStartError
@@ -25,6 +26,7 @@ from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.system.fd_reserve import DescriptorReserve
+from penstock.system.memory_size import memory_size
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
@@ -75,9 +77,10 @@ class Frontends:
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
-        rules = ConnectionRules(limits_of(http), descriptors, access)
+        bodies = BodyQuota(settings.request_memory_pool_byte_size or memory_size() // 4)
+        rules = ConnectionRules(limits_of(http), descriptors, access, bodies)
         if grpc.enabled:
-            listening = open_grpc(server, grpc, deadline, descriptors, access)
+            listening = open_grpc(server, grpc, deadline, descriptors, access, bodies)
             self._endpoints.append(
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
             )

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from penstock.core.access import AccessSink
+from penstock.core.body_quota import BodyQuota
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.header_forward import header_forward
 from penstock.rpc.accesses import LoggedCalls
@@ -37,6 +38,7 @@ class OpenTransport(Protocol):
         *,
         registry: ChannelzRegistry | None = None,
         descriptors: DescriptorReserve | None = None,
+        bodies: BodyQuota | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
 
 
@@ -50,11 +52,12 @@ async def open_grpc(
     grace: ExitDeadline,
     descriptors: DescriptorReserve | None = None,
     access: AccessSink | None = None,
+    bodies: BodyQuota | None = None,
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` if the address is in use.
 
-    `descriptors` is shared with other ports; our own transport heeds it. `access` gets a line for
-    each call.
+    `descriptors` and `bodies` are shared with other ports; our own transport heeds them. `access`
+    gets a line for each call.
     """
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
     services = [
@@ -76,7 +79,7 @@ async def open_grpc(
         )
     opened = transport(settings.transport)
     async with opened(
-        services, settings, grace, registry=registry, descriptors=descriptors
+        services, settings, grace, registry=registry, descriptors=descriptors, bodies=bodies
     ) as port:
         yield port
 
