@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
-from penstock.core.body_quota import BodyQuota
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway, open_openai
 from penstock.gateway.clouds.errors import EndpointStartError
@@ -25,8 +24,8 @@ from penstock.metrics.exposition import Family
 from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
-from penstock.system.memory_size import memory_size
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
@@ -77,7 +76,7 @@ class Frontends:
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
-        bodies = BodyQuota(settings.request_memory_pool_byte_size or memory_size() // 4)
+        bodies = BodyRoom(settings.request_memory_pool_byte_size)
         rules = ConnectionRules(limits_of(http), descriptors, access, bodies)
         if grpc.enabled:
             listening = open_grpc(server, grpc, deadline, descriptors, access, bodies)

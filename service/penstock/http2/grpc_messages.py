@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.core.body_quota import BodyQuota, Charge
 from penstock.http2.stream import Buffer
 
 PREFIX = struct.Struct(">BL")
@@ -22,6 +22,16 @@ CHOSEN_FROM = 32 << 10
 
 Reserve = Callable[[int, memoryview], memoryview | None]
 """Allocates the buffer of a message, given its size and first bytes; `None` for the default."""
+
+
+class Quota(Protocol):
+    """The count of bytes that messages take together."""
+
+    def open(self, memory: memoryview, size: int) -> Any:
+        """Count `size` bytes of a message in this memory, until its last view is gone."""
+
+    def add(self, charge: Any, size: int) -> None:
+        """Count more bytes of the message that `open` has returned this charge for."""
 
 
 class MessageSizeError(Exception):
@@ -43,6 +53,7 @@ class MessageReader:
     __slots__ = (
         "_charge",
         "_closed",
+        "_counted",
         "_filled",
         "_flag",
         "_limit",
@@ -54,16 +65,16 @@ class MessageReader:
     )
 
     def __init__(
-        self, limit: int, reserve: Reserve | None = None, quota: BodyQuota | None = None
+        self, limit: int, reserve: Reserve | None = None, quota: Quota | None = None
     ) -> None:
         self._limit = limit
         self._reserve = reserve
         self._quota = quota
-        self._charge: Charge | None = None
+        self._charge: Any = None
         self._prefix = bytearray()
         self._memory: memoryview | None = None
         self._closed = False
-        self._filled = self._size = self._flag = 0
+        self._filled = self._size = self._flag = self._counted = 0
 
     @property
     def empty(self) -> bool:
@@ -140,6 +151,7 @@ class MessageReader:
         memory = None if flag else self._memory_for(size, beginning)
         memory = self._memory = _any_memory(min(size, _FIRST_PIECE)) if memory is None else memory
         self._charge = None if self._quota is None else self._quota.open(memory, 0)
+        self._counted = 0
 
     def _memory_for(self, size: int, beginning: memoryview) -> memoryview | None:
         """The buffer that `reserve` allocates for the message, if any."""
@@ -188,9 +200,9 @@ class MessageReader:
 
     def _count(self) -> None:
         """Count the bytes that have come into the buffer."""
-        charge = self._charge
-        if charge is not None and self._quota is not None:
-            self._quota.add(charge, self._filled - charge.size)
+        if self._charge is not None and self._quota is not None:
+            self._quota.add(self._charge, self._filled - self._counted)
+            self._counted = self._filled
 
     def _finish(self) -> tuple[int, Buffer]:
         memory, self._memory, self._charge = self._memory, None, None

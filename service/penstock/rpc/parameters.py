@@ -77,7 +77,8 @@ def parse_load(data: Buffer) -> pb.RepositoryModelLoadRequest:
                     if tag == inner:
                         deeper.append((begin, end))
             spans = deeper
-    return pb.RepositoryModelLoadRequest.FromString(data)
+    message: pb.RepositoryModelLoadRequest = pb.RepositoryModelLoadRequest.FromString(data)
+    return message
 
 
 def load_parameters(

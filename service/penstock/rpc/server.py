@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from penstock.core.access import AccessSink
-from penstock.core.body_quota import BodyQuota
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.header_forward import header_forward
 from penstock.rpc.accesses import LoggedCalls
@@ -24,6 +23,7 @@ from penstock.rpc.servicer import InferenceServicer
 from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 
 
@@ -38,7 +38,7 @@ class OpenTransport(Protocol):
         *,
         registry: ChannelzRegistry | None = None,
         descriptors: DescriptorReserve | None = None,
-        bodies: BodyQuota | None = None,
+        bodies: BodyRoom | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
 
 
@@ -52,7 +52,7 @@ async def open_grpc(
     grace: ExitDeadline,
     descriptors: DescriptorReserve | None = None,
     access: AccessSink | None = None,
-    bodies: BodyQuota | None = None,
+    bodies: BodyRoom | None = None,
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` if the address is in use.
 

@@ -10,7 +10,6 @@ from math import inf
 from typing import Any, cast
 
 from penstock.core.access import Access, AccessSink
-from penstock.core.body_quota import Incomplete
 from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections
 from penstock.gateway.connections.send_watch import SendWatch
@@ -18,6 +17,7 @@ from penstock.http1.connection import Connection
 from penstock.http1.exchange import Exchange
 from penstock.http1.limits import FAREWELL, FarewellClock
 from penstock.http1.request_head import RequestHead
+from penstock.system.body_room import Incomplete
 
 Reserve = Callable[[RequestHead], memoryview | None]
 """Allocates memory for the whole body of a request, if it should not lie just anywhere."""
@@ -71,7 +71,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         call = HttpCall(self, head, self._start)
         size = head.content_length
         if size is None or size > _SMALL_BODY:
-            call.body.quota = self._server.rules.bodies
+            call.body.quota = self._server.rules.bodies.quota
         if self._reserve is not None and (memory := self._reserve(head)) is not None:
             call.body.reserve(memory)
         return call
@@ -230,7 +230,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _lacks_memory(self) -> bool:
         """Whether to read on later, when there is memory for bodies."""
         bodies = self._server.rules.bodies
-        if not bodies.exhausted:
+        if not bodies.quota.exhausted:
             return False
         bodies.wait(self._settle)
         return True

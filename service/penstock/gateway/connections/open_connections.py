@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.core.access import AccessSink
-from penstock.core.body_quota import BodyQuota, Incomplete
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http1.head_cache import HeadCache
 from penstock.http1.limits import HttpLimits
 from penstock.settings import HttpSettings
+from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
-from penstock.system.memory_size import memory_size
 
 _SCRATCH = 256 << 10
 
@@ -29,7 +28,7 @@ class ConnectionRules:
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
     access: AccessSink | None = None
-    bodies: BodyQuota = field(default_factory=lambda: BodyQuota(memory_size() // 4))
+    bodies: BodyRoom = field(default_factory=BodyRoom)
 
 
 def limits_of(http: HttpSettings) -> HttpLimits:

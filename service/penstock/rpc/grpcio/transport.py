@@ -21,7 +21,6 @@ import grpc
 import grpc.aio
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
-from penstock.core.body_quota import BodyQuota
 from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.log_fields import error_fields
@@ -40,6 +39,7 @@ from penstock.rpc.grpcio.channelz_source import GrpcioChannelzSource
 from penstock.rpc.grpcio.listening import listen, options
 from penstock.rpc.status import StatusCode, retry_metadata, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ async def open_grpcio(
     *,
     registry: ChannelzRegistry | None = None,
     descriptors: DescriptorReserve | None = None,
-    bodies: BodyQuota | None = None,
+    bodies: BodyRoom | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
 

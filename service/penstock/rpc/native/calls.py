@@ -66,12 +66,12 @@ class ReadingCall(RpcCall):
     def _consumed(self, size: int) -> None:
         """Return the credit of bytes that were read; of an incomplete message as memory allows."""
         bodies = self._host.server.bodies
-        if not (self.fills_memory and bodies.exhausted):
+        if not (self.fills_memory and bodies.quota.exhausted):
             self.connection.consumed(self, size)
             return
         self._unreturned += size
         bodies.wait(self._go_on)
-        if bodies.overdrawn:
+        if bodies.quota.overdrawn:
             self._host.stop_reading()
 
     def _go_on(self) -> None:
@@ -84,7 +84,9 @@ class ReadingCall(RpcCall):
         if reader is None:
             limits, method = self.connection.limits, self._method
             most = limits.largest(control=not method.unbounded)
-            reader = self._reader = MessageReader(most, method.reserve, self._host.server.bodies)
+            reader = self._reader = MessageReader(
+                most, method.reserve, self._host.server.bodies.quota
+            )
         try:
             return reader.feed_pieces(pieces, size)
         except MessageSizeError as error:
@@ -126,7 +128,7 @@ class ReadingCall(RpcCall):
     def _counted(self, data: Buffer) -> Buffer:
         """The same bytes, as a part of the memory of bodies."""
         memory = np.frombuffer(data, np.uint8).data
-        self._host.server.bodies.open(memory, len(data))
+        self._host.server.bodies.quota.open(memory, len(data))
         return memory
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from math import inf
 from typing import cast
 
-from penstock.core.body_quota import Incomplete
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
 from penstock.http2.frame_parser import DIRECT
@@ -17,6 +16,7 @@ from penstock.http2.keepalive import ConnectionLifetime, LifetimeAction
 from penstock.rpc.native.routes import CallRoute, HeaderFields
 from penstock.rpc.native.rpc_call import RpcCall
 from penstock.rpc.native.server_state import ServerState
+from penstock.system.body_room import Incomplete
 
 _KEEPALIVE = b"penstock"
 _CLOSING = 5.0  # seconds for a client to read the last frames

@@ -7,14 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
-from penstock.core.body_quota import BodyQuota, Incomplete
 from penstock.http2.compression import Work
 from penstock.http2.keepalive import ConnectionAges, PingStrikes
 from penstock.http2.limits import Limits
 from penstock.http2.stream import Buffer
 from penstock.settings import CompressionLevel, KeepaliveSettings
+from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
-from penstock.system.memory_size import memory_size
 
 _SCRATCH = 256 << 10
 _CLOSE_SECONDS = 0.3
@@ -63,9 +62,9 @@ class ServerState:
         *,
         encrypted: bool = False,
         descriptors: DescriptorReserve | None = None,
-        bodies: BodyQuota | None = None,
+        bodies: BodyRoom | None = None,
     ) -> None:
-        self.bodies = bodies or BodyQuota(memory_size() // 4)
+        self.bodies = bodies or BodyRoom()
         self.bodies.eldest.append(self._eldest)
         self.loop = asyncio.get_running_loop()
         self.limits = limits

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from penstock.core.body_quota import BodyQuota
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
 from penstock.rpc.channelz.source import ChannelzRegistry
@@ -21,6 +20,7 @@ from penstock.rpc.native.counting_connection import CountedServer, CountingConne
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.system.local_socket import LocalSocket
 from penstock.system.tls import server_context
@@ -39,7 +39,7 @@ async def open_native(
     *,
     registry: ChannelzRegistry | None = None,
     descriptors: DescriptorReserve | None = None,
-    bodies: BodyQuota | None = None,
+    bodies: BodyRoom | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port, 0 for a Unix socket.
 
