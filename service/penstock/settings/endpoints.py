@@ -141,6 +141,7 @@ class GrpcSettings:
     reuse_port: bool = False
     transport: Literal["native", "grpcio"] = "native"
     channelz: bool = False
+    reflection: bool = True
     header_forward_pattern: str = ""
     infer_thread_count: int = 2
     infer_allocation_pool_size: int = 8
