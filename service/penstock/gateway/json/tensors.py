@@ -16,8 +16,8 @@ from penstock.core.errors import InferenceError, InternalError, InvalidRequestEr
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
 from penstock.gateway.json.errors import number_too_big
 from penstock.gateway.json.fields import unable, wrong_type
-from penstock.gateway.json.number_lists import NumberList
 from penstock.gateway.json.long_lists import empty, slices
+from penstock.gateway.json.number_lists import NumberList
 from penstock.gateway.json.text import dump
 
 _LENGTH = 4
