@@ -63,7 +63,7 @@ _SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
 _CLOSING = {b"[": b"]", b"{": b"}"}
 _HEX = rb"[0-9a-fA-F]"
 _CHARACTERS = re.compile(
-    rb"(?:[^\"\\]++|\\[^u]|\\u[dD][89abAB]%b{2}\\u[dD][c-fC-F]%b{2}|\\u%b{4})*+"
+    rb'[^"\\]*+(?:\\(?:[^u]|u(?:[dD][89abAB]%b{2}\\u[dD][c-fC-F]%b{2}|%b{4}))[^"\\]*+)*+'
     % (_HEX, _HEX, _HEX),
     re.DOTALL,
 )
