@@ -43,6 +43,8 @@ class ReadingCall(RpcCall):
     _reader: MessageReader | None = None
     _unreturned = 0
     """Bytes whose credit is kept until there is memory for more."""
+    _packed = False
+    """Whether a message waits for memory to be unpacked into."""
 
     def memory(self) -> memoryview | None:
         return None if self._reader is None or self.finished else self._reader.memory()
@@ -55,7 +57,9 @@ class ReadingCall(RpcCall):
 
     @property
     def fills_memory(self) -> bool:
-        return not (self._reader is None or self._reader.empty or self.finished)
+        if self.finished:
+            return False
+        return self._packed or not (self._reader is None or self._reader.empty)
 
     def refuse(self) -> None:
         self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, _TOO_SLOW))
@@ -67,6 +71,9 @@ class ReadingCall(RpcCall):
         """Return the credit of bytes that were read; of an incomplete message as memory allows."""
         bodies = self._host.server.bodies
         if not (self.fills_memory and bodies.quota.exhausted):
+            if self._unreturned:
+                bodies.stop_waiting(self._go_on)
+                size, self._unreturned = size + self._unreturned, 0
             self.connection.consumed(self, size)
             return
         self._unreturned += size
@@ -112,7 +119,11 @@ class ReadingCall(RpcCall):
             raise InternalError("message is compressed, but the call names no compression")
         limits = self.connection.limits
         most = limits.largest(control=not self._method.unbounded)
-        await self._host.server.bodies.room()
+        self._packed = True
+        try:
+            await self._host.server.bodies.room()
+        finally:
+            self._packed = False
         inflation = Inflation(encoding, data, limits.most_inflated(len(data), most))
         try:
             if len(data) <= LARGE_PACKED and inflation.step():
