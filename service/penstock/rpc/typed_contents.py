@@ -138,7 +138,7 @@ class LargeContents:
             return self._decoded, self._count
         numbers = self._numbers[wide]
         if wide in _FIXED:
-            return self._fixed(numbers, wide), None
+            return numbers[0] if len(numbers) == 1 else b"".join(numbers), None
         decoded = self._decoded
         for part in _sliced(numbers):
             decoded += _converted(_varints(part), wide, datatype)
@@ -173,6 +173,7 @@ class LargeContents:
             if self._single > _MOST_SINGLE:
                 raise self._use_raw(f"has more than {_MOST_SINGLE} numbers that are not packed")
             if len(value):
+                _check_end(datatype, value)
                 self._keep(self._numbers.setdefault(datatype, []), value)
 
     def _keep(self, numbers: list[memoryview | bytearray], value: memoryview) -> None:
@@ -182,11 +183,6 @@ class LargeContents:
             numbers[-1] += value
         else:
             numbers.append(bytearray(value))
-
-    def _fixed(self, numbers: list[memoryview | bytearray], datatype: DataType) -> Buffer:
-        if any(len(part) % datatype.itemsize for part in numbers):
-            raise DecodeError("packed numbers are cut short")
-        return numbers[0] if len(numbers) == 1 else b"".join(numbers)
 
     @property
     def decoded_size(self) -> int:
@@ -203,6 +199,12 @@ class LargeContents:
         return InvalidRequestError(
             f"input tensor {self._where} {what}, use raw_input_contents for it"
         )
+
+
+def _check_end(datatype: DataType, value: memoryview) -> None:
+    """Raise `DecodeError` if packed numbers are cut short."""
+    if len(value) % datatype.itemsize if datatype in _FIXED else value[-1] >= 0x80:
+        raise DecodeError("packed numbers are cut short")
 
 
 def counted(
