@@ -83,7 +83,12 @@ def test_contents_of_few_bytes_stay_in_the_head() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [b"\x02\x00", b"\x8a\x80\x80\x80\x80\x00\x00", b"\x8a\x80\x80\x80\x10\x00", b"\xa3\x06\xa4\x06"],
+    [
+        b"\x02\x00",
+        b"\x8a\x80\x80\x80\x80\x00\x00",
+        b"\x8a\x80\x80\x80\x10\x00",
+        b"\xa3\x06\xa4\x06",
+    ],
     ids=["field 0", "tag of six bytes", "tag of 33 bits", "group"],
 )
 def test_wrong_tags_are_refused(wrong: bytes) -> None:

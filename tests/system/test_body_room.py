@@ -97,9 +97,7 @@ async def test_who_waits_no_more_is_not_told(room: BodyRoom, bodies: Bodies) -> 
     assert waiting.cancelled()
 
 
-async def test_room_is_waited_for_only_where_there_is_none(
-    room: BodyRoom, bodies: Bodies
-) -> None:
+async def test_room_is_waited_for_only_where_there_is_none(room: BodyRoom, bodies: Bodies) -> None:
     await room.room()
     bodies.fill("a")
     waiting = asyncio.ensure_future(room.room())

@@ -15,7 +15,12 @@ _DATATYPES = (
 _FIELD_OF = {
     **dict.fromkeys((b"INT8", b"INT16", b"INT32"), 2),
     **dict.fromkeys((b"UINT8", b"UINT16", b"UINT32"), 4),
-    b"BOOL": 1, b"INT64": 3, b"UINT64": 5, b"FP32": 6, b"FP64": 7, b"BYTES": 8,
+    b"BOOL": 1,
+    b"INT64": 3,
+    b"UINT64": 5,
+    b"FP32": 6,
+    b"FP64": 7,
+    b"BYTES": 8,
 }
 _FIXED = {6: 4, 7: 8}
 _BYTES = 8

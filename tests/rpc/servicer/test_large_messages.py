@@ -63,7 +63,8 @@ def of_many_inputs(id: str) -> pb.ModelInferRequest:
 
 async def infer(client: Client, data: bytes) -> pb.ModelInferResponse:
     answer = await client.raw(f"/{SERVICE}/ModelInfer", data)
-    return pb.ModelInferResponse.FromString(answer)
+    message: pb.ModelInferResponse = pb.ModelInferResponse.FromString(answer)
+    return message
 
 
 async def refused(call: Any) -> tuple[grpc.StatusCode, str]:

@@ -22,10 +22,12 @@ from penstock.http2.grpc_messages import (
     MessageReader,
     MessageSizeError,
 )
+from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer
 from penstock.rpc.context import (
     LARGE,
     Method,
+    Reply,
     StatusError,
     finished_in_turns,
     parsed,
@@ -50,10 +52,18 @@ class ReadingCall(RpcCall):
         return None if self._reader is None or self.finished else self._reader.memory()
 
     def on_reset(self, code: ErrorCode) -> None:
+        self._read_no_more()
+        super().on_reset(code)
+
+    def fail(self, status: StatusError, *extra: Field) -> None:
+        super().fail(status, *extra)
+        self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        """Release what has come of a message."""
         if self._reader is not None:
             self._reader.close()
             self._host.server.bodies.stop_waiting(self._go_on)
-        super().on_reset(code)
 
     @property
     def fills_memory(self) -> bool:
@@ -63,8 +73,6 @@ class ReadingCall(RpcCall):
 
     def refuse(self) -> None:
         self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, _TOO_SLOW))
-        if self._reader is not None:
-            self._reader.close()
         self._go_on()
 
     def _consumed(self, size: int) -> None:
@@ -240,9 +248,14 @@ class StreamCall(ReadingCall):
     def on_end(self) -> None:
         self._wake_reader()
 
-    def on_reset(self, code: ErrorCode) -> None:
+    def returned(self, response: Reply | None) -> None:
+        super().returned(response)
+        if self.closed or self.finished:
+            self._read_no_more()
+
+    def _read_no_more(self) -> None:
         self._messages.clear()
-        super().on_reset(code)
+        super()._read_no_more()
 
     def __aiter__(self) -> StreamCall:
         return self
