@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -30,6 +31,9 @@ class Bodies:
 
     def wait(self, name: str) -> None:
         self._room.wait(lambda: self.told.append(name))
+
+    def wait_with(self, on_room: Callable[[], None]) -> None:
+        self._room.wait(on_room)
 
     def refused(self, name: str) -> None:
         self.told.append(f"no {name}")
@@ -68,6 +72,18 @@ async def test_as_many_go_on_as_there_is_room_for(bodies: Bodies) -> None:
     bodies.free("a")
     await turns()
     assert bodies.told == ["b"]
+
+
+async def test_others_have_the_room_that_one_of_them_does_not_take(bodies: Bodies) -> None:
+    """Its client may send nothing more."""
+    bodies.fill("a")
+    last = asyncio.Event()
+    for name in "bcd":
+        bodies.wait(name)
+    bodies.wait_with(last.set)
+    bodies.free("a")
+    await asyncio.wait_for(last.wait(), 5)
+    assert bodies.told == ["b", "c", "d"]
 
 
 async def test_memory_that_is_freed_before_a_body_waits_is_seen(

@@ -15,6 +15,8 @@ _NEXT = 0.1
 """Of the patience, the time until the next body is refused."""
 _RESUMED = 4 << 20
 """Bytes that are likely to come of a body that goes on."""
+_PACE = 0.01
+"""Seconds in which they come, if its client sends at all; else others may have the room."""
 
 
 class Incomplete(NamedTuple):
@@ -38,6 +40,7 @@ class BodyRoom:
         self._waiting: dict[Callable[[], None], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def wait(self, on_room: Callable[[], None]) -> None:
         """Call `on_room` once there is memory; no effect if it waits already."""
@@ -76,6 +79,13 @@ class BodyRoom:
             del self._waiting[on_room]
             room -= _RESUMED
             on_room()
+        if self._waiting and self._again is None and self._loop is not None:
+            if not self.quota.exhausted:
+                self._again = self._loop.call_later(_PACE, self._serve_again)
+
+    def _serve_again(self) -> None:
+        self._again = None
+        self._serve()
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None and self._waiting:
