@@ -79,9 +79,12 @@ class BodyRoom:
             del self._waiting[on_room]
             room -= _RESUMED
             on_room()
-        if self._waiting and self._again is None and self._loop is not None:
-            if not self.quota.exhausted:
-                self._again = self._loop.call_later(_PACE, self._serve_again)
+        if self._waiting and not self.quota.exhausted:
+            self._serve_soon()
+
+    def _serve_soon(self) -> None:
+        if self._again is None and self._loop is not None:
+            self._again = self._loop.call_later(_PACE, self._serve_again)
 
     def _serve_again(self) -> None:
         self._again = None
