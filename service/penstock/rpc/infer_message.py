@@ -93,8 +93,8 @@ class _Parsing:
             return InferMessage(message, message.raw_input_contents)
         try:
             layout = yield from Layout(self._view).read()
-        except TooManyError as error:
-            return InferMessage(pb.ModelInferRequest.FromString(error.names), (), refusal=error)
+        except TooManyError as many:  # compiled code has one type for each name
+            return InferMessage(pb.ModelInferRequest.FromString(many.names), (), refusal=many)
         head = pb.ModelInferRequest.FromString(layout.head)
         raw: list[Buffer] = [self._view[begin:end] for begin, end in layout.raw]
         try:
