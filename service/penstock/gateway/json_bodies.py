@@ -25,7 +25,7 @@ class JsonBodies:
 
     def __init__(self, limit: int, thread: JsonThread, values: int = MOST_VALUES) -> None:
         self.limit = limit
-        self._thread = thread
+        self._decoder = thread
         self._values = values
 
     async def read(
@@ -53,7 +53,7 @@ class JsonBodies:
     async def _decode_large(
         self, text: Buffer, parsing: Callable[[Text, int], Any], decode: Callable[[Any], T]
     ) -> T:
-        return await self._thread.run(len(text), _decoded, text, parsing, self._values, decode)
+        return await self._decoder.run(len(text), _decoded, text, parsing, self._values, decode)
 
 
 def _decoded(
