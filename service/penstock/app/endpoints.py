@@ -141,7 +141,7 @@ def _cloud_endpoints(
     """SageMaker and Vertex AI, each on its own port, as the environment describes them."""
     http, sagemaker, vertex, known = settings.http, settings.sagemaker, settings.vertex, os.environ
     if sagemaker.enabled:
-        listening = open_sagemaker(server, http, sagemaker.port, known, deadline, rules)
+        listening = open_sagemaker(server, http, sagemaker, known, deadline, rules)
         yield _Endpoint("Sagemaker", "Sagemaker HTTPService", http.host, False, listening)
     if vertex.enabled:
         model, scrape = vertex.default_model, scraper().scrape

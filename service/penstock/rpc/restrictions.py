@@ -62,10 +62,10 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
     """The method, with calls without the header refused; unchanged if there is no restriction."""
     if needed is None:
         return method
-    header, value = f"{_PREFIX}{needed.key.lower()}", needed.value
+    header = f"{_PREFIX}{needed.key.lower()}"
 
     async def handler(request: Any, context: RpcContext) -> Message | None:
-        if context.metadata.get(header) != value:
+        if not needed.admits(context.metadata.get(header)):
             raise UnavailableError(
                 f"This protocol is restricted, expecting header '{_PREFIX}{needed.key}'"
             )

@@ -22,7 +22,7 @@ from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
 from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
-from penstock.settings import GrpcSettings
+from penstock.settings import Feature, GrpcSettings, restriction_of
 from penstock.system.fd_reserve import DescriptorReserve
 
 
@@ -56,7 +56,11 @@ async def open_grpc(
     `descriptors` is shared with other ports; our own transport heeds it. `access` gets a line for
     each call.
     """
-    inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
+    inference = InferenceServicer(
+        server,
+        header_forward(settings.header_forward_pattern),
+        loads_restricted=bool(restriction_of(Feature.MODEL_REPOSITORY, settings.restrictions)),
+    )
     services = [
         inference.service(),
         HealthServicer(server).service(),

@@ -16,15 +16,10 @@ from gateway.serving import LOCAL, FakeServer, SilentServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.settings import TlsSettings
-from rpc.certificates import needs_openssl, tls, write_certificates
+from rpc.certificates import needs_openssl, tls
 
 _INFER = "/v2/models/numbers/infer"
 _GENERATE = "/v2/models/numbers/generate"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def _context(certificates: Path, client: str = "") -> ssl.SSLContext:
