@@ -10,8 +10,8 @@ from penstock.gateway.body import RequestBody
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
 from penstock.gateway.json.text import parse
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json_bodies import JsonBodies
 
 T = TypeVar("T")
 

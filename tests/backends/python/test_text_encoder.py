@@ -57,7 +57,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         if code:
             (folder / "models" / name / "1" / "model.py").write_text(code)
     (folder / "tenants.json").write_text("{}")
-    options = ("--http-docs=true", f"--tenants={folder / 'tenants.json'}")
+    tenants = f"--tenants={folder / 'tenants.json'}", "--trust-fairness-id=true"
+    options = ("--http-docs=true", *tenants)
     with serving(folder / "models", folder / "log", *options) as server:
         yield server
 

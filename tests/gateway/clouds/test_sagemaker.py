@@ -143,7 +143,6 @@ async def client(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
         yield client
 
 
-
 async def _load(
     client: httpx.AsyncClient, folders: Path, number: int, target: str = ""
 ) -> httpx.Response:
