@@ -42,8 +42,7 @@ async def _opened(
     root: Path = Path("/no/models"),
     http: HttpSettings = LOCAL,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    settings = SagemakerSettings(port=0, model_root=str(root))
-    opening = open_sagemaker(server, http, settings, environment, ExitDeadline(1))
+    opening = open_sagemaker(server, http, 0, root, environment, ExitDeadline(1))
     async with opening as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         yield client
 

@@ -22,7 +22,7 @@ from penstock.gateway.inference.body_memory import BodyMemory
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.replies import PLAIN, method_not_allowed, reply
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, HttpSettings, SagemakerSettings, restriction_of
+from penstock.settings import Feature, HttpSettings, restriction_of
 
 _SERVICE = "Sagemaker"
 _NO_MODEL = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -62,12 +62,13 @@ _failure = partial(EndpointStartError, _SERVICE)
 async def open_sagemaker(
     server: InferenceServer,
     http: HttpSettings,
-    settings: SagemakerSettings,
+    port: int,
+    root: Path,
     environment: Mapping[str, str],
     grace: ExitDeadline,
     rules: ConnectionRules | None = None,
 ) -> AsyncIterator[int]:
-    """Serve SageMaker; yields the port.
+    """Serve SageMaker, which loads models from below `root`; yields the port.
 
     Raises `EndpointStartError` for an environment that says what there is not, and `OSError` if the
     address is not available.
@@ -77,16 +78,14 @@ async def open_sagemaker(
     router = gateway_router(server, http, thread, memory=memory)
     redirect = Redirect(router, "sagemaker-triton", memory)
     guard = CallGuard(restriction_of(Feature.MODEL_REPOSITORY, http.restrictions), ())
-    models = MultiModelEndpoints(
-        server, redirect, ControlBodies(thread), guard, Path(settings.model_root)
-    )
+    models = MultiModelEndpoints(server, redirect, ControlBodies(thread), guard, root)
     endpoint = _SagemakerEndpoint(redirect, models, known)
     try:
         async with listening(
             endpoint.start,
             _SERVICE,
             http.host,
-            settings.port,
+            port,
             grace,
             rules,
             reserve=redirect.reserve,
