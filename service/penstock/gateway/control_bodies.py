@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from penstock.core.errors import InvalidRequestError
 from penstock.gateway.body import RequestBody
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
@@ -29,16 +28,8 @@ class ControlBodies(JsonBodies):
         self, call: HttpCall, decode: Callable[[Any], T], *, optional: bool = False
     ) -> T:
         """As `JsonBodies.read`, without a thread."""
-        body = RequestBody(call)
-        _check(body.declared or 0)
+        body = RequestBody(call, largest=LARGEST)
+        body.check_size(body.declared or 0)
         text = await body.read_until(LARGEST + 1)
-        _check(len(text))
+        body.check_size(len(text))
         return decode(ABSENT if optional and not text else parse(bytes(text)))
-
-
-def _check(size: int) -> None:
-    if size > LARGEST:
-        raise InvalidRequestError(
-            f"request content length of {size} bytes exceeds the maximum allowed value of"
-            f" {LARGEST} bytes of calls that control the server."
-        )
