@@ -73,7 +73,11 @@ FAILED = Setup(
 LOADS = Setup(
     ("bad", "hang"), ("load_errors", "load_errors_http"), ("--model-control-mode=explicit",)
 )
-CONTROL = Setup(("good", "bad", "hang"), ("model_control",), ("--model-control-mode=explicit",))
+CONTROL = Setup(
+    ("good", "bad", "hang"),
+    ("model_control",),
+    ("--model-control-mode=explicit", "--allow-model-upload=true"),
+)
 TRACE = Setup(
     ("good",),
     ("trace_and_logging",),

@@ -98,6 +98,7 @@ async def open_server(
         lifecycle,
         explicit_control=settings.repository.explicit,
         engine_control=settings.engine_control,
+        model_upload=settings.model_upload,
         strict_readiness=settings.repository.strict_readiness,
         trace=trace,
         log=log,
@@ -138,7 +139,9 @@ def _tenants(settings: Settings) -> Tenants | None:
     if not settings.tenants:
         return None
     try:
-        return read_tenants(Path(settings.tenants), settings.tenant_header)
+        return read_tenants(
+            Path(settings.tenants), settings.tenant_header, trusts_id=settings.trust_fairness_id
+        )
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

@@ -45,15 +45,21 @@ NAME = "inference.GRPCInferenceService"
 
 
 class InferenceServicer:
-    """Handlers of the service: each decodes a message, calls the server, encodes the result."""
+    """Handlers of the service: each decodes a message, calls the server, encodes the result.
+
+    With `loads_restricted`, calls of the model repository come from those only who know a secret.
+    """
 
     def __init__(
         self,
         server: InferenceServer,
         forward: HeaderForward | None = None,
         quota: BodyQuota | None = None,
+        *,
+        loads_restricted: bool = False,
     ) -> None:
         self._server = server
+        self._loads_restricted = loads_restricted
         self._forward = forward
         self._reader = InferReader(ContentLimits(elements=server.most_elements), quota)
         self._encoder = ResponseEncoder()
@@ -235,7 +241,9 @@ class InferenceServicer:
         self, message: pb.RepositoryModelLoadRequest, _: RpcContext
     ) -> Message:
         _refuse_repository_name(message.repository_name)
-        await self._server.load(message.model_name, load_parameters(message.parameters))
+        parameters = load_parameters(message.parameters)
+        self._server.check_files(parameters, admitted=self._loads_restricted)
+        await self._server.load(message.model_name, parameters)
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(

@@ -24,6 +24,7 @@ from penstock.settings.endpoints import (
     SagemakerSettings,
     TlsSettings,
     VertexSettings,
+    restriction_of,
 )
 from penstock.settings.rules import (
     Endpoint,
@@ -60,6 +61,7 @@ __all__ = [
     "TlsSettings",
     "TraceSettings",
     "VertexSettings",
+    "restriction_of",
 ]
 
 
@@ -198,8 +200,10 @@ class Settings:
     request_memory_pool_byte_size: int = 0
     client_shared_memory: bool = False
     engine_control: bool = False
+    model_upload: bool = False
     tenants: str = ""
     tenant_header: str = ""
+    trust_fairness_id: bool = False
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     openai: OpenAiSettings = field(default_factory=OpenAiSettings)
@@ -216,7 +220,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         repository = self.repository
-        check_tenants(self.tenants, self.tenant_header)
+        check_tenants(self.tenants, self.tenant_header, trust=self.trust_fairness_id)
         check_aliases(self.openai.aliases)
         check_startup_models(repository.startup_models, explicit=repository.explicit)
         check_ports(self._endpoints())

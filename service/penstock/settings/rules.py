@@ -40,10 +40,14 @@ def check_ports(endpoints: Iterable[Endpoint]) -> None:
             )
 
 
-def check_tenants(file: str, header: str) -> None:
-    """A header that names tenants is of use only where there are some."""
-    if header and not file:
+def check_tenants(file: str, header: str, *, trust: bool) -> None:
+    """Headers that name tenants are of use only where there are some."""
+    if file:
+        return
+    if header:
         raise SettingsError("--tenant-header has no effect without --tenants")
+    if trust:
+        raise SettingsError("--trust-fairness-id has no effect without --tenants")
 
 
 def check_aliases(aliases: Mapping[str, str]) -> None:

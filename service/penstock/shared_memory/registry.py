@@ -64,7 +64,7 @@ class Regions:
 
     def unregister(self, kind: Kind, name: str = "") -> None:
         """Unregister one region of a kind, or all of them; regions in use once they are idle."""
-        self._refuse_unless_allowed()
+        self.check_allowed()
         for entry in list(self._entries.values()):
             if isinstance(entry.region, kind) and (not name or entry.region.name == name):
                 entry.unregistered = True
@@ -118,11 +118,12 @@ class Regions:
             _close(entry.region)
 
     def _check_new(self, name: str) -> None:
-        self._refuse_unless_allowed()
+        self.check_allowed()
         if name in self._entries:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
 
-    def _refuse_unless_allowed(self) -> None:
+    def check_allowed(self) -> None:
+        """Refuse what clients may not do here."""
         if not self._allowed:
             raise UnsupportedError(_DISABLED)
 

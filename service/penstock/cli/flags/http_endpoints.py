@@ -122,6 +122,12 @@ SAGEMAKER = Group(
             "sagemaker.safe_ports",
             "Ports that the other endpoints may have.",
         ),
+        text(
+            "sagemaker-model-root",
+            "sagemaker.model_root",
+            "Folder that SageMaker's models must lie below. Default /opt/ml/models, where the "
+            "service puts them.",
+        ),
         integer("sagemaker-thread-count", "sagemaker.thread_count", "Default 8."),
     ),
 )
