@@ -114,7 +114,7 @@ def gateway_router(
         *_model_routes(server),
         *_repository_routes(server, bodies),
         *_engine_routes(server, bodies),
-        *_settings_routes(server, bodies),
+        *_settings_routes(server, settings, bodies),
         *_memory_routes(server, bodies),
         *openai_routes(server, settings, openai, bodies),
         *(docs_routes(server, openai=openai.enabled) if settings.docs else ()),
@@ -176,8 +176,11 @@ def _engine_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
     ]
 
 
-def _settings_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
-    settings = SettingsEndpoints(server, bodies)
+def _settings_routes(
+    server: InferenceServer, http: HttpSettings, bodies: JsonBodies
+) -> list[Route]:
+    policy = server.control_policy.behind(http.restrictions)
+    settings = SettingsEndpoints(server, bodies, policy)
     return [
         Route("/v2/trace/setting", _BOTH, settings.trace, Feature.TRACE),
         Route(f"{_MODEL}/trace/setting", _BOTH, settings.trace, Feature.TRACE),

@@ -56,7 +56,11 @@ async def open_grpc(
     `descriptors` is shared with other ports; our own transport heeds it. `access` gets a line for
     each call.
     """
-    inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
+    inference = InferenceServicer(
+        server,
+        header_forward(settings.header_forward_pattern),
+        server.control_policy.behind(settings.restrictions),
+    )
     services = [
         inference.service(),
         HealthServicer(server).service(),

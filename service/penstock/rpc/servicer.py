@@ -35,6 +35,7 @@ from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import replace_surrogates
 from penstock.rpc.unary_answer import UnaryAnswer
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.load_meter import FORMAT
 from penstock.server.server import InferenceServer
 from penstock.tracing.explain import EXPLAIN
@@ -45,8 +46,14 @@ NAME = "inference.GRPCInferenceService"
 class InferenceServicer:
     """Handlers of the service: each decodes a message, calls the server, encodes the result."""
 
-    def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
+    def __init__(
+        self,
+        server: InferenceServer,
+        forward: HeaderForward | None = None,
+        policy: ControlPolicy | None = None,
+    ) -> None:
         self._server = server
+        self._policy = policy or server.control_policy
         self._forward = forward
         self._reader = InferReader()
         self._encoder = ResponseEncoder()
@@ -234,9 +241,13 @@ class InferenceServicer:
 
     async def TraceSetting(self, message: pb.TraceSettingRequest, _: RpcContext) -> Message:
         changes = decode_trace(message)
+        if changes:
+            self._policy.check_trace()
         return encode_trace(await self._server.trace_settings(message.model_name, changes))
 
     async def LogSettings(self, message: pb.LogSettingsRequest, _: RpcContext) -> Message:
+        if message.settings:
+            self._policy.check_log()
         return encode_log(await self._server.log_settings(decode_log(message.settings)))
 
 

@@ -196,6 +196,9 @@ class Settings:
     max_pending_requests: int = 65536
     client_shared_memory: bool = False
     engine_control: bool = False
+    trace_control: bool = False
+    trace_tensors: bool = False
+    log_control: bool = False
     tenants: str = ""
     tenant_header: str = ""
     repository: RepositorySettings = field(default_factory=RepositorySettings)

@@ -96,7 +96,6 @@ async def test_parameters_have_a_bound(client: httpx.AsyncClient, path: str) -> 
         ("/v2/models/numbers/infer", _body()),
         ("/v2/models/numbers/generate", b'{"IN":[' + b"1.5," * _COUNT + b"1]}"),
         ("/v2/repository/index", b'{"ready":true,"x":[' + b"1.5," * _COUNT + b"1]}"),
-        ("/v2/logging", b'{"x":[' + b"1.5," * _COUNT + b"1]}"),
         ("/v2/systemsharedmemory/region/r/register", b'{"x":[' + b"1.5," * _COUNT + b"1]}"),
     ],
 )

@@ -27,6 +27,12 @@ SERVER = Group(
             "Let HTTP requests put engines to sleep, pause them, reset their caches, and add and "
             "remove adapters. Default false.",
         ),
+        boolean(
+            "allow-log-control",
+            "log_control",
+            "Let every client change the settings of the log. Default false: only calls that a "
+            "restriction of the group logging has let through may.",
+        ),
         text(
             "tenants",
             "tenants",
