@@ -18,7 +18,6 @@ from penstock.settings import Feature, GrpcSettings, Restriction, TraceSettings
 from penstock.tracing.settings import TraceControl
 from rpc.serving import Client, connected, open_models, write_models
 
-
 _OPEN = ControlPolicy(trace=True, log=True)
 
 

@@ -133,18 +133,24 @@ class LogSettings:
 class BackendSettings:
     """`config`: options by backend; those under the empty name are for every backend.
 
-    `directory` holds the backends that are made of a `model.py`; empty for none.
+    `directory` holds the backends that are made of a `model.py`; empty for none. `media_urls` says
+    whether media of requests are fetched by URL; `None` leaves it to the models that name hosts.
     """
 
     directory: str = ""
+    media_urls: bool | None = None
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def options_for(self, backend: str) -> dict[str, str]:
-        """The options of one backend: the common ones, overridden by its own, and the directory."""
+        """The options of one backend: the common ones, overridden by its own; then the server's."""
         common = self.config.get("", {})
         directory = self.directory or common.get("backend-directory", "")
-        location = {"backend-directory": directory} if directory else {}
-        return {**common, **self.config.get(backend, {}), **location}
+        options = {**common, **self.config.get(backend, {})}
+        if directory:
+            options["backend-directory"] = directory
+        if self.media_urls is not None:
+            options["allow-media-urls"] = str(self.media_urls).lower()
+        return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

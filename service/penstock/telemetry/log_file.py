@@ -15,7 +15,8 @@ from penstock.telemetry.console import own_record, write_line
 class LogFile(logging.Handler):
     """Appends lines to a file. Those that find no room are lost, and counted in it afterwards.
 
-    One line a minute on standard error reports them. A new file is for this user alone. Raises `OSError` if it cannot be opened.
+    One line a minute on standard error reports them. A new file is for this user alone. Raises
+    `OSError` if it cannot be opened.
     """
 
     def __init__(self, path: str) -> None:

@@ -14,8 +14,8 @@ class JsonArrayFile:
     """Elements are appended over the closing bracket, each with a new one, in one write.
 
     The file appears with its first elements, for this user alone, in place of one that is there
-    already. A kill in between leaves a whole array. All calls raise `OSError`; what could not be written is left
-    out, and later elements are written.
+    already. A kill in between leaves a whole array. All calls raise `OSError`; what could not be
+    written is left out, and later elements are written.
     """
 
     def __init__(self, path: str) -> None:
