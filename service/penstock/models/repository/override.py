@@ -15,6 +15,8 @@ from penstock.core.errors import InvalidRequestError, ModelLoadError
 
 CONFIG = "config"
 FILE = "file:"
+SCRATCH = "penstock-model-"
+"""The beginning of the names of scratch folders."""
 
 # A path is too long, or one file is to lie below another.
 _IMPOSSIBLE_PATHS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
@@ -59,8 +61,9 @@ def _inside(folder: Path, name: str) -> Path:
     root = os.path.normpath(folder)
     path = os.path.normpath(f"{root}/{name.removeprefix(FILE)}")
     if not path.startswith(f"{root}{os.sep}") or "\0" in path:
+        relative = os.path.relpath(path, root)
         raise ModelLoadError(
-            f"Invalid file parameter '{name}' with normalized path '{path}' must stay within"
+            f"Invalid file parameter '{name}' with normalized path '{relative}' must stay within"
             " model directory."
         )
     return Path(path)
@@ -73,7 +76,7 @@ class ScratchFolder:
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="penstock-model-", dir=parent))
+        self.path = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
         self._references = 0
 
     @property
