@@ -102,7 +102,7 @@ async def open_server(
         strict_readiness=settings.repository.strict_readiness,
         trace=trace,
         log=log,
-        regions=Regions(allowed=settings.client_shared_memory),
+        regions=Regions(allowed=settings.client_shared_memory, prefix=settings.client_shm_prefix),
         tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
         tenants=tenants,
         control_policy=ControlPolicy(settings.trace_control, settings.log_control),

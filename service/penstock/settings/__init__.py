@@ -31,6 +31,7 @@ from penstock.settings.rules import (
     check_creation,
     check_ports,
     check_safe_ports,
+    check_shm_prefix,
     check_startup_models,
     check_tenants,
 )
@@ -201,6 +202,7 @@ class Settings:
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536
     client_shared_memory: bool = False
+    client_shm_prefix: str = ""
     engine_control: bool = False
     trace_control: bool = False
     trace_tensors: bool = False
@@ -225,6 +227,7 @@ class Settings:
         repository = self.repository
         check_tenants(self.tenants, self.tenant_header)
         check_aliases(self.openai.aliases)
+        check_shm_prefix(self.client_shm_prefix, allowed=self.client_shared_memory)
         check_startup_models(repository.startup_models, explicit=repository.explicit)
         check_ports(self._endpoints())
         if self.sagemaker.enabled and self.sagemaker.safe_ports is not None:

@@ -17,7 +17,7 @@ _OUTPUT = {"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}
 def _named(field: str, name: str) -> dict[str, Any]:
     """A configuration in which `field` is the name of a file."""
     tensor = {"data_type": "TYPE_FP32", "dims": [1], field: name}
-    return {
+    fields: dict[str, dict[str, Any]] = {
         "default_model_filename": {field: name},
         "label_filename": {"output": [{**_OUTPUT, field: name}]},
         "input_data_file": {"model_warmup": [{"name": "w", "inputs": {"IN": tensor}}]},
@@ -34,7 +34,8 @@ def _named(field: str, name: str) -> dict[str, Any]:
                 ]
             }
         },
-    }[field]
+    }
+    return fields[field]
 
 
 _FIELDS = ("default_model_filename", "label_filename", "input_data_file", "data_file")
