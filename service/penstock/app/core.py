@@ -106,6 +106,7 @@ async def open_server(
         tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
         tenants=tenants,
         control_policy=ControlPolicy(settings.trace_control, settings.log_control),
+        most_elements=settings.max_bytes_elements,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
     builder.factory.services = LocalServices(server, lifecycle, custom)

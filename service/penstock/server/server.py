@@ -17,6 +17,7 @@ from penstock.core.errors import (
 )
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
+from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import ModelOverride
@@ -64,6 +65,9 @@ class InferenceServer:
     tenants: Tenants | None = None
     control_policy: ControlPolicy = ControlPolicy()
 
+    most_elements = MOST_ELEMENTS
+    """The most elements of a BYTES tensor from the network."""
+
     def __init__(
         self,
         identity: ServerMetadata,
@@ -79,8 +83,10 @@ class InferenceServer:
         tracer: Tracer | None = None,
         tenants: Tenants | None = None,
         control_policy: ControlPolicy | None = None,
+        most_elements: int = MOST_ELEMENTS,
     ) -> None:
         self.regions = regions
+        self.most_elements = most_elements
         self.tenants = tenants
         self.control_policy = control_policy or ControlPolicy()
         self._identity = identity

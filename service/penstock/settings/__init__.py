@@ -201,6 +201,8 @@ class Settings:
     id: str = "triton"
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536
+    max_bytes_elements: int = 1 << 20
+    request_memory_pool_byte_size: int = 0
     client_shared_memory: bool = False
     client_shm_prefix: str = ""
     engine_control: bool = False
