@@ -51,6 +51,13 @@ class Setup:
                 yield Peer(server.grpc, server.http, repository)
 
 
+ALLOWED = (
+    "--allow-trace-control=true",
+    "--allow-trace-tensors=true",
+    "--allow-log-control=true",
+)
+"""What clients of the recorded server may change without a flag."""
+
 ANSWERS = Setup(
     ("good",),
     (
@@ -85,6 +92,7 @@ TRACE = Setup(
         "--trace-config=triton,file={folder}/trace.json",
         "--model-control-mode=explicit",
         "--load-model=simple",  # the only one that it is about
+        *ALLOWED,
     ),
 )
 SETUPS = (ANSWERS, FAILED, LOADS, CONTROL, TRACE)

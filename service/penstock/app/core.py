@@ -23,6 +23,7 @@ from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
 from penstock.server.answers import ServerMetadata
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.model_services import LocalServices
 from penstock.server.server import InferenceServer
 from penstock.settings import (
@@ -89,7 +90,7 @@ async def open_server(
         load_retries=settings.repository.load_retry_count,
         scratch=reaper.folder,
     )
-    trace = TraceControl(settings.trace)
+    trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
     writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
     sinks = sinks if writer is None else (*sinks, writer)
     server = InferenceServer(
@@ -102,9 +103,10 @@ async def open_server(
         strict_readiness=settings.repository.strict_readiness,
         trace=trace,
         log=log,
-        regions=Regions(allowed=settings.client_shared_memory),
+        regions=Regions(allowed=settings.client_shared_memory, prefix=settings.client_shm_prefix),
         tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
         tenants=tenants,
+        control_policy=ControlPolicy(settings.trace_control, settings.log_control),
         most_elements=settings.max_bytes_elements,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)

@@ -116,7 +116,7 @@ def gateway_router(
         *_model_routes(server),
         *_repository_routes(server, settings, bodies, small),
         *_engine_routes(server, small),
-        *_settings_routes(server, small),
+        *_settings_routes(server, settings, small),
         *_memory_routes(server, small),
         *openai_routes(server, settings, openai, bodies),
         *(docs_routes(server, openai=openai.enabled) if settings.docs else ()),
@@ -186,8 +186,11 @@ def _engine_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route
     ]
 
 
-def _settings_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route]:
-    settings = SettingsEndpoints(server, bodies)
+def _settings_routes(
+    server: InferenceServer, http: HttpSettings, bodies: ControlBodies
+) -> list[Route]:
+    policy = server.control_policy.behind(http.restrictions)
+    settings = SettingsEndpoints(server, bodies, policy)
     return [
         Route("/v2/trace/setting", _BOTH, settings.trace, Feature.TRACE),
         Route(f"{_MODEL}/trace/setting", _BOTH, settings.trace, Feature.TRACE),

@@ -62,6 +62,7 @@ async def open_grpc(
     inference = InferenceServicer(
         server,
         header_forward(settings.header_forward_pattern),
+        server.control_policy.behind(settings.restrictions),
         None if bodies is None else bodies.quota,
         loads_restricted=bool(restriction_of(Feature.MODEL_REPOSITORY, settings.restrictions)),
     )

@@ -41,6 +41,7 @@ from penstock.server.answers import (
     model_index,
     model_statistics,
 )
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.engine_facts import told_adapters, told_descriptions
 from penstock.server.exit import ServerExit
 from penstock.server.load_meter import LoadMeter
@@ -56,12 +57,14 @@ class InferenceServer:
     """All operations of a frontend, on frozen values; raises the core's errors.
 
     `regions` is the registry of clients' shared memory, from which frontends read tensors;
-    `tenants` name the senders of requests, if the server has any.
+    `tenants` name the senders of requests, if the server has any. `control_policy` says which
+    settings requests may change; a frontend adds what its restrictions admit.
     """
 
     regions: Regions = NO_REGIONS
     tracer: Tracer = UNTRACED
     tenants: Tenants | None = None
+    control_policy: ControlPolicy = ControlPolicy()
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
@@ -83,11 +86,13 @@ class InferenceServer:
         regions: Regions = NO_REGIONS,
         tracer: Tracer | None = None,
         tenants: Tenants | None = None,
+        control_policy: ControlPolicy | None = None,
         most_elements: int = MOST_ELEMENTS,
     ) -> None:
         self.regions = regions
         self.most_elements = most_elements
         self.tenants = tenants
+        self.control_policy = control_policy or ControlPolicy()
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle

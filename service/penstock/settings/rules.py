@@ -50,6 +50,14 @@ def check_tenants(file: str, header: str, *, trust: bool) -> None:
         raise SettingsError("--trust-fairness-id has no effect without --tenants")
 
 
+def check_shm_prefix(prefix: str, *, allowed: bool) -> None:
+    """A prefix is the beginning of a name, and of use only where clients share memory."""
+    if prefix and not allowed:
+        raise SettingsError("--client-shm-prefix has no effect without --allow-client-shm=true")
+    if "/" in prefix:
+        raise SettingsError(f"--client-shm-prefix={prefix} cannot hold a slash")
+
+
 def check_aliases(aliases: Mapping[str, str]) -> None:
     """An alias stands for a model, and not for itself or another alias."""
     for alias, model in aliases.items():

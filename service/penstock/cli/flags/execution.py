@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from penstock.cli import compound, values
-from penstock.cli.flags.flag import Flag, Group, by_key, by_name, decimal, each, integer, text
+from penstock.cli.flags.flag import (
+    Flag,
+    Group,
+    boolean,
+    by_key,
+    by_name,
+    decimal,
+    each,
+    integer,
+    text,
+)
 
 BACKEND = Group(
     "Backend",
@@ -21,6 +31,13 @@ BACKEND = Group(
             "backends.config",
             "A setting for one backend; without <backend>, for all of them. Repeatable.",
             by_name,
+        ),
+        boolean(
+            "allow-media-urls",
+            "backends.media_urls",
+            "Fetch images, audio and video that requests name by http: and https: URLs: true from "
+            "any public address, false from nowhere. Without it from the hosts alone that a model "
+            "names. data: URLs are always taken.",
         ),
     ),
 )

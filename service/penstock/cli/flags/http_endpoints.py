@@ -107,6 +107,12 @@ SHARED_MEMORY = Group(
             "client_shared_memory",
             "Let clients register shared memory. Default false.",
         ),
+        text(
+            "client-shm-prefix",
+            "client_shm_prefix",
+            "Beginning of the names of POSIX shared memory that clients may register. Default: "
+            "any names but those that Python, engines and MPI give to their own, such as psm_.",
+        ),
     ),
 )
 

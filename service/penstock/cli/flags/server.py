@@ -49,6 +49,12 @@ SERVER = Group(
             "included. Default false: only calls that a restriction of model-repository has let "
             "through may.",
         ),
+        boolean(
+            "allow-log-control",
+            "log_control",
+            "Let every client change the settings of the log. Default false: only calls that a "
+            "restriction of the group logging has let through may.",
+        ),
         text(
             "tenants",
             "tenants",
