@@ -1,0 +1,261 @@
+"""`Site`: a server that lives while rows are tried on it, its memory, and those who watch it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+
+from loadtest.hostile.bystander import Bystander, Waits
+from loadtest.hostile.line import summed
+from loadtest.hostile.row import MIB, Ports, Result, Row, Sizes, statuses
+from loadtest.process import cpu_seconds, family, free_ports
+
+MOST_MEMORY = 3 << 30  # bytes of the server, at which it is killed
+_FREE_MEMORY = 64.0  # MiB that each row may take beyond what is documented
+_GROWN = 200.0  # MiB more than at the start, with which a server is replaced before the next row
+_IDLE = 0.25  # seconds in which the idle stall is measured
+_LOOK = 0.02
+_SETTLING = 10.0
+_ENDPOINTS = ("grpc", "http", "metrics", "openai", "sagemaker", "vertex")
+_OPTIONS = [
+    "--log-info=false",
+    "--grpc-channelz=true",
+    "--allow-sagemaker=true",
+    "--allow-vertex-ai=true",
+    "--vertex-ai-default-model=simple",
+]
+_ENVIRONMENT = {
+    "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "simple",
+    "AIP_PREDICT_ROUTE": "/predict",
+    "AIP_HEALTH_ROUTE": "/health",
+}
+
+
+@dataclass(slots=True)
+class _Guard:
+    """Kills a server that takes too much memory."""
+
+    pid: int
+    killed: bool = False
+    _ended: Event = field(default_factory=Event)
+
+    def start(self) -> _Guard:
+        Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK):
+            if memory(self.pid, "VmRSS") * MIB > MOST_MEMORY:
+                self.killed = True
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+                return
+
+
+@dataclass(slots=True)
+class Site:
+    """Starts servers of a checkout, and does to them what rows say.
+
+    `rogues` is the repository of models that attack the server, which a row's options may name.
+    """
+
+    repository: Path
+    rogues: Path
+    log: Path
+    python: str = sys.executable
+    seconds: float = 20.0
+    _process: subprocess.Popen[bytes] | None = None
+    _guard: _Guard | None = None
+    _options: tuple[str, ...] = ()
+    _ports: dict[str, int] = field(default_factory=dict)
+    _bystanders: dict[str, Bystander] = field(default_factory=dict)
+    _fresh: float = 0.0
+
+    def run(self, row: Row, sizes: Sizes) -> Result:
+        """Try a row on a server that lives, and is not swollen by the rows before it."""
+        attack = row.prepare(sizes)
+        process, guard = self._ready(row)
+        watching = self._bystander("health"), self._bystander(row.beside)
+        idle, quiet = self._rest(watching, process.pid)
+        models = _models(process.pid)
+        before = memory(process.pid, "VmRSS")
+        for pid in (process.pid, *models):
+            _forget_peak(pid)
+        for one in watching:
+            one.begin()
+        begun = time.monotonic()
+        answers = attack.run(Ports(self._ports, self.python), self.seconds)
+        took = time.monotonic() - begun
+        died = self._settled(process, guard, quiet)
+        health, beside = (_until_answered(one) for one in watching)
+        peak = memory(process.pid, "VmHWM")
+        grown = [memory(pid, "VmHWM") - size for pid, size in models.items()]
+        if died:
+            self.close()
+        return Result(
+            row,
+            summed(answers),
+            statuses(answers),
+            max(health.milliseconds - idle, 0.0),
+            max(beside.milliseconds - idle, 0.0),
+            health.failed + beside.failed,
+            idle,
+            took,
+            MOST_MEMORY / MIB if guard.killed else max(peak - before, 0.0),
+            max([0.0, *grown]),
+            _FREE_MEMORY + row.documented + attack.size / MIB,
+            died,
+        )
+
+    def close(self) -> None:
+        """End the server, by force, and those who watch it."""
+        for bystander in self._bystanders.values():
+            bystander.stop()
+        self._bystanders.clear()
+        if self._guard is not None:
+            self._guard.stop()
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+    # -- the server -----------------------------------------------------------------------------
+
+    def _ready(self, row: Row) -> tuple[subprocess.Popen[bytes], _Guard]:
+        process = self._process
+        if (
+            process is None
+            or process.poll() is not None
+            or row.options != self._options
+            or memory(process.pid, "VmRSS") > self._fresh + _GROWN
+        ):
+            self.close()
+            self._start(row.options)
+        assert self._process is not None
+        assert self._guard is not None
+        return self._process, self._guard
+
+    def _start(self, options: tuple[str, ...]) -> None:
+        self._options = options
+        self._ports = dict(zip(_ENDPOINTS, free_ports(len(_ENDPOINTS)), strict=True))
+        command = [self.python, "-m", "penstock", "serve", f"--model-repository={self.repository}"]
+        command += [
+            f"--{name if name != 'vertex' else 'vertex-ai'}-port={port}"
+            for name, port in self._ports.items()
+        ]
+        environment = {**os.environ, **_ENVIRONMENT}
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*command, *_OPTIONS, *(one.format(rogues=self.rogues) for one in options)],
+                stdout=output,
+                stderr=output,
+                env=environment,
+                cwd=self.repository,
+                start_new_session=True,
+            )
+        self._wait_until_ready(self._process)
+        self._guard = _Guard(self._process.pid).start()
+        for what in ("health", "simple", "minilm"):
+            _wait_until_answered(self._bystander(what))
+        self._bystanders.pop("minilm").stop()
+        self._fresh = memory(self._process.pid, "VmRSS")
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + 120
+        url = f"http://127.0.0.1:{self._ports['http']}/v2/health/ready"
+        while process.poll() is None and time.monotonic() < end:
+            with suppress(OSError), urllib.request.urlopen(url, timeout=5):
+                return
+            time.sleep(0.05)
+        raise SystemExit(f"the server is not ready:\n{self.log.read_text()[-3000:]}")
+
+    def _bystander(self, what: str) -> Bystander:
+        if what not in self._bystanders:
+            started = self._bystanders[what] = Bystander.start(what, self._ports)
+            _wait_until_answered(started)
+        return self._bystanders[what]
+
+    # -- watching -------------------------------------------------------------------------------
+
+    def _rest(self, watching: Sequence[Bystander], pid: int) -> tuple[float, float]:
+        """The longest wait on the idle server in milliseconds, and the CPU that it uses then."""
+        for one in watching:
+            one.begin()
+        used = cpu_seconds(pid)
+        time.sleep(_IDLE)
+        used = cpu_seconds(pid) - used
+        return max(one.look().milliseconds for one in watching), used / _IDLE
+
+    def _settled(self, process: subprocess.Popen[bytes], guard: _Guard, quiet: float) -> str:
+        """Wait until the server has nothing to do any more; how it died, if it did."""
+        end = time.monotonic() + _SETTLING
+        while process.poll() is None and time.monotonic() < end:
+            used = cpu_seconds(process.pid)
+            time.sleep(0.05)
+            with suppress(OSError):
+                used = cpu_seconds(process.pid) - used
+            if used / 0.05 < quiet * 1.5 + 0.1:
+                break
+        if guard.killed:
+            return f"killed at {MOST_MEMORY >> 30} GiB"
+        if process.poll() is not None:
+            return f"died ({process.returncode})"
+        return "" if self._lives() else "hangs"
+
+    def _lives(self) -> bool:
+        url = f"http://127.0.0.1:{self._ports['http']}/v2/health/live"
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+def _wait_until_answered(bystander: Bystander) -> None:
+    end = time.monotonic() + 60
+    while not bystander.look().answered:
+        if time.monotonic() > end or bystander.process.poll() is not None:
+            raise SystemExit("a client beside the rows is not answered")
+        time.sleep(0.02)
+
+
+def _until_answered(bystander: Bystander) -> Waits:
+    """What has happened to a bystander, with the call that it waits for, unless it takes long."""
+    end, found = time.monotonic() + _SETTLING, bystander.look()
+    while not found.answered and time.monotonic() < end:
+        time.sleep(_LOOK)
+        found = bystander.look()
+    return found
+
+
+def memory(pid: int, what: str) -> float:
+    """A size in MiB from the status of a process; 0 if it is no more."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    found = [line for line in status.splitlines() if line.startswith(what)]
+    return int(found[0].split()[1]) / 1024 if found else 0.0
+
+
+def _forget_peak(pid: int) -> None:
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _models(pid: int) -> dict[int, float]:
+    """The processes below the server with their memory."""
+    return {one: memory(one, "VmRSS") for one in family(pid) if one != pid}
