@@ -75,7 +75,7 @@ def _minilm(port: int) -> Ask:
 
 
 def _grpc(port: int, message: bytes) -> Ask:
-    call = grpc.insecure_channel(f"127.0.0.1:{port}").unary_unary(_INFER)
+    call = grpc.insecure_channel(f"127.0.0.1:{port}").unary_unary(_INFER, bytes, bytes)
 
     def ask() -> None:
         call(message, timeout=_PATIENCE)

@@ -44,8 +44,6 @@ class Line(ABC):
         try:
             if readable:
                 self._read()
-            if not self.done and len(self._out) < _AT_ONCE:
-                self._out += self._next(now)
             if writable and self._out:
                 del self._out[: self.socket.send(memoryview(self._out)[:_AT_ONCE])]
         except BlockingIOError:
@@ -55,8 +53,10 @@ class Line(ABC):
             return
         self._leave_in_time(now)
 
-    @property
-    def wants_to_send(self) -> bool:
+    def wants_to_send(self, now: float) -> bool:
+        """Whether there is something that may be sent now."""
+        if len(self._out) < _AT_ONCE:
+            self._out += self._next(now)
         return bool(self._out)
 
     def give_up(self) -> None:
@@ -99,7 +99,8 @@ def drive(lines: Sequence[Line], seconds: float) -> list[str]:
     """Let the lines run until all are answered or the time is up; their answers."""
     end = time.monotonic() + seconds
     while (open_lines := [line for line in lines if not line.done]) and time.monotonic() < end:
-        sending = [line.socket for line in open_lines if line.wants_to_send]
+        now = time.monotonic()
+        sending = [line.socket for line in open_lines if line.wants_to_send(now)]
         sockets = [line.socket for line in open_lines]
         readable, writable, _ = select.select(sockets, sending, [], _TURN)
         now = time.monotonic()

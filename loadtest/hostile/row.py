@@ -17,7 +17,13 @@ REFUSED = frozenset(
 """Statuses of gRPC that tell a client of its fault, or that something is not to be had."""
 
 ANSWERED = REFUSED | {"OK"}
-HTTP_REFUSED = frozenset("400 401 403 404 405 408 409 411 413 414 415 417 429 431 501 503".split())
+_UNEXPECTED = "unexpected error"
+
+HTTP_REFUSED = frozenset(
+    "400 401 403 404 405 408 409 411 413 414 415 417 429 431 500 501 503".split()
+)
+"""The same of HTTP; 500 is what the protocol has for JSON without a member that is needed."""
+
 HTTP_ANSWERED = HTTP_REFUSED | {"200"}
 GONE = frozenset({LEFT, CLOSED})
 """What becomes of a client that never ends its request."""
@@ -93,13 +99,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a row; times over those on an idle server in milliseconds, memory in MiB."""
+    """What became of a row: times over those on an idle server in milliseconds, memory in MiB.
+
+    `answered` is how many calls of others were, at least, `failed` how many of them were refused.
+    """
 
     row: Row
     answers: str
     statuses: frozenset[str]
     health: float
     beside: float
+    answered: int
     failed: int
     idle: float
     seconds: float
@@ -126,5 +136,10 @@ class Result:
 
 
 def statuses(answers: Sequence[str]) -> frozenset[str]:
-    """The statuses without what was said."""
-    return frozenset(answer.partition(":")[0] for answer in answers)
+    """The statuses without what was said, but where the server met an error that it did not expect.
+
+    Both protocols tell that with a status that some faults of clients have, too.
+    """
+    return frozenset(
+        _UNEXPECTED if _UNEXPECTED in answer else answer.partition(":")[0] for answer in answers
+    )

@@ -22,7 +22,6 @@ from loadtest.process import cpu_seconds, family, free_ports
 MOST_MEMORY = 3 << 30  # bytes of the server, at which it is killed
 _FREE_MEMORY = 64.0  # MiB that each row may take beyond what is documented
 _GROWN = 200.0  # MiB more than at the start, with which a server is replaced before the next row
-_IDLE = 0.25  # seconds in which the idle stall is measured
 _LOOK = 0.02
 _SETTLING = 10.0
 _ENDPOINTS = ("grpc", "http", "metrics", "openai", "sagemaker", "vertex")
@@ -76,10 +75,11 @@ class Site:
     log: Path
     python: str = sys.executable
     seconds: float = 20.0
+    idle: float = 0.25  # seconds in which the idle stall is measured
+    ports: dict[str, int] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _guard: _Guard | None = None
     _options: tuple[str, ...] = ()
-    _ports: dict[str, int] = field(default_factory=dict)
     _bystanders: dict[str, Bystander] = field(default_factory=dict)
     _fresh: float = 0.0
 
@@ -96,7 +96,7 @@ class Site:
         for one in watching:
             one.begin()
         begun = time.monotonic()
-        answers = attack.run(Ports(self._ports, self.python), self.seconds)
+        answers = attack.run(Ports(self.ports, self.python), self.seconds)
         took = time.monotonic() - begun
         died = self._settled(process, guard, quiet)
         health, beside = (_until_answered(one) for one in watching)
@@ -110,6 +110,7 @@ class Site:
             statuses(answers),
             max(health.milliseconds - idle, 0.0),
             max(beside.milliseconds - idle, 0.0),
+            min(health.answered, beside.answered),
             health.failed + beside.failed,
             idle,
             took,
@@ -150,11 +151,11 @@ class Site:
 
     def _start(self, options: tuple[str, ...]) -> None:
         self._options = options
-        self._ports = dict(zip(_ENDPOINTS, free_ports(len(_ENDPOINTS)), strict=True))
+        self.ports = dict(zip(_ENDPOINTS, free_ports(len(_ENDPOINTS)), strict=True))
         command = [self.python, "-m", "penstock", "serve", f"--model-repository={self.repository}"]
         command += [
             f"--{name if name != 'vertex' else 'vertex-ai'}-port={port}"
-            for name, port in self._ports.items()
+            for name, port in self.ports.items()
         ]
         environment = {**os.environ, **_ENVIRONMENT}
         with self.log.open("ab") as output:
@@ -175,7 +176,7 @@ class Site:
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         end = time.monotonic() + 120
-        url = f"http://127.0.0.1:{self._ports['http']}/v2/health/ready"
+        url = f"http://127.0.0.1:{self.ports['http']}/v2/health/ready"
         while process.poll() is None and time.monotonic() < end:
             with suppress(OSError), urllib.request.urlopen(url, timeout=5):
                 return
@@ -184,7 +185,7 @@ class Site:
 
     def _bystander(self, what: str) -> Bystander:
         if what not in self._bystanders:
-            started = self._bystanders[what] = Bystander.start(what, self._ports)
+            started = self._bystanders[what] = Bystander.start(what, self.ports)
             _wait_until_answered(started)
         return self._bystanders[what]
 
@@ -195,9 +196,9 @@ class Site:
         for one in watching:
             one.begin()
         used = cpu_seconds(pid)
-        time.sleep(_IDLE)
+        time.sleep(self.idle)
         used = cpu_seconds(pid) - used
-        return max(one.look().milliseconds for one in watching), used / _IDLE
+        return max(one.look().milliseconds for one in watching), used / self.idle
 
     def _settled(self, process: subprocess.Popen[bytes], guard: _Guard, quiet: float) -> str:
         """Wait until the server has nothing to do any more; how it died, if it did."""
@@ -216,7 +217,7 @@ class Site:
         return "" if self._lives() else "hangs"
 
     def _lives(self) -> bool:
-        url = f"http://127.0.0.1:{self._ports['http']}/v2/health/live"
+        url = f"http://127.0.0.1:{self.ports['http']}/v2/health/live"
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return True

@@ -1,7 +1,7 @@
 """Hostile requests, one kind at a time: how long others wait for their answers, and the memory.
 
     python -m loadtest.scenarios.hostile [--rows GLOB ...] [--quick | --sizes FACTOR] [--json FILE]
-    python -m loadtest.scenarios.hostile --rows 'C1*' 'H*' --server-python OTHER/.venv/bin/python
+    python -m loadtest.scenarios.hostile --rows 'C1 *' 'H? *' --server-python OTHER/.venv/bin/python
 
 The rows are the findings of a security review, each kind of message for every RPC of every service,
 and each kind of request for every route of every HTTP port. While a row runs, a client asks every
@@ -86,10 +86,10 @@ def main() -> None:
             for result in results(site, chosen, Sizes(options.sizes)):
                 found.append(result)
                 print(_line(width, result.row.name, _cells(result)), flush=True)
+                if options.json is not None:
+                    _write(options.json, found, options.sizes)
     faulty = sum(1 for result in found if result.faults)
     print(f"\n{len(found)} rows, {faulty} with faults")
-    if options.json is not None:
-        _write(options.json, found, options.sizes)
     sys.exit(1 if faulty else 0)
 
 
