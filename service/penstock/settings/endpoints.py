@@ -127,7 +127,11 @@ class KeepaliveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcSettings:
-    """The gRPC endpoint: its transport, TLS, keepalive and restrictions."""
+    """The gRPC endpoint: its transport, TLS, keepalive and restrictions.
+
+    `max_message_size` limits requests that carry tensors or files in bytes,
+    `max_control_message_size` all others.
+    """
 
     enabled: bool = True
     address: str = "0.0.0.0"
@@ -139,6 +143,8 @@ class GrpcSettings:
     infer_thread_count: int = 2
     infer_allocation_pool_size: int = 8
     max_response_pool_size: int = 2**31 - 1
+    max_message_size: int = 2**31 - 1
+    max_control_message_size: int = 1 << 20
     response_compression: CompressionLevel = CompressionLevel.NONE
     tls: TlsSettings = field(default_factory=TlsSettings)
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
