@@ -8,7 +8,17 @@ from functools import partial
 from loadtest.hostile.http_line import HttpLine, HttpSending
 from loadtest.hostile.line import CLOSED
 from loadtest.hostile.routes import Place, places
-from loadtest.hostile.row import GONE, HTTP_ANSWERED, HTTP_REFUSED, MIB, Lines, Ports, Row, Sizes
+from loadtest.hostile.row import (
+    GONE,
+    HTTP_ANSWERED,
+    HTTP_REFUSED,
+    MIB,
+    MOST_UNPACKED,
+    Lines,
+    Ports,
+    Row,
+    Sizes,
+)
 from loadtest.hostile.wire_bytes import filled, members, squeezed
 
 _PLAIN = 8_000_000
@@ -29,7 +39,13 @@ def send(place: Place, sending: HttpSending) -> Lines:
             for _ in range(sending.connections)
         ]
 
-    return Lines(len(sending.body) * sending.connections, connect)
+    size = len(sending.body) + min(sending.unpacked, MOST_UNPACKED)
+    return Lines(size * sending.connections, connect)
+
+
+def packed(body: bytes) -> HttpSending:
+    """A body by gzip."""
+    return HttpSending(squeezed(body), _GZIP, unpacked=len(body))
 
 
 def listed(item: bytes, size: int, name: bytes = b"a") -> bytes:
@@ -81,7 +97,7 @@ def _digits(sizes: Sizes) -> HttpSending:
 
 
 def _bomb(sizes: Sizes) -> HttpSending:
-    return HttpSending(squeezed(listed(b"{}", sizes.of(_UNPACKED))), _GZIP)
+    return packed(listed(b"{}", sizes.of(_UNPACKED)))
 
 
 def _members(sizes: Sizes) -> HttpSending:

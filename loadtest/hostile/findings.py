@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from threading import Thread
 
-from loadtest.hostile.bodies import listed
+from loadtest.hostile.bodies import listed, packed
 from loadtest.hostile.bodies import send as send_http
 from loadtest.hostile.bystander import tensor
 from loadtest.hostile.grpc_line import GrpcSending
@@ -33,7 +33,7 @@ from loadtest.hostile.row import (
     Row,
     Sizes,
 )
-from loadtest.hostile.rpcs import Rpc, rpcs
+from loadtest.hostile.rpcs import Rpc, compressed, rpcs
 from loadtest.hostile.rpcs import send as send_grpc
 from loadtest.hostile.wire_bytes import (
     UNKNOWN,
@@ -41,7 +41,6 @@ from loadtest.hostile.wire_bytes import (
     filled,
     framed,
     map_entries,
-    squeezed,
 )
 
 _JSON = 60_000_000
@@ -141,7 +140,7 @@ def _rpc(name: str) -> Rpc:
 def _message(name: str, make: Message, squeeze: bool, sizes: Sizes) -> Lines:
     message = make(sizes)
     if squeeze:
-        return send_grpc(_rpc(name), GrpcSending(framed(squeezed(message), 1), "gzip"))
+        return send_grpc(_rpc(name), compressed(message))
     return send_grpc(_rpc(name), GrpcSending(framed(message)))
 
 
@@ -187,7 +186,7 @@ def _posted(path: str, make: Message, squeeze: bool, sizes: Sizes) -> Lines:
     body = make(sizes)
     place = Place("http", "POST", path)
     if squeeze:
-        return send_http(place, HttpSending(squeezed(body), (("Content-Encoding", "gzip"),)))
+        return send_http(place, packed(body))
     return send_http(place, HttpSending(body))
 
 

@@ -28,11 +28,13 @@ _CODES = (
 class GrpcSending:
     """What each call of a row sends: messages with their prefixes.
 
-    With a `pause` it goes a byte at a time. With `patience` the request never ends.
+    With a `pause` it goes a byte at a time. With `patience` the request never ends. `unpacked` is
+    the size of a compressed message.
     """
 
     body: bytes
     encoding: str = ""
+    unpacked: int = 0
     calls: int = 1
     pause: float = 0.0
     patience: float | None = None

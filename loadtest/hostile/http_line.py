@@ -18,13 +18,15 @@ class HttpSending:
     """What a connection sends: method, path and body, and further header fields.
 
     With a `pause` it goes a byte at a time. With `patience` the client leaves when it has sent
-    this, and has waited so long for an answer. `length` is the announced one.
+    this, and has waited so long for an answer. `length` is the announced one, `unpacked` the size
+    of a compressed body.
     """
 
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
     query: str = ""
     length: int | None = None
+    unpacked: int = 0
     pause: float = 0.0
     patience: float | None = None
     connections: int = 1

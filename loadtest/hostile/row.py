@@ -16,6 +16,9 @@ REFUSED = frozenset(
 )
 """Statuses of gRPC that tell a client of its fault, or that something is not to be had."""
 
+MOST_UNPACKED = 64 << 20
+"""Bytes that a small compressed message, or a body of HTTP, may unpack to by default."""
+
 ANSWERED = REFUSED | {"OK"}
 _UNEXPECTED = "unexpected error"
 
@@ -55,7 +58,7 @@ class Attack(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes that it sends in all."""
+        """Bytes that it sends in all, unpacked as far as they are to be."""
 
     def run(self, ports: Ports, seconds: float) -> Sequence[str]:
         """The answers, each a status, or a word of `line`, and what was said."""

@@ -16,7 +16,17 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from loadtest.hostile.grpc_line import GrpcLine, GrpcSending
-from loadtest.hostile.row import ANSWERED, GONE, MIB, REFUSED, Lines, Ports, Row, Sizes
+from loadtest.hostile.row import (
+    ANSWERED,
+    GONE,
+    MIB,
+    MOST_UNPACKED,
+    REFUSED,
+    Lines,
+    Ports,
+    Row,
+    Sizes,
+)
 from loadtest.hostile.wire_bytes import (
     GROUP,
     UNKNOWN,
@@ -37,6 +47,7 @@ _UNPACKED = 64 * MIB
 _MANY_CALLS = 64
 _LARGEST = (1 << 31) - 1
 _DEPTH = 3  # of fields within fields
+_LARGE = ("ModelInfer", "ModelStreamInfer", "RepositoryModelLoad")  # what holds tensors or files
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _FIXED = {
     FieldDescriptor.TYPE_DOUBLE: 8,
@@ -97,7 +108,13 @@ def send(rpc: Rpc, sending: GrpcSending, connections: int = 1) -> Lines:
             for _ in range(connections)
         ]
 
-    return Lines(len(sending.body) * sending.calls * connections, connect)
+    unpacked = min(sending.unpacked, MOST_UNPACKED) if rpc.name in _LARGE else 0
+    return Lines((len(sending.body) + unpacked) * sending.calls * connections, connect)
+
+
+def compressed(message: bytes) -> GrpcSending:
+    """A message by gzip."""
+    return GrpcSending(framed(squeezed(message), 1), "gzip", len(message))
 
 
 # -- kinds ----------------------------------------------------------------------------------------
@@ -111,7 +128,7 @@ def _unknown(_: Rpc, sizes: Sizes) -> GrpcSending:
 
 def _bomb(_: Rpc, sizes: Sizes) -> GrpcSending:
     message = block(UNKNOWN, bytes(sizes.of(_UNPACKED)))
-    return GrpcSending(framed(squeezed(message), 1), "gzip")
+    return compressed(message)
 
 
 def _many_unknown(_: Rpc, sizes: Sizes) -> GrpcSending:
@@ -258,11 +275,11 @@ def _is_map(field: Any) -> bool:
 
 
 def _filled_with(
-    fill: Callable[[int], bytes], squeeze: Callable[[bytes], bytes] | None, rpc: Rpc, sizes: Sizes
+    fill: Callable[[int], bytes], squeeze: bool, rpc: Rpc, sizes: Sizes
 ) -> GrpcSending:
-    if squeeze is None:
+    if not squeeze:
         return GrpcSending(framed(fill(sizes.of(_PLAIN))))
-    return GrpcSending(framed(squeeze(fill(sizes.of(2 * _PLAIN))), 1), "gzip")
+    return compressed(fill(sizes.of(2 * _PLAIN)))
 
 
 def kinds(rpc: Rpc) -> Iterator[tuple[str, Make, frozenset[str]]]:
@@ -270,8 +287,8 @@ def kinds(rpc: Rpc) -> Iterator[tuple[str, Make, frozenset[str]]]:
     for kind, (make, expected) in KINDS.items():
         yield kind, make, expected
     for field, fill in elements(rpc.request):
-        yield f"many {field}", partial(_filled_with, fill, None), ANSWERED
-        yield f"many {field}, gzip", partial(_filled_with, fill, squeezed), ANSWERED
+        yield f"many {field}", partial(_filled_with, fill, False), ANSWERED
+        yield f"many {field}, gzip", partial(_filled_with, fill, True), ANSWERED
 
 
 def _prepare(rpc: Rpc, make: Make, sizes: Sizes) -> Lines:
