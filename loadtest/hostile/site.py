@@ -169,9 +169,11 @@ class Site:
             )
         self._wait_until_ready(self._process)
         self._guard = _Guard(self._process.pid).start()
-        for what in ("health", "simple", "minilm"):
-            _wait_until_answered(self._bystander(what))
-        self._bystanders.pop("minilm").stop()
+        for what in ("health", "simple"):
+            self._bystander(what)
+        if (self.repository / "minilm").is_dir():  # what is made at first use is made then
+            self._bystander("minilm")
+            self._bystanders.pop("minilm").stop()
         self._fresh = memory(self._process.pid, "VmRSS")
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -42,7 +43,8 @@ def _short() -> list[Row]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("hostile")
     write_demo(folder / "demo", report=lambda _: None)
-    site = Site(folder / "demo", folder / "rogues", folder / "server.log", idle=0.02)
+    shutil.copytree(folder / "demo" / "simple", folder / "models" / "simple")
+    site = Site(folder / "models", folder / "rogues", folder / "server.log", idle=0.02)
     with closing(site):
         yield site
 
