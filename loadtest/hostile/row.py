@@ -94,11 +94,6 @@ class Row:
     options: tuple[str, ...] = ()
     seconds: float | None = None
 
-    @property
-    def group(self) -> str:
-        """What it is about: a finding, an RPC, a route."""
-        return self.name.rpartition("  ")[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

@@ -1,4 +1,4 @@
-"""`Site`: a server that lives while rows are tried on it, its memory, and those who watch it."""
+"""`Site`: a server that lives while rows are tried on it, and those who watch it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
 
 from loadtest.hostile.bystander import Bystander, Waits
 from loadtest.hostile.line import summed
 from loadtest.hostile.row import MIB, Ports, Result, Row, Sizes, statuses
-from loadtest.process import cpu_seconds, family, free_ports
+from loadtest.hostile.server_memory import MOST_MEMORY, MemoryGuard, Peaks, memory
+from loadtest.process import cpu_seconds, free_ports
 
-MOST_MEMORY = 3 << 30  # bytes of the server, at which it is killed
 _FREE_MEMORY = 64.0  # MiB that each row may take beyond what is documented
 _GROWN = 200.0  # MiB more than at the start, with which a server is replaced before the next row
 _LOOK = 0.02
@@ -40,30 +39,6 @@ _ENVIRONMENT = {
 
 
 @dataclass(slots=True)
-class _Guard:
-    """Kills a server that takes too much memory."""
-
-    pid: int
-    killed: bool = False
-    _ended: Event = field(default_factory=Event)
-
-    def start(self) -> _Guard:
-        Thread(target=self._watch, daemon=True).start()
-        return self
-
-    def stop(self) -> None:
-        self._ended.set()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(_LOOK):
-            if memory(self.pid, "VmRSS") * MIB > MOST_MEMORY:
-                self.killed = True
-                with suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
-                return
-
-
-@dataclass(slots=True)
 class Site:
     """Starts servers of a checkout, and does to them what rows say.
 
@@ -78,7 +53,7 @@ class Site:
     idle: float = 0.25  # seconds in which the idle stall is measured
     ports: dict[str, int] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
-    _guard: _Guard | None = None
+    _guard: MemoryGuard | None = None
     _options: tuple[str, ...] = ()
     _bystanders: dict[str, Bystander] = field(default_factory=dict)
     _fresh: float = 0.0
@@ -89,10 +64,7 @@ class Site:
         process, guard = self._ready(row)
         watching = self._bystander("health"), self._bystander(row.beside)
         idle, quiet = self._rest(watching, process.pid)
-        models = _models(process.pid)
-        before = memory(process.pid, "VmRSS")
-        for pid in (process.pid, *models):
-            _forget_peak(pid)
+        peaks = Peaks(process.pid)
         for one in watching:
             one.begin()
         begun = time.monotonic()
@@ -100,11 +72,7 @@ class Site:
         took = time.monotonic() - begun
         died = self._settled(process, guard, quiet)
         health, beside = (_until_answered(one) for one in watching)
-        peak = memory(process.pid, "VmHWM")
-        grown = [memory(pid, "VmHWM") - size for pid, size in models.items()]
-        if died:
-            self.close()
-        return Result(
+        result = Result(
             row,
             summed(answers),
             statuses(answers),
@@ -114,11 +82,14 @@ class Site:
             health.failed + beside.failed,
             idle,
             took,
-            MOST_MEMORY / MIB if guard.killed else max(peak - before, 0.0),
-            max([0.0, *grown]),
+            MOST_MEMORY if guard.killed else peaks.server,
+            peaks.models,
             _FREE_MEMORY + row.documented + attack.size / MIB,
             died,
         )
+        if died:
+            self.close()
+        return result
 
     def close(self) -> None:
         """End the server, by force, and those who watch it."""
@@ -135,13 +106,13 @@ class Site:
 
     # -- the server -----------------------------------------------------------------------------
 
-    def _ready(self, row: Row) -> tuple[subprocess.Popen[bytes], _Guard]:
+    def _ready(self, row: Row) -> tuple[subprocess.Popen[bytes], MemoryGuard]:
         process = self._process
         if (
             process is None
             or process.poll() is not None
             or row.options != self._options
-            or memory(process.pid, "VmRSS") > self._fresh + _GROWN
+            or memory(process.pid) > self._fresh + _GROWN
         ):
             self.close()
             self._start(row.options)
@@ -168,13 +139,13 @@ class Site:
                 start_new_session=True,
             )
         self._wait_until_ready(self._process)
-        self._guard = _Guard(self._process.pid).start()
+        self._guard = MemoryGuard(self._process.pid).start()
         for what in ("health", "simple"):
             self._bystander(what)
         if (self.repository / "minilm").is_dir():  # what is made at first use is made then
             self._bystander("minilm")
             self._bystanders.pop("minilm").stop()
-        self._fresh = memory(self._process.pid, "VmRSS")
+        self._fresh = memory(self._process.pid)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         end = time.monotonic() + 120
@@ -202,7 +173,7 @@ class Site:
         used = cpu_seconds(pid) - used
         return max(one.look().milliseconds for one in watching), used / self.idle
 
-    def _settled(self, process: subprocess.Popen[bytes], guard: _Guard, quiet: float) -> str:
+    def _settled(self, process: subprocess.Popen[bytes], guard: MemoryGuard, quiet: float) -> str:
         """Wait until the server has nothing to do any more; how it died, if it did."""
         end = time.monotonic() + _SETTLING
         while process.poll() is None and time.monotonic() < end:
@@ -213,7 +184,7 @@ class Site:
             if used / 0.05 < quiet * 1.5 + 0.1:
                 break
         if guard.killed:
-            return f"killed at {MOST_MEMORY >> 30} GiB"
+            return f"killed at {MOST_MEMORY} MiB"
         if process.poll() is not None:
             return f"died ({process.returncode})"
         return "" if self._lives() else "hangs"
@@ -242,23 +213,3 @@ def _until_answered(bystander: Bystander) -> Waits:
         time.sleep(_LOOK)
         found = bystander.look()
     return found
-
-
-def memory(pid: int, what: str) -> float:
-    """A size in MiB from the status of a process; 0 if it is no more."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    found = [line for line in status.splitlines() if line.startswith(what)]
-    return int(found[0].split()[1]) / 1024 if found else 0.0
-
-
-def _forget_peak(pid: int) -> None:
-    with suppress(OSError):
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
-
-
-def _models(pid: int) -> dict[int, float]:
-    """The processes below the server with their memory."""
-    return {one: memory(one, "VmRSS") for one in family(pid) if one != pid}
