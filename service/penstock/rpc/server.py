@@ -68,7 +68,8 @@ async def open_grpc(
     registry = ChannelzRegistry() if settings.channelz else None
     if registry is not None:
         services.append(ChannelzServicer(registry).service())
-    services += reflection_services(services)
+    if settings.reflection:
+        services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
     services = observed(services, VerboseCalls(), sizes=False)
     if access is not None:

@@ -12,7 +12,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.settings.endpoints import (
     CompressionLevel,
     Feature,
@@ -195,7 +194,7 @@ class Settings:
     id: str = "triton"
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536
-    max_bytes_elements: int = MOST_ELEMENTS
+    max_bytes_elements: int = 1 << 20
     request_memory_pool_byte_size: int = 0
     client_shared_memory: bool = False
     engine_control: bool = False

@@ -57,8 +57,10 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36).
+    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36),
+    which `max_body_size` limits together with the rest.
 
+    `max_json_values` limits what is dear in large JSON: strings, objects and lists.
     `max_header_size` limits heads in bytes, `max_header_count` their fields; a head must come
     within `header_timeout_secs`, and a part of a body in each `body_timeout_secs`.
     `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too,
@@ -74,6 +76,8 @@ class HttpSettings:
     header_forward_pattern: str = ""
     thread_count: int = 8
     max_input_size: int = 64 * 1024 * 1024
+    max_json_values: int = 1 << 20
+    max_body_size: int = 2**31 - 1
     max_header_size: int = 64 * 1024
     max_header_count: int = 100
     header_timeout_secs: int = 20
@@ -139,6 +143,7 @@ class GrpcSettings:
     reuse_port: bool = False
     transport: Literal["native", "grpcio"] = "native"
     channelz: bool = False
+    reflection: bool = True
     header_forward_pattern: str = ""
     infer_thread_count: int = 2
     infer_allocation_pool_size: int = 8

@@ -115,6 +115,12 @@ GRPC = Group(
             values.one_of("grpc-transport", "native", "grpcio"),
         ),
         boolean(
+            "grpc-reflection",
+            "grpc.reflection",
+            "Serve grpc.reflection.v1 and v1alpha, which describe the services to any client. "
+            "Default true. An option of Penstock only.",
+        ),
+        boolean(
             "grpc-channelz",
             "grpc.channelz",
             "Serve grpc.channelz.v1: counts of calls and connections, with the addresses of"

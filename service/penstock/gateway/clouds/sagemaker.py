@@ -75,7 +75,10 @@ async def open_sagemaker(
     router = gateway_router(server, http, thread, memory=memory)
     redirect = Redirect(router, "sagemaker-triton", memory)
     models = MultiModelEndpoints(
-        server, redirect, JsonBodies(http.max_input_size, thread), http.restrictions
+        server,
+        redirect,
+        JsonBodies(http.max_input_size, thread, http.max_json_values),
+        http.restrictions,
     )
     endpoint = _SagemakerEndpoint(redirect, models, known)
     try:

@@ -57,6 +57,7 @@ class InferEndpoint:
         self._server = server
         self._bodies = bodies
         self._limit = bodies.limit
+        self._largest = settings.max_body_size
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
         self._memory = memory
         self._decompression = Decompression(bodies.limit)
@@ -111,7 +112,7 @@ class InferEndpoint:
             answer = Refusal(UnsupportedError("Unsupported compression type"), PLAIN)
             answer.add_header("accept-encoding", "gzip, deflate")
             return answer
-        body = await open_body(call, self._decompression)
+        body = await open_body(call, self._decompression, self._largest)
         try:
             return await self._begin(call, target, body)
         finally:
