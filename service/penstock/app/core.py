@@ -36,6 +36,7 @@ from penstock.shared_memory.registry import Regions
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.machine import MachineUsage
+from penstock.system.model_variables import pass_also
 from penstock.tracing.model_environment import model_environment
 from penstock.tracing.settings import TraceControl
 from penstock.tracing.trace_writer import TraceWriter
@@ -106,6 +107,7 @@ async def open_server(
         tenants=tenants,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
+    pass_also(settings.backends.model_env)
     builder.factory.services = LocalServices(server, lifecycle, custom)
     builder.factory.environment = model_environment(settings.trace, os.environ)
     try:

@@ -133,11 +133,13 @@ class LogSettings:
 class BackendSettings:
     """`config`: options by backend; those under the empty name are for every backend.
 
-    `directory` holds the backends that are made of a `model.py`; empty for none.
+    `directory` holds the backends that are made of a `model.py`; empty for none. `model_env` names
+    environment variables that model processes get besides those of the allow-list.
     """
 
     directory: str = ""
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    model_env: tuple[str, ...] = ()
 
     def options_for(self, backend: str) -> dict[str, str]:
         """The options of one backend: the common ones, overridden by its own, and the directory."""

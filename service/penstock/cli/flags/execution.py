@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli import compound, values
-from penstock.cli.flags.flag import Flag, Group, by_key, by_name, decimal, each, integer, text
+from penstock.cli.flags.flag import Flag, Group, all_of_each, by_key, by_name, decimal, each, integer, text
 
 BACKEND = Group(
     "Backend",
@@ -21,6 +21,16 @@ BACKEND = Group(
             "backends.config",
             "A setting for one backend; without <backend>, for all of them. Repeatable.",
             by_name,
+        ),
+        Flag(
+            "model-env",
+            "string",
+            values.variable_names,
+            "backends.model_env",
+            "Environment variables that model processes get besides those of the allow-list "
+            "(docs/python-models.md): <name>[,<name>], * at the end for a beginning, * alone for "
+            "all. Repeatable.",
+            all_of_each,
         ),
     ),
 )
