@@ -105,7 +105,9 @@ class BlockAllocator:
         """Sort freed blocks into the free lists."""
         while self._freed:
             offset = self._freed.popleft()
-            order = self._orders.pop(offset)
+            order = self._orders.pop(offset, None)
+            if order is None:  # a reader may free what is free
+                continue
             size = 1 << order
             if size > _KEEP or self._kept + size > _KEEP_IN_ALL:
                 self._discard(offset, size)

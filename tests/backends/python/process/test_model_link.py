@@ -79,10 +79,10 @@ def test_message_larger_than_the_sockets_buffer_is_sent_while_a_loop_reads(
 
     async def send() -> None:
         linked.link.read_on(asyncio.get_running_loop(), lambda: None)
-        linked.link.send(1, "large", [payload])
+        linked.link.send(Kind.UNHEALTHY, "large", [payload])
 
     with ThreadPoolExecutor(1) as executor:
         received = executor.submit(linked.receive_one)
         uvloop.run(send())
         kind, header, data = received.result()
-    assert (kind, header, len(data)) == (1, "large", len(payload))
+    assert (kind, header, len(data)) == (Kind.UNHEALTHY, "large", len(payload))
