@@ -18,7 +18,13 @@ def test_what_models_need_is_passed_on(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ADMIN_SECRET", "AWS_SECRET_ACCESS_KEY", "TRITON_AWS_MOUNT_DIRECTORY", "PATHS", "PIP_INDEX_URL"],
+    [
+        "ADMIN_SECRET",
+        "AWS_SECRET_ACCESS_KEY",
+        "TRITON_AWS_MOUNT_DIRECTORY",
+        "PATHS",
+        "PIP_INDEX_URL",
+    ],
 )
 def test_nothing_else_is(name: str) -> None:
     assert passed_on({name: "x"}) == {}

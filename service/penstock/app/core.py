@@ -33,10 +33,10 @@ from penstock.settings import (
     Settings,
 )
 from penstock.shared_memory.registry import Regions
+from penstock.system.model_variables import pass_also
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.machine import MachineUsage
-from penstock.system.model_variables import pass_also
 from penstock.tracing.model_environment import model_environment
 from penstock.tracing.settings import TraceControl
 from penstock.tracing.trace_writer import TraceWriter

@@ -39,8 +39,8 @@ class ModelSpan(NamedTuple):
     In `Timeline.spans` and on the link it is a plain tuple of these values in this order. Times are
     in nanoseconds of `time.monotonic_ns`. `parent_id` is 0 for a child of the request's own span,
     otherwise the id of another of the model's spans. `error` is the description of a span that
-    failed, `None` for one that did not. `kind` is a number of `Kind`; `links` are pairs of trace id,
-    in hexadecimal digits, and span id.
+    failed, `None` for one that did not. `kind` is a number of `Kind`; `links` are pairs of trace
+    id, in hexadecimal digits, and span id.
     """
 
     name: str

@@ -207,7 +207,9 @@ class Execution:
             if not reply.closed:
                 reply.closed = True
                 self._table.forget(reply.number)
-                parts += encode_answer(Kind.ERROR, (reply.number, InternalError.code, self._problem))
+                parts += encode_answer(
+                    Kind.ERROR, (reply.number, InternalError.code, self._problem)
+                )
         return parts
 
 

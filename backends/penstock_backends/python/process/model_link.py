@@ -142,10 +142,11 @@ class ModelLink:
         """Record that this batch has begun, where the server sees it even if the process dies."""
         self._out.begin(number)
 
-    def map_region(self, offer: Offer) -> None:
-        """Map a memory region that the server offers, and confirm it."""
-        if (number := self._borrower.take(offer)) is not None:
-            self.send(Kind.REGION_MAPPED, number)
+    def map_region(self, offer: Offer, descriptor: int) -> None:
+        """Map a memory region that the server offers, and confirm it; in any thread."""
+        if (number := self._borrower.take(offer, descriptor)) is not None:
+            with suppress(LinkClosedError):  # another thread notices as well
+                self.send(Kind.REGION_MAPPED, number)
 
     def unmap_region(self, number: int) -> None:
         """Unmap a region that the server has withdrawn."""

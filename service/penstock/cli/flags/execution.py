@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from penstock.cli import compound, values
-from penstock.cli.flags.flag import Flag, Group, all_of_each, by_key, by_name, decimal, each, integer, text
+from penstock.cli.flags.flag import (
+    Flag,
+    Group,
+    all_of_each,
+    by_key,
+    by_name,
+    decimal,
+    each,
+    integer,
+    text,
+)
 
 BACKEND = Group(
     "Backend",

@@ -1,7 +1,8 @@
 """Messages on the link between server and model process: their kinds, headers and codecs.
 
 Headers are plain tuples; their types stand beside their kinds, and those of what a model process
-sends once more in `parent.answer_types`, which holds it to them. A tensor codec describes the tensors in them, and says which bytes follow as the payload.
+sends once more in `parent.answer_types`, which holds it to them. A tensor codec describes the
+tensors in them, and says which bytes follow as the payload.
 """
 
 from __future__ import annotations
@@ -118,8 +119,7 @@ class Kind(IntEnum):
     CALL_END = 9  # number of a call that gets no more responses
     CALL_ERROR = 10  # Error
     CONTROLLED = 30  # Controlled
-    REGION = 32  # `region_sharing.Offer`: memory that may be mapped
-    REGION_GONE = 33  # number of a region
+    REGION_GONE = 33  # number of a region; it was offered by the pulse
     EXCHANGE = 42  # Exchange; answered by PARTS, ended as any request
     COMMAND = 40  # Command: `Backend.control`; it is carried out to its end
 
@@ -332,10 +332,9 @@ def _plain_value(key: str, value: Any) -> ParameterValue:
         value = value.item()
     for kind in _VALUES:
         if isinstance(value, kind):
-            plain = kind(value)
-            if kind is int and not _LEAST <= plain <= _MOST:
-                raise InternalError(f"parameter '{key}' must fit into 64 bits, got {plain}")
-            return plain
+            if kind is int and not _LEAST <= int(value) <= _MOST:
+                raise InternalError(f"parameter '{key}' must fit into 64 bits, got {value}")
+            return kind(value)
     raise InternalError(
         f"parameter '{key}' must be a boolean, a number or a string, not {type(value).__name__}"
     )

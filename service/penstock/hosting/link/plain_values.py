@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -36,22 +37,21 @@ def _encode(value: Any, out: list[bytes], depth: int) -> None:
     elif isinstance(value, str):
         data = value.encode("utf-8", "backslashreplace")
         out.append(_head(len(data), _TEXT) + data)
-    elif isinstance(value, tuple | list):
-        out.append(_head(len(value), _LIST))
-        for one in value:
-            _encode(one, out, depth + 1)
-    elif isinstance(value, dict):
-        out.append(_head(len(value), _MAP))
-        for key, one in value.items():
-            _encode(key, out, depth + 1)
-            _encode(one, out, depth + 1)
     else:
-        _encode_other(value, out, depth)
+        _encode_other(value, out, depth + 1)
 
 
 def _encode_other(value: Any, out: list[bytes], depth: int) -> None:
-    if isinstance(value, np.generic):
-        _encode(value.item(), out, depth + 1)
+    if isinstance(value, tuple | list):
+        out.append(_head(len(value), _LIST))
+        for one in value:
+            _encode(one, out, depth)
+    elif isinstance(value, dict):
+        out.append(_head(len(value), _MAP))
+        for one in chain.from_iterable(value.items()):
+            _encode(one, out, depth)
+    elif isinstance(value, np.generic):
+        _encode(value.item(), out, depth)
     elif isinstance(value, bytes | bytearray | memoryview):
         out.append(_head(len(value), _BYTES) + value)
     else:

@@ -119,7 +119,5 @@ _HEADERS: Mapping[int, Any] = {
     Kind.USAGE: tuple[int, _Count, _Count, _Count],
 }
 
-DECODERS: Mapping[int, Decode] = {
-    kind: Decoder(header).decode for kind, header in _HEADERS.items()
-}
+DECODERS: Mapping[int, Decode] = {kind: Decoder(header).decode for kind, header in _HEADERS.items()}
 """Each raises `ValueError` for a header that is not of its kind's type."""

@@ -130,7 +130,7 @@ class ModelProcess:
     async def _start(self) -> int:
         """Start the process and the link; returns the descriptor of the child's end of `Probes`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
         memory = self._memory = self._share_memory(inputs, outputs)
         try:
@@ -156,12 +156,15 @@ class ModelProcess:
         """Map the two arenas, and lend the process the clients' regions that it can map."""
         sequences = self._context.config.sequence_batching
         lender = Lender(
-            partial(self._send, Kind.REGION),
+            self._offer_region,
             partial(self._send, Kind.REGION_GONE),
             repeats=sequences is not None and sequences.iterative_sequence,
         )
         self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
         return SharedMemory(out=os.dup(inputs), into=os.dup(outputs), lender=lender)
+
+    def _offer_region(self, offer: bytes, descriptor: int) -> bool:
+        return self._probes is not None and self._probes.offer(offer, descriptor)
 
     async def _connect(self, ours: socket.socket, memory: SharedMemory) -> None:
         """Open the link over our end of the pair, and send requests there from now on."""

@@ -22,8 +22,8 @@ from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Handler
 from penstock.hosting.link.memory import SharedMemory
-from penstock.hosting.link.messages import Call as CallMessage
 from penstock.hosting.link.messages import RETIRE, Kind, PackedResponse, unpack_request
+from penstock.hosting.link.messages import Call as CallMessage
 from penstock.hosting.link.response_sender import EndKinds, ResponseSenders, Send
 from penstock.inflight.inference import Inference
 

@@ -46,7 +46,8 @@ def process_spec(
     """The command, settings and limits of the model's processes.
 
     `max_responses` limits the window of responses of every model; `environment` has variables of
-    every process besides those of the server's that are passed on; `usage` asks for the tokens of each request.
+    every process besides those of the server's that are passed on; `usage` asks for the tokens of
+    each request.
     """
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(

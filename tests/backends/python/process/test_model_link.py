@@ -14,6 +14,7 @@ import uvloop
 from backends.python.linked import Linked
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
+from penstock.hosting.link.messages import Kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
