@@ -52,7 +52,7 @@ BY_OTHER_NAMES = {
 
 
 def test_the_page_is_up_to_date() -> None:
-    """Write it with `.venv/bin/python tests/cli/settings_reference.py`."""
+    """Write it with `PYTHONPATH=tests .venv/bin/python tests/cli/settings_reference.py`."""
     assert PAGE.read_text() == page()
 
 

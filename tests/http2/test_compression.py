@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.http2.compression import DEFLATE, GZIP, Deflation, InflateError, Inflation, Work
+from penstock.http2.stream import Buffer
 
 MIB = 1 << 20
 
 
-def finished(work: Work) -> bytes:
+def finished(work: Work) -> Buffer:
     while not work.step():
         pass
     return work.result()

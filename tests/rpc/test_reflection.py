@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -129,3 +131,10 @@ async def test_a_message_of_ours_has_no_extensions(asked: Asked) -> None:
 async def test_a_request_for_nothing_is_refused(asked: Asked) -> None:
     (answer,) = await asked.ask({})
     assert answer.error_response.error_code == 3
+
+
+async def test_reflection_can_be_switched_off(local: GrpcSettings) -> None:
+    async with connected(ManualServer(), replace(local, reflection=False)) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await Asked(client, "v1").ask({"list_services": "*", "host": "h"})
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

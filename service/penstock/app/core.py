@@ -105,6 +105,7 @@ async def open_server(
         regions=Regions(allowed=settings.client_shared_memory),
         tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
         tenants=tenants,
+        most_elements=settings.max_bytes_elements,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
     pass_also(settings.backends.model_env)

@@ -24,6 +24,7 @@ from penstock.metrics.exposition import Family
 from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.gpus import GpuUsage
@@ -75,9 +76,10 @@ class Frontends:
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
-        rules = ConnectionRules(limits_of(http), descriptors, access)
+        bodies = BodyRoom(settings.request_memory_pool_byte_size)
+        rules = ConnectionRules(limits_of(http), descriptors, access, bodies)
         if grpc.enabled:
-            listening = open_grpc(server, grpc, deadline, descriptors, access)
+            listening = open_grpc(server, grpc, deadline, descriptors, access, bodies)
             self._endpoints.append(
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
             )

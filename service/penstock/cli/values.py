@@ -92,11 +92,35 @@ def positive(message: str) -> Parser:
     return parse
 
 
+def at_least(name: str, least: int) -> Parser:
+    """A number of so many bytes, or of other units, up to what 32 bits hold."""
+
+    def parse(value: str) -> int:
+        number = integer(value)
+        if number < least:
+            raise ValueRefused(f"invalid argument for --{name}. Must be {least} or more.")
+        return number
+
+    return parse
+
+
 def not_negative(name: str) -> Parser:
     """A number, or 0 for none."""
 
     def parse(value: str) -> int:
         number = integer(value)
+        if number < 0:
+            raise ValueRefused(f"invalid argument for --{name}. Must be 0 or more.")
+        return number
+
+    return parse
+
+
+def big_not_negative(name: str) -> Parser:
+    """As `not_negative`, of 64 bits."""
+
+    def parse(value: str) -> int:
+        number = big_integer(value)
         if number < 0:
             raise ValueRefused(f"invalid argument for --{name}. Must be 0 or more.")
         return number

@@ -20,6 +20,20 @@ MOST_PARAMETERS = 1 << 12
 MOST_TENSORS = 1 << 12
 """The most inputs of a request, and the most outputs that it names."""
 
+MOST_ELEMENTS = 1 << 20
+"""The most elements of a BYTES tensor from the network; an option may say otherwise."""
+
+FEW_ELEMENTS = 8192
+"""Elements of a BYTES tensor that admission counts in a few milliseconds."""
+
+
+def too_many_elements(where: str, most: int) -> InvalidRequestError:
+    """The error for a tensor of more BYTES elements than are allowed; `where` names it."""
+    return InvalidRequestError(
+        f"input tensor {where} has more than {most} elements of BYTES. Use --max-bytes-elements to"
+        " increase the limit."
+    )
+
 
 def check_dimensions(name: str, shape: Sized) -> None:
     """Raise `InvalidRequestError` if input `name` has more than `MOST_DIMENSIONS`."""

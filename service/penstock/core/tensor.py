@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
+from penstock.core.turns import Steps, finished
 
 Array = NDArray[Any]
 
@@ -93,6 +94,8 @@ _NUMPY: dict[DataType, np.dtype[Any]] = {
 }
 _VARYING = (DataType.BYTES, DataType.INVALID)
 _ITEMSIZE = {t: 0 if t in _VARYING else dtype.itemsize for t, dtype in _NUMPY.items()}
+_COUNTED_AT_ONCE = 4096
+"""BYTES elements that are counted in a step, a millisecond at most."""
 _COPY_UP_TO = 4096
 """Bytes of an array up to which a copy is cheaper than a view."""
 _FROM_CONFIG = {t.config_name: t for t in DataType if t is not DataType.INVALID}
@@ -116,9 +119,10 @@ class Tensor:
     by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one. A
     tensor may be made of an `array` alone, from which the buffer is made on demand.
     `shared` is the slice of a shared-memory region that holds the buffer, if it is in one.
+    `count` is the number of BYTES elements in the buffer, where its maker has counted them.
     """
 
-    __slots__ = ("_array", "_buffer", "datatype", "shape", "shared")
+    __slots__ = ("_array", "_buffer", "count", "datatype", "shape", "shared")
 
     def __init__(
         self,
@@ -127,10 +131,12 @@ class Tensor:
         buffer: Buffer | None,
         shared: RegionSlice | None = None,
         array: Array | None = None,
+        count: int | None = None,
     ) -> None:
         self.datatype = datatype
         self.shape = tuple(shape)
         self.shared = shared
+        self.count = count
         self._buffer = buffer
         self._array = array
 
@@ -152,7 +158,7 @@ class Tensor:
         """A BYTES tensor; one dimension unless `shape` says otherwise."""
         elements = [v.encode() if isinstance(v, str) else v for v in values]
         shape = (len(elements),) if shape is None else shape
-        return cls(DataType.BYTES, shape, encode_elements(elements))
+        return cls(DataType.BYTES, shape, encode_elements(elements), count=len(elements))
 
     @property
     def device(self) -> Any:
@@ -184,7 +190,7 @@ class Tensor:
         """The same elements in another shape, not copied."""
         shape = tuple(shape)
         array = None if self._array is None else self._array.reshape(shape)
-        return Tensor(self.datatype, shape, self._buffer, self.shared, array)
+        return Tensor(self.datatype, shape, self._buffer, self.shared, array, self.count)
 
     def elements(self) -> list[bytes]:
         """The elements of a BYTES tensor, flat."""
@@ -208,17 +214,40 @@ def count_elements(buffer: Buffer, where: str = "", most: int | None = None) -> 
 
     Counting ends with the length of the first element beyond `most`: the count is wrong by then.
     """
-    at, count, end = 0, 0, len(memoryview(buffer))
+    return finished(count_in_steps(buffer, where, most))
+
+
+def count_in_steps(buffer: Buffer, where: str = "", most: int | None = None) -> Steps[int]:
+    """As `count_elements`, in steps. Elements of one length are counted in the first."""
+    view = memoryview(buffer)
+    end = len(view)
     last = end if most is None else most
-    try:
-        while at < end:
-            at += 4 + _LENGTH.unpack_from(buffer, at)[0]
-            count += 1
-            if count > last:
-                return count
-    except struct.error:  # there are no 4 bytes
-        return len(decode_elements(buffer, where))
-    return count if at == end else len(decode_elements(buffer, where))
+    if end > _COUNTED_AT_ONCE and (alike := _count_alike(view)):
+        return min(alike, last + 1)
+    at = count = before = 0
+    while at < end:
+        before = at
+        if end - at < 4:
+            break
+        at += 4 + _LENGTH.unpack_from(view, at)[0]
+        count += 1
+        if count > last:
+            return count
+        if not count % _COUNTED_AT_ONCE:
+            yield
+    if at != end:
+        decode_elements(view[before:], where)  # raises
+    return count
+
+
+def _count_alike(view: memoryview) -> int:
+    """The number of BYTES elements, if all are as long as the first; else 0."""
+    (size,) = _LENGTH.unpack_from(view)
+    count, rest = divmod(len(view), 4 + size)
+    if rest:
+        return 0
+    sizes = np.ndarray((count,), "<u4", view, strides=(4 + size,))
+    return count if bool((sizes == size).all()) else 0
 
 
 def decode_elements(buffer: Buffer, where: str = "") -> list[bytes]:

@@ -14,7 +14,7 @@ from penstock.gateway.decompression import Decompression
 from penstock.gateway.memory_quota import Share
 
 LARGEST = (1 << 31) - 1
-"""The most bytes of a whole body, binary tensors included (H-36)."""
+"""The most bytes of a whole body, binary tensors included, unless an option says less (H-36)."""
 
 _LARGE = 1 << 16
 """Bodies of at least so many bytes are compressed in a thread."""
@@ -29,8 +29,9 @@ class RequestBody:
     `share` is its part of a quota of memory, if it has one.
     """
 
-    def __init__(self, call: HttpCall, share: Share | None = None) -> None:
+    def __init__(self, call: HttpCall, share: Share | None = None, largest: int = LARGEST) -> None:
         self.declared = call.body.declared
+        self._largest = largest
         self._call = call
         self._share = share
 
@@ -38,6 +39,14 @@ class RequestBody:
         """Whether it is known that the body has so many bytes."""
         body = self._call.body
         return self.declared == size or (body.complete and body.received == size)
+
+    def check_size(self, size: int) -> None:
+        """Raise `InvalidRequestError` if so many bytes are more than a body may have."""
+        if size > self._largest:
+            raise InvalidRequestError(
+                f"request content length of {size} bytes exceeds the maximum allowed value of"
+                f" {self._largest} bytes."
+            )
 
     async def read(self, limit: int) -> Buffer:
         """The whole body. Raises `InvalidRequestError` if it is larger than `limit` bytes."""
@@ -83,17 +92,19 @@ async def read_body(call: HttpCall, limit: int) -> Buffer:
     return await RequestBody(call).read(limit)
 
 
-async def open_body(call: HttpCall, decompression: Decompression) -> RequestBody:
-    """The body of an inference request, which may be `LARGEST` bytes long.
+async def open_body(
+    call: HttpCall, decompression: Decompression, largest: int = LARGEST
+) -> RequestBody:
+    """The body of an inference request, of `largest` bytes at most, binary tensors included (H-36).
 
     One that is compressed is read and decompressed here; the limit bounds both forms of it.
     """
-    body = RequestBody(call)
+    body = RequestBody(call, largest=largest)
     if is_compressed(call):
         packed = await body.read(decompression.limit)
         return DecompressedBody(call, *await decompression.plain(call, packed))
-    if body.declared is not None and body.declared > LARGEST:
-        raise larger_than_any(body.declared)
+    if body.declared is not None:
+        body.check_size(body.declared)
     return body
 
 
@@ -178,14 +189,6 @@ def _compress(parts: Sequence[Buffer], encoding: str) -> bytes:
 def not_unpacked() -> InvalidRequestError:
     """The error for a compressed body in which nothing was found."""
     return InvalidRequestError("unable to decompress the request body")
-
-
-def larger_than_any(size: int) -> InvalidRequestError:
-    """The error for a body of more bytes than any may have."""
-    return InvalidRequestError(
-        f"request content length of {size} bytes exceeds the maximum allowed value of"
-        f" {LARGEST} bytes."
-    )
 
 
 def _too_large(what: str, size: int, limit: int) -> InvalidRequestError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.core.body_quota import BodyQuota, Charge
 from penstock.core.buffer import Buffer
 
 _FIRST_PIECE = 1 << 20
@@ -14,10 +15,21 @@ class Body:
     """The received bytes of one body.
 
     Memory grows with what arrives, whatever length the client has declared: `declared`, in bytes,
-    `None` for a body in chunks. `wanted` is how many of its bytes its reader waits for.
+    `None` for a body in chunks. `wanted` is how many of its bytes its reader waits for. `quota`
+    counts its bytes, if it is not small.
     """
 
-    __slots__ = ("_discarded", "_memory", "_only", "complete", "declared", "received", "wanted")
+    __slots__ = (
+        "_charge",
+        "_discarded",
+        "_memory",
+        "_only",
+        "complete",
+        "declared",
+        "quota",
+        "received",
+        "wanted",
+    )
 
     def __init__(self, declared: int | None) -> None:
         self.declared = declared
@@ -27,6 +39,8 @@ class Body:
         self._only = b""  # all of it, while it came in one piece
         self._memory: memoryview | None = None
         self._discarded = False
+        self.quota: BodyQuota | None = None
+        self._charge: Charge | None = None
 
     @property
     def data(self) -> Buffer:
@@ -37,11 +51,13 @@ class Body:
     def reserve(self, memory: memoryview) -> None:
         """Put the body, no byte of which has arrived yet, into this memory of its declared size."""
         self._memory = memory
+        self._charge = None if self.quota is None else self.quota.open(memory, 0)
 
     def discard(self) -> None:
         """Forget the bytes, also those to come."""
         self._discarded = True
-        self._memory, self._only = None, b""
+        self._memory = self._charge = None
+        self._only = b""
 
     def feed(self, data: bytes) -> None:
         """Append bytes."""
@@ -56,6 +72,7 @@ class Body:
             self._only, data = b"", self._only + data
             before = 0
         self._room(self.received)[before : self.received] = data
+        self._count()
 
     def memory(self) -> memoryview | None:
         """Memory for bytes that come next, for `filled`; `None` if they are to be fed."""
@@ -69,6 +86,7 @@ class Body:
     def filled(self, size: int) -> None:
         """Report that so many bytes were written into `memory`."""
         self.received += size
+        self._count()
 
     def _room(self, needed: int) -> memoryview:
         """The memory, grown by doubling to hold `needed` bytes."""
@@ -82,4 +100,11 @@ class Body:
             if memory is not None:
                 grown[:size] = memory
             self._memory = memory = grown
+            if self.quota is not None:
+                self._charge = self.quota.open(memory, size)
         return memory
+
+    def _count(self) -> None:
+        """Count the bytes that have come into the memory."""
+        if self._charge is not None and self.quota is not None:
+            self.quota.add(self._charge, self.received - self._charge.size)

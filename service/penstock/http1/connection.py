@@ -90,6 +90,23 @@ class Connection(RequestSink):
         return body.received - body.wanted <= _BACKLOG
 
     @property
+    def receiving(self) -> Exchange | None:
+        """The request whose body is not complete, if it is one that is counted."""
+        receiving = self._receiving
+        return None if receiving is None or receiving.body.quota is None else receiving
+
+    @property
+    def receives_body(self) -> bool:
+        """Whether there is such a request."""
+        return self.receiving is not None
+
+    def refuse_body(self) -> None:
+        """Refuse the request that is being received, for want of memory."""
+        if self._receiving is not None and not self._stopped:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+            self._advance()
+
+    @property
     def idle(self) -> bool:
         """Whether no request is in flight."""
         return not self.exchanges

@@ -37,8 +37,8 @@ class Work(Protocol):
     def step(self) -> bool:
         """Run one step; returns whether it was the last."""
 
-    def result(self) -> bytes:
-        """The result, after the last step."""
+    def result(self) -> Buffer:
+        """The result, after the last step; to be taken once."""
 
 
 class Inflation:
@@ -63,8 +63,9 @@ class Inflation:
             raise InflateError("message cannot be decompressed")
         return self._machine.eof
 
-    def result(self) -> bytes:
-        return bytes(self._unpacked)
+    def result(self) -> Buffer:
+        unpacked, self._unpacked = self._unpacked, bytearray()
+        return unpacked
 
     def close(self) -> None:
         """Release the output: a traceback may keep this object alive for a while.

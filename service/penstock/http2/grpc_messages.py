@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +24,16 @@ Reserve = Callable[[int, memoryview], memoryview | None]
 """Allocates the buffer of a message, given its size and first bytes; `None` for the default."""
 
 
+class Quota(Protocol):
+    """The count of bytes that messages take together."""
+
+    def open(self, memory: memoryview, size: int) -> Any:
+        """Count `size` bytes of a message in this memory, until its last view is gone."""
+
+    def add(self, charge: Any, size: int) -> None:
+        """Count more bytes of the message that `open` has returned this charge for."""
+
+
 class MessageSizeError(Exception):
     """A message is larger than the limit."""
 
@@ -36,18 +47,34 @@ class MessageReader:
     """Parses a byte stream into messages, each of which is copied into a buffer of its own.
 
     The buffer grows as the bytes arrive, whatever size the peer announces, or is allocated by
-    `reserve`.
+    `reserve`. `quota` counts the bytes of all but small messages.
     """
 
-    __slots__ = ("_closed", "_filled", "_flag", "_limit", "_memory", "_prefix", "_reserve", "_size")
+    __slots__ = (
+        "_charge",
+        "_closed",
+        "_counted",
+        "_filled",
+        "_flag",
+        "_limit",
+        "_memory",
+        "_prefix",
+        "_quota",
+        "_reserve",
+        "_size",
+    )
 
-    def __init__(self, limit: int, reserve: Reserve | None = None) -> None:
+    def __init__(
+        self, limit: int, reserve: Reserve | None = None, quota: Quota | None = None
+    ) -> None:
         self._limit = limit
         self._reserve = reserve
+        self._quota = quota
+        self._charge: Any = None
         self._prefix = bytearray()
         self._memory: memoryview | None = None
         self._closed = False
-        self._filled = self._size = self._flag = 0
+        self._filled = self._size = self._flag = self._counted = 0
 
     @property
     def empty(self) -> bool:
@@ -77,7 +104,7 @@ class MessageReader:
     def close(self) -> None:
         """Discard buffered data and ignore the rest."""
         self._closed = True
-        self._memory = None
+        self._memory = self._charge = None
 
     def feed_pieces(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         """As `feed`, for bytes in pieces; `size` is their total."""
@@ -89,6 +116,7 @@ class MessageReader:
             memory[at:end] = piece
             at = end
         self._filled = at
+        self._count()
         return [self._finish()] if at == self._size else []
 
     def memory(self) -> memoryview | None:
@@ -101,6 +129,7 @@ class MessageReader:
     def filled(self, size: int) -> tuple[int, Buffer] | None:
         """`size` bytes were read into `memory()`; returns the message if it is complete."""
         self._filled += size
+        self._count()
         return self._finish() if self._filled == self._size else None
 
     def _read_prefix(
@@ -120,7 +149,9 @@ class MessageReader:
         self._check(size)
         self._flag, self._size, self._filled = flag, size, 0
         memory = None if flag else self._memory_for(size, beginning)
-        self._memory = _any_memory(min(size, _FIRST_PIECE)) if memory is None else memory
+        memory = self._memory = _any_memory(min(size, _FIRST_PIECE)) if memory is None else memory
+        self._charge = None if self._quota is None else self._quota.open(memory, 0)
+        self._counted = 0
 
     def _memory_for(self, size: int, beginning: memoryview) -> memoryview | None:
         """The buffer that `reserve` allocates for the message, if any."""
@@ -130,10 +161,15 @@ class MessageReader:
 
     def _whole(self, flag: int, data: memoryview) -> Buffer:
         """Copy a complete message into a buffer of its own."""
-        memory = None if flag else self._memory_for(len(data), data)
+        size = len(data)
+        memory = None if flag else self._memory_for(size, data)
         if memory is None:
-            return bytes(data)
+            if size < CHOSEN_FROM or self._quota is None:
+                return bytes(data)
+            memory = _any_memory(size)
         memory[:] = data
+        if self._quota is not None:
+            self._quota.open(memory, size)
         return memory
 
     def _fill(self, data: memoryview, at: int, end: int, done: list[tuple[int, Buffer]]) -> int:
@@ -142,6 +178,7 @@ class MessageReader:
         memory = self._room(filled)
         memory[self._filled : filled] = data[at:stop]
         self._filled = filled
+        self._count()
         if filled == self._size:
             done.append(self._finish())
         return stop
@@ -157,10 +194,18 @@ class MessageReader:
             grown = self._memory = _any_memory(size)
             grown[: self._filled] = memory[: self._filled]
             memory = grown
+            if self._quota is not None:
+                self._charge = self._quota.open(memory, self._filled)
         return memory
 
+    def _count(self) -> None:
+        """Count the bytes that have come into the buffer."""
+        if self._charge is not None and self._quota is not None:
+            self._quota.add(self._charge, self._filled - self._counted)
+            self._counted = self._filled
+
     def _finish(self) -> tuple[int, Buffer]:
-        memory, self._memory = self._memory, None
+        memory, self._memory, self._charge = self._memory, None, None
         assert memory is not None
         return self._flag, memory
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-import numpy as np
-
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, InvalidRequestError, request_prefix, shortened
 from penstock.core.region import RegionSlice
@@ -17,30 +15,14 @@ from penstock.core.request_limits import (
     check_outputs,
     check_parameters,
 )
-from penstock.core.tensor import DataType, Tensor, encode_elements
+from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.infer_message import DATATYPES, InferMessage
+from penstock.rpc.infer_message import DATATYPES, InferMessage, input_name
 from penstock.rpc.parameters import CLASSIFICATION, FINAL, class_count, split_parameters
 from penstock.rpc.shared_memory import REGION, shared_slice
+from penstock.rpc.typed_contents import decode_contents
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 from penstock.shared_memory.tensors import put, tensor_in
-
-_NARROW = {
-    "int_contents": (DataType.INT32, (DataType.INT8, DataType.INT16)),
-    "uint_contents": (DataType.UINT32, (DataType.UINT8, DataType.UINT16)),
-}
-_TYPED = {
-    "bool_contents": DataType.BOOL,
-    "int_contents": DataType.INT32,
-    "int64_contents": DataType.INT64,
-    "uint_contents": DataType.UINT32,
-    "uint64_contents": DataType.UINT64,
-    "fp32_contents": DataType.FP32,
-    "fp64_contents": DataType.FP64,
-    "bytes_contents": DataType.BYTES,
-}
-"""Fields of typed contents, in the order in which they are read, and their datatypes (G-27)."""
-
 
 _PARAMETER_FIELDS = (
     (bool, "bool_param"),
@@ -64,6 +46,8 @@ def decode_request(
     message = received.head
     if received.template is not None and not forwarded:
         return received.template.request(received.raw, deadline, received.places)
+    if received.refusal is not None:
+        raise received.refusal
     check_parameters(message.parameters)
     check_inputs(message.inputs)
     check_outputs(message.outputs)
@@ -158,25 +142,26 @@ def _decode_inputs(received: InferMessage, regions: Regions) -> dict[str, Tensor
     tensors: dict[str, Tensor] = {}
     message = received.head
     raw = zip_longest(received.raw, received.places)
-    for tensor in message.inputs:
+    for number, tensor in enumerate(message.inputs):
         if tensor.name in tensors:
             raise InvalidRequestError(
                 f"{request_prefix(message.id)}input '{shortened(tensor.name)}'"
                 " already exists in request"
             )
         check_dimensions(tensor.name, tensor.shape)
-        tensors[tensor.name] = _decode_input(received, tensor, raw, regions)
+        tensors[tensor.name] = _decode_input(received, number, tensor, raw, regions)
     return tensors
 
 
 def _decode_input(
     received: InferMessage,
+    number: int,
     tensor: pb.ModelInferRequest.InferInputTensor,
     raw: Iterator[tuple[Buffer, RegionSlice | None]],
     regions: Regions,
 ) -> Tensor:
     datatype = DATATYPES.get(tensor.datatype, DataType.INVALID)
-    where = f"'{shortened(tensor.name)}' for model '{shortened(received.head.model_name)}'"
+    where = input_name(received.head, tensor)
     place = shared_slice(tensor.name, tensor.parameters, regions) if tensor.parameters else None
     if place is not None:
         _refuse_contents(tensor, where)
@@ -187,12 +172,26 @@ def _decode_input(
             raise InvalidRequestError(
                 f"contents field must not be specified when using raw_input_contents for {where}"
             )
-        buffer = _decode_contents(tensor.contents, datatype, where)
+        buffer = _typed_contents(received, number, tensor, datatype)
     else:
         buffer, place = next(raw, (None, None))
     if buffer is None:
         raise InvalidRequestError(f"unable to find data for input tensor {where} in request.")
-    return Tensor(datatype, tensor.shape, buffer, place)
+    return Tensor(datatype, tensor.shape, buffer, place, None, received.counts.get(number))
+
+
+def _typed_contents(
+    received: InferMessage,
+    number: int,
+    tensor: pb.ModelInferRequest.InferInputTensor,
+    datatype: DataType,
+) -> Buffer:
+    decoded = received.typed.get(number)
+    if decoded is None:
+        return decode_contents(tensor.contents, datatype, input_name(received.head, tensor))
+    if isinstance(decoded, InvalidRequestError):
+        raise decoded
+    return decoded
 
 
 def _refuse_contents(tensor: pb.ModelInferRequest.InferInputTensor, where: str) -> None:
@@ -200,29 +199,3 @@ def _refuse_contents(tensor: pb.ModelInferRequest.InferInputTensor, where: str) 
         raise InvalidRequestError(
             f"unexpected 'content' provided when using shared memory for input tensor {where}"
         )
-
-
-def _decode_contents(contents: pb.InferTensorContents, datatype: DataType, where: str) -> Buffer:
-    """The bytes of typed contents, of which only the field of the datatype may be set."""
-    refused = f"unexpected explicit tensor data for input tensor {where}"
-    buffer: Buffer = b""
-    for field, holds in _TYPED.items():
-        values = getattr(contents, field)
-        if not values:
-            continue
-        wide, narrow = _NARROW.get(field, (holds, ()))
-        if buffer:
-            raise InvalidRequestError(f"{refused}, binary data was already supplied.")
-        if datatype is not wide and datatype not in narrow:
-            raise InvalidRequestError(
-                f"{refused} of type '{wide.value}', expected datatype '{datatype.value}'"
-            )
-        buffer = _encode_values(values, wide, datatype)
-    return buffer
-
-
-def _encode_values(values: Sequence[bytes], wide: DataType, datatype: DataType) -> bytes:
-    if datatype is DataType.BYTES:
-        return encode_elements(values)
-    # Values of a wide field are cut to the narrow datatype, as a C cast does.
-    return np.array(values, dtype=wide.numpy).astype(datatype.numpy).tobytes()

@@ -7,10 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from penstock.core.buffer import Buffer
+from penstock.core.errors import InternalError
+from penstock.core.turns import Sliced
 from penstock.rpc.status import StatusCode
+
+LARGE = 8 << 10
+"""Bytes of a request message from which parsing it may take several turns of the event loop."""
 
 Reply: TypeAlias = Message | bytes | list[Buffer]
 """A response message; or its serialized bytes, whole or in parts, which must not change."""
@@ -131,7 +136,10 @@ class Method:
     `handler`: takes a request, or, with `client_streaming`, an iterator of requests. It returns
     the response, or, with `server_streaming`, writes its responses to the context.
     `parse`: parses the bytes of a request message, which do not change; by default the message
-    class does.
+    class does. It may return the rest of its work, `Sliced`, for messages of `LARGE` bytes or more.
+    `unbounded`: its requests carry tensors or files, and have the limit of these.
+    `admits`: whether a call with this metadata may be made; if not, `handler` refuses it, without
+    looking at requests. `None` for a method that is not restricted.
     `eager`: the handler needs no current task (as `asyncio.timeout` and `TaskGroup` do) before its
     first await, so that it may be started without one.
     `start`: an alternative to `handler` without a coroutine: begins to answer, and returns a
@@ -149,6 +157,30 @@ class Method:
     eager: bool = False
     start: Starter | None = None
     reserve: Callable[[int, memoryview], memoryview | None] | None = None
+    unbounded: bool = False
+    admits: Callable[[Mapping[str, str]], bool] | None = None
+
+
+def parsed(method: Method, data: Buffer) -> Any:
+    """The request in these bytes, or `Sliced`. Raises the error that ends the call."""
+    try:
+        return (method.parse or method.request.FromString)(data)
+    except DecodeError as error:
+        raise InternalError("Unable to parse request") from error
+
+
+async def parsed_in_turns(method: Method, data: Buffer) -> Any:
+    """As `parsed`, after the other steps of a large message."""
+    request = parsed(method, data)
+    return await finished_in_turns(request) if isinstance(request, Sliced) else request
+
+
+async def finished_in_turns(request: Sliced[Any]) -> Any:
+    """The request whose first step was not its last. Raises the error that ends the call."""
+    try:
+        return await request.result()
+    except DecodeError as error:
+        raise InternalError("Unable to parse request") from error
 
 
 class _FutureResult:

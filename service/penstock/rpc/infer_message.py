@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
-from typing import NamedTuple
+from math import prod
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from penstock.core.buffer import Buffer
+from penstock.core.errors import InvalidRequestError, shortened
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest
-from penstock.core.request_limits import MOST_TENSORS
-from penstock.core.tensor import DataType, Tensor
+from penstock.core.request_limits import FEW_ELEMENTS, MOST_TENSORS, too_many_elements
+from penstock.core.tensor import DataType, Tensor, count_in_steps
+from penstock.core.turns import Sliced, Steps, Turns, begun, finished
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.context import LARGE
+from penstock.rpc.infer_layout import Layout, TooManyError, first_raw
+from penstock.rpc.shared_memory import REGION
+from penstock.rpc.typed_contents import ContentLimits, LargeContents
 from penstock.shared_memory.message_memory import WORTH, MessageMemory
 
-_RAW = 0x3A  # field 7, raw_input_contents, length-delimited
-_LENGTH_DELIMITED = 2
-_ONE_BYTE = 0x80
-"""Tags from here on take more than one byte."""
 _MOST = 256
 """Limit of cached templates, and of remembered message lengths."""
 _LONGEST = 1024
 """Bytes of the longest head that is cached."""
-_MOST_FIELDS = 1024
-"""Limit of fields in a message that is split here: a megabyte may hold many empty ones."""
 _ALIKE = 8
 """Limit of templates with equal length and beginning, and of beginnings' lengths per length."""
 _NO_TEMPLATES: dict[int, dict[bytes, list[RequestTemplate]]] = {}
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
 _CLEAR_AFTER = 16 * _MOST
 """Requests that match no template, after which a full cache is cleared for them."""
 
@@ -35,28 +39,103 @@ class InferMessage(NamedTuple):
     """A parsed request message: all but its raw contents, and these, one buffer per input.
 
     Messages with the same `template` share their `head`. `places` are where the contents lie in
-    shared memory that other processes can map, as far as they do.
+    shared memory that other processes can map, as far as they do. `typed` are typed contents that
+    are decoded already, by the number of the input, or what is wrong with them; `counts` the
+    numbers of elements of large BYTES tensors. `refusal` is why there is no more of the head than
+    its names.
     """
 
     head: pb.ModelInferRequest
     raw: Sequence[Buffer]
     template: RequestTemplate | None = None
     places: Sequence[RegionSlice | None] = ()
+    typed: Mapping[int, Buffer | InvalidRequestError] = _NOTHING
+    counts: Mapping[int, int] = _NOTHING
+    refusal: InvalidRequestError | None = None
 
 
-def parse_infer(data: Buffer, memory: MessageMemory | None = None) -> InferMessage:
-    """Parse a request message; the tensors of a large one are views of `data`.
+def parse_infer(data: Buffer) -> InferMessage:
+    """Parse a request message, whatever time it takes; the tensors of a large one are views of it.
 
     Raises protobuf's `DecodeError`.
     """
-    if len(data) >= LARGE and (found := _split(data)) is not None:
-        size, spans = found
-        view = memoryview(data)
-        head = pb.ModelInferRequest.FromString(bytes(view[:size]))
-        raw: list[Buffer] = [view[begin:end] for begin, end in spans]
-        return InferMessage(head, raw, None, _places(data, spans, raw, memory))
-    message = pb.ModelInferRequest.FromString(data)
-    return InferMessage(message, message.raw_input_contents)
+    message: InferMessage = finished(_Parsing(data, ContentLimits()).run())
+    return message
+
+
+class _Parsing:
+    """Parses one message, in steps if it is large."""
+
+    def __init__(
+        self, data: Buffer, limits: ContentLimits, memory: MessageMemory | None = None
+    ) -> None:
+        self._data = data
+        self._limits = limits
+        self._memory = memory
+        self._view = memoryview(data)
+
+    def run(self) -> Steps[InferMessage]:
+        """The message. Raises `DecodeError`; errors of the request are part of it."""
+        if len(self._data) < LARGE:
+            message = pb.ModelInferRequest.FromString(self._data)
+            return InferMessage(message, message.raw_input_contents)
+        try:
+            layout = yield from Layout(self._view).read()
+        except TooManyError as error:
+            return InferMessage(pb.ModelInferRequest.FromString(error.names), (), refusal=error)
+        head = pb.ModelInferRequest.FromString(layout.head)
+        raw: list[Buffer] = [self._view[begin:end] for begin, end in layout.raw]
+        typed: dict[int, Buffer | InvalidRequestError] = {}
+        counts: dict[int, int] = {}
+        try:
+            for number in layout.typed:
+                yield from self._decode_typed(head, number, layout, typed, counts)
+            yield from self._count_elements(head, raw, counts)
+        except InvalidRequestError as error:
+            return InferMessage(head, (), refusal=error)
+        places = _places(self._data, layout.raw, raw, self._memory)
+        return InferMessage(head, raw, None, places, typed, counts)
+
+    def _decode_typed(
+        self,
+        head: pb.ModelInferRequest,
+        number: int,
+        layout: Layout,
+        typed: dict[int, Buffer | InvalidRequestError],
+        counts: dict[int, int],
+    ) -> Steps[None]:
+        tensor = head.inputs[number]
+        where = input_name(head, tensor)
+        contents = LargeContents(self._view, layout.typed[number], where, self._limits)
+        try:
+            datatype = DATATYPES.get(tensor.datatype, DataType.INVALID)
+            typed[number], counts[number] = yield from contents.decode(datatype)
+        except InvalidRequestError as error:
+            typed[number] = error
+
+    def _count_elements(
+        self, head: pb.ModelInferRequest, raw: Sequence[Buffer], counts: dict[int, int]
+    ) -> Steps[None]:
+        """Count the elements of BYTES tensors of many, which would take admission too long."""
+        contents = iter(raw)
+        for number, tensor in enumerate(head.inputs):
+            if tensor.HasField("contents") or REGION in tensor.parameters:
+                continue
+            buffer = next(contents, b"")
+            expected = prod(tensor.shape)
+            if tensor.datatype != DataType.BYTES or expected <= FEW_ELEMENTS:
+                continue
+            if expected > self._limits.elements and len(buffer):
+                raise too_many_elements(input_name(head, tensor), self._limits.elements)
+            if len(buffer) > 4 * FEW_ELEMENTS:
+                where = f" for inference input '{tensor.name}'"
+                with suppress(InvalidRequestError):  # admission says what is wrong
+                    counts[number] = yield from count_in_steps(buffer, where, expected)
+
+
+def input_name(head: pb.ModelInferRequest, tensor: pb.ModelInferRequest.InferInputTensor) -> str:
+    """The name of an input in errors."""
+    return f"'{shortened(tensor.name)}' for model '{shortened(head.model_name)}'"
 
 
 class InferReader:
@@ -67,7 +146,9 @@ class InferReader:
     a parser would find the same fields.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ContentLimits | None = None) -> None:
+        self._limits = limits or ContentLimits()
+        self._turns = Turns()
         # By the length of a message, the length of its beginning, and the beginning itself.
         self._templates: dict[int, dict[int, dict[bytes, list[RequestTemplate]]]] = {}
         self._count = self._misses = 0
@@ -86,10 +167,10 @@ class InferReader:
         for length, templates in self._templates.get(size, _NO_TEMPLATES).items():
             if bytes(beginning[:length]) in templates:
                 return length
-        return _first(beginning)
+        return first_raw(beginning)
 
-    def read(self, data: Buffer) -> InferMessage:
-        """Parse a request message: see `parse_infer`."""
+    def read(self, data: Buffer) -> InferMessage | Sliced[InferMessage]:
+        """Parse a request message, a large one in steps if need be. Raises `DecodeError`."""
         size = len(data)
         if size in self._templates:
             for length, templates in self._templates[size].items():
@@ -98,8 +179,8 @@ class InferReader:
                     if raw is not None:
                         places = _places(data, template.spans, raw, self._memory)
                         return InferMessage(template.head, raw, template, places)
-        message = parse_infer(data, self._memory)
-        if RequestTemplate.fits(message.head):
+        message = begun(_Parsing(data, self._limits, self._memory).run(), self._turns)
+        if isinstance(message, InferMessage) and RequestTemplate.fits(message.head):
             if size in self._seen:
                 self._add_template(data)
             else:  # it may be the only one of its length
@@ -114,13 +195,12 @@ class InferReader:
     def _add_template(self, data: Buffer) -> None:
         if self._count >= _MOST and not self._make_room():
             return
-        found = _split(data)
-        if found is None or found[0] > _LONGEST:
+        layout = finished(Layout(memoryview(data)).read())
+        if not layout.plain or not layout.raw or len(layout.head) > _LONGEST:
             return
-        size, spans = found
-        head = pb.ModelInferRequest.FromString(bytes(data[:size]))
-        if len(spans) == len(head.inputs):
-            self._cache(len(data), RequestTemplate(head, data, spans))
+        head = pb.ModelInferRequest.FromString(layout.head)
+        if len(layout.raw) == len(head.inputs):
+            self._cache(len(data), RequestTemplate(head, data, layout.raw))
 
     def _make_room(self) -> bool:
         """Clear a full cache once many requests have matched none of its templates."""
@@ -155,67 +235,7 @@ def _places(
     return [memory.place(data, begin, tensor) for (begin, _), tensor in each]
 
 
-def _first(beginning: memoryview) -> int:
-    """Offset of the first raw contents, given the first bytes of a message; 0 if beyond them."""
-    at, end = 0, len(beginning)
-    for _ in range(_MOST_FIELDS):
-        if at >= end:
-            return 0
-        tag = beginning[at]
-        length = _length(beginning, at + 1)
-        if length is None or tag & 7 != _LENGTH_DELIMITED or tag >= _ONE_BYTE:
-            return 0
-        size, at = length
-        if tag == _RAW:
-            return at
-        at += size
-    return 0
-
-
-def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:
-    """The size of the head before the raw contents, and the begin and end of each of these.
-
-    `None` if other fields follow the raw contents, if a field number takes more than one byte, or
-    if there are so many fields that protobuf parses them faster.
-    """
-    view = memoryview(data)
-    at, end = 0, len(view)
-    head, spans = end, list[tuple[int, int]]()
-    for _ in range(_MOST_FIELDS):
-        if at >= end:
-            return head, spans
-        start, tag = at, view[at]
-        length = _length(view, at + 1)
-        if length is None or tag & 7 != _LENGTH_DELIMITED or tag >= _ONE_BYTE:
-            return None
-        if spans and tag != _RAW:
-            return None
-        size, at = length
-        if at + size > end:
-            return None
-        if tag == _RAW:
-            head = min(head, start)
-            spans.append((at, at + size))
-        at += size
-    return None
-
-
-def _length(view: memoryview, at: int) -> tuple[int, int] | None:
-    """A varint of at most 32 bits, and where it ends; `None` if it is invalid."""
-    value = shift = 0
-    for position in range(at, min(at + 5, len(view))):
-        byte = view[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position + 1
-        shift += 7
-    return None
-
-
 DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
-
-LARGE = 8 << 10
-"""Bytes of a message from which copying its tensors costs more than a view."""
 
 
 class RequestTemplate:
@@ -252,6 +272,11 @@ class RequestTemplate:
         if len({tensor.name for tensor in head.inputs}) != len(head.inputs):
             return False
         if any(tensor.parameters or tensor.HasField("contents") for tensor in head.inputs):
+            return False
+        if any(
+            tensor.datatype == "BYTES" and prod(tensor.shape) > FEW_ELEMENTS
+            for tensor in head.inputs
+        ):
             return False
         return not any(output.parameters for output in head.outputs)
 

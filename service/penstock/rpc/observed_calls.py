@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
@@ -16,6 +17,7 @@ from google.protobuf.message import DecodeError
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError
 from penstock.core.log.verbosity import Verbosity
+from penstock.core.turns import Sliced
 from penstock.rpc.context import (
     CompletionCallbacks,
     Handler,
@@ -83,11 +85,15 @@ def _sized(method: Method, observer: Observer) -> Callable[[Buffer], Any]:
     parse = method.parse or method.request.FromString
 
     def parse_sized(data: Buffer) -> Any:
-        observer.parsed(len(data))
+        parsed = partial(observer.parsed, len(data))
+        parsed()
         try:
-            return parse(data)
+            message = parse(data)
         except DecodeError as error:
             return _Unparsed(error)
+        if isinstance(message, Sliced):
+            message.on_result = parsed
+        return message
 
     return parse_sized
 

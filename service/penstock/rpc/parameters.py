@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError, shortened
 from penstock.core.request import ParameterValue, text_correlation_id
 from penstock.header_forward import HeaderForward
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import RpcContext
+from penstock.rpc.infer_layout import Span, fields_of
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 FINAL = "triton_final_response"
 CLASSIFICATION = "classification"
+
+_SMALL_LOAD = 64 << 10
+"""Bytes of a load request that may hold anything."""
+_MOST_LOAD_FIELDS = 8192
+_LOAD_LEVELS = (0x1A, 0x12, 0)
+"""The fields to descend into: parameters of the message, their values, and none of these."""
 
 _CUSTOM_KINDS = ("bool_param", "int64_param", "string_param", "double_param")
 
@@ -47,6 +55,30 @@ def class_count(parameter: pb.InferParameter) -> int:
     if parameter.int64_param <= 0:
         raise InvalidRequestError(f"invalid value for '{CLASSIFICATION}' parameter, expected >= 0")
     return parameter.int64_param
+
+
+def parse_load(data: Buffer) -> pb.RepositoryModelLoadRequest:
+    """Parse a load request, whose files may be large; other fields are few.
+
+    Raises `InvalidRequestError` for more of these than one needs, and `DecodeError`.
+    """
+    if len(data) > _SMALL_LOAD:
+        view = memoryview(data)
+        spans, found = [(0, len(view))], 0
+        for inner in _LOAD_LEVELS:
+            deeper: list[Span] = []
+            for span in spans:
+                for tag, _, begin, end in fields_of(view, *span):
+                    found += 1
+                    if found > _MOST_LOAD_FIELDS:
+                        raise InvalidRequestError(
+                            f"load request has more than {_MOST_LOAD_FIELDS} fields"
+                        )
+                    if tag == inner:
+                        deeper.append((begin, end))
+            spans = deeper
+    message: pb.RepositoryModelLoadRequest = pb.RepositoryModelLoadRequest.FromString(data)
+    return message
 
 
 def load_parameters(

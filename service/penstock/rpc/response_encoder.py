@@ -10,6 +10,7 @@ from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response
 from penstock.rpc.context import Reply
+from penstock.rpc.infer_layout import varint
 
 _ID = 0x1A  # field 3 of ModelInferResponse, length-delimited
 CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
@@ -63,21 +64,6 @@ def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[s
     return {name: tensor for name, tensor in outputs.items() if name in wanted}
 
 
-def varint(value: int) -> bytes:
-    """A number as a protobuf varint."""
-    if value < 128:
-        return _SMALL[value]
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    digits.append(value)
-    return bytes(digits)
-
-
 def field(tag: int, value: bytes) -> bytes:
     """A length-delimited protobuf field; `tag` is the byte of its number and type."""
     return b"%c%b%b" % (tag, varint(len(value)), value)
-
-
-_SMALL = [bytes((value,)) for value in range(128)]

@@ -1,8 +1,11 @@
-"""Access control: methods that require a secret header (contract GT-15, GT-16)."""
+"""Access control: methods that require a secret header (contract GT-15, GT-16).
+
+It is looked at before a message of the call is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,11 +67,14 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
         return method
     header, value = f"{_PREFIX}{needed.key.lower()}", needed.value
 
+    def admits(metadata: Mapping[str, str]) -> bool:
+        return metadata.get(header) == value
+
     async def handler(request: Any, context: RpcContext) -> Message | None:
-        if context.metadata.get(header) != value:
+        if not admits(context.metadata):
             raise UnavailableError(
                 f"This protocol is restricted, expecting header '{_PREFIX}{needed.key}'"
             )
         return await method.handler(request, context)
 
-    return replace(method, handler=handler, start=None)
+    return replace(method, handler=handler, start=None, admits=admits)

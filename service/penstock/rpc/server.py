@@ -23,6 +23,7 @@ from penstock.rpc.servicer import InferenceServicer
 from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 
 
@@ -37,6 +38,7 @@ class OpenTransport(Protocol):
         *,
         registry: ChannelzRegistry | None = None,
         descriptors: DescriptorReserve | None = None,
+        bodies: BodyRoom | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
 
 
@@ -50,11 +52,12 @@ async def open_grpc(
     grace: ExitDeadline,
     descriptors: DescriptorReserve | None = None,
     access: AccessSink | None = None,
+    bodies: BodyRoom | None = None,
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` if the address is in use.
 
-    `descriptors` is shared with other ports; our own transport heeds it. `access` gets a line for
-    each call.
+    `descriptors` and `bodies` are shared with other ports; our own transport heeds them. `access`
+    gets a line for each call.
     """
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
     services = [
@@ -65,7 +68,8 @@ async def open_grpc(
     registry = ChannelzRegistry() if settings.channelz else None
     if registry is not None:
         services.append(ChannelzServicer(registry).service())
-    services += reflection_services(services)
+    if settings.reflection:
+        services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
     services = observed(services, VerboseCalls(), sizes=False)
     if access is not None:
@@ -76,7 +80,7 @@ async def open_grpc(
         )
     opened = transport(settings.transport)
     async with opened(
-        services, settings, grace, registry=registry, descriptors=descriptors
+        services, settings, grace, registry=registry, descriptors=descriptors, bodies=bodies
     ) as port:
         yield port
 

@@ -28,12 +28,13 @@ from penstock.rpc.context import (
 from penstock.rpc.infer_message import InferMessage, InferReader
 from penstock.rpc.infer_stream import InferStream
 from penstock.rpc.orca.trailers import Reporting, add_report
-from penstock.rpc.parameters import forwarded, load_parameters, unload_dependents
+from penstock.rpc.parameters import forwarded, load_parameters, parse_load, unload_dependents
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import replace_surrogates
+from penstock.rpc.typed_contents import ContentLimits
 from penstock.rpc.unary_answer import UnaryAnswer
 from penstock.server.load_meter import FORMAT
 from penstock.server.server import InferenceServer
@@ -48,7 +49,7 @@ class InferenceServicer:
     def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
         self._server = server
         self._forward = forward
-        self._reader = InferReader()
+        self._reader = InferReader(ContentLimits(elements=server.most_elements))
         self._encoder = ResponseEncoder()
         self._memory = SharedMemoryMethods(server.regions)
 
@@ -63,7 +64,6 @@ class InferenceServicer:
             self.ModelConfig,
             self.ModelStatistics,
             self.RepositoryIndex,
-            self.RepositoryModelLoad,
             self.RepositoryModelUnload,
             self.TraceSetting,
             self.LogSettings,
@@ -75,7 +75,15 @@ class InferenceServicer:
             self._memory.CudaSharedMemoryUnregister,
         ]
         methods = [_method(method_name(handler), handler) for handler in unary]
-        return Service(NAME, [*methods, *self._inference_methods()])
+        load = Method(
+            "RepositoryModelLoad",
+            pb.RepositoryModelLoadRequest,
+            pb.RepositoryModelLoadResponse,
+            self.RepositoryModelLoad,
+            parse=parse_load,
+            unbounded=True,
+        )
+        return Service(NAME, [*methods, load, *self._inference_methods()])
 
     def _inference_methods(self) -> list[Method]:
         """The methods whose requests hold tensors, with a parser of their own."""
@@ -88,6 +96,7 @@ class InferenceServicer:
             reserve=self._reader.reserve,
             eager=True,
             start=self.ModelInfer,
+            unbounded=True,
         )
         stream = Method(
             "ModelStreamInfer",
@@ -98,6 +107,7 @@ class InferenceServicer:
             server_streaming=True,
             parse=self._reader.read,
             reserve=self._reader.reserve,
+            unbounded=True,
         )
         return [infer, stream]
 

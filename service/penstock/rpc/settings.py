@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 from penstock.core.errors import InvalidRequestError
 from penstock.protocol import grpc_service_pb2 as pb
@@ -19,9 +19,13 @@ _KINDS = {
 }
 """By setting: its protobuf field, and the name of its type in error texts."""
 
+_MOST = 256
+"""The most settings of a request; there are ten."""
+
 
 def decode_trace(message: pb.TraceSettingRequest) -> Texts:
     """The settings that a message changes; an empty list clears a setting."""
+    _check_count(message.settings)
     return {name: list(setting.value) for name, setting in message.settings.items()}
 
 
@@ -35,6 +39,7 @@ def encode_trace(texts: Texts) -> pb.TraceSettingResponse:
 
 def decode_log(settings: Mapping[str, pb.LogSettingsRequest.SettingValue]) -> LogValues:
     """The settings that a message changes; unknown ones are ignored."""
+    _check_count(settings)
     values: dict[str, bool | int | str] = {}
     for name, (field, kind) in _KINDS.items():
         if name not in settings:
@@ -43,6 +48,14 @@ def decode_log(settings: Mapping[str, pb.LogSettingsRequest.SettingValue]) -> Lo
             raise InvalidRequestError(f"expect {kind} for '{name}'")
         values[name] = getattr(settings[name], field)
     return values
+
+
+def _check_count(settings: Sized) -> None:
+    if len(settings) > _MOST:
+        raise InvalidRequestError(
+            f"request has {len(settings)} settings, which exceeds the maximum allowed value of"
+            f" {_MOST}"
+        )
 
 
 def encode_log(values: LogValues) -> pb.LogSettingsResponse:

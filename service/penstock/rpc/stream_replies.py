@@ -11,7 +11,8 @@ from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest, InferenceResponse, TextResponse
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
-from penstock.rpc.response_encoder import CONTENTS, add_contents, field, varint
+from penstock.rpc.infer_layout import varint
+from penstock.rpc.response_encoder import CONTENTS, add_contents, field
 from penstock.rpc.status import replace_surrogates
 
 _LENGTH = Struct("<I")

@@ -17,6 +17,7 @@ from penstock.core.errors import (
 )
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
+from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import ModelOverride
@@ -61,6 +62,9 @@ class InferenceServer:
     tracer: Tracer = UNTRACED
     tenants: Tenants | None = None
 
+    most_elements = MOST_ELEMENTS
+    """The most elements of a BYTES tensor from the network."""
+
     def __init__(
         self,
         identity: ServerMetadata,
@@ -75,8 +79,10 @@ class InferenceServer:
         regions: Regions = NO_REGIONS,
         tracer: Tracer | None = None,
         tenants: Tenants | None = None,
+        most_elements: int = MOST_ELEMENTS,
     ) -> None:
         self.regions = regions
+        self.most_elements = most_elements
         self.tenants = tenants
         self._identity = identity
         self._repository = repository

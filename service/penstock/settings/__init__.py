@@ -196,6 +196,8 @@ class Settings:
     id: str = "triton"
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536
+    max_bytes_elements: int = 1 << 20
+    request_memory_pool_byte_size: int = 0
     client_shared_memory: bool = False
     engine_control: bool = False
     tenants: str = ""

@@ -57,7 +57,8 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36).
+    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36),
+    which `max_body_size` limits together with the rest.
 
     `max_header_size` limits heads in bytes, `max_header_count` their fields; a head must come
     within `header_timeout_secs`, and a part of a body in each `body_timeout_secs`.
@@ -74,6 +75,7 @@ class HttpSettings:
     header_forward_pattern: str = ""
     thread_count: int = 8
     max_input_size: int = 64 * 1024 * 1024
+    max_body_size: int = 2**31 - 1
     max_header_size: int = 64 * 1024
     max_header_count: int = 100
     header_timeout_secs: int = 20
@@ -127,7 +129,11 @@ class KeepaliveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcSettings:
-    """The gRPC endpoint: its transport, TLS, keepalive and restrictions."""
+    """The gRPC endpoint: its transport, TLS, keepalive and restrictions.
+
+    `max_message_size` limits requests that carry tensors or files in bytes,
+    `max_control_message_size` all others.
+    """
 
     enabled: bool = True
     address: str = "0.0.0.0"
@@ -135,10 +141,13 @@ class GrpcSettings:
     reuse_port: bool = False
     transport: Literal["native", "grpcio"] = "native"
     channelz: bool = False
+    reflection: bool = True
     header_forward_pattern: str = ""
     infer_thread_count: int = 2
     infer_allocation_pool_size: int = 8
     max_response_pool_size: int = 2**31 - 1
+    max_message_size: int = 2**31 - 1
+    max_control_message_size: int = 1 << 20
     response_compression: CompressionLevel = CompressionLevel.NONE
     tls: TlsSettings = field(default_factory=TlsSettings)
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.core.buffer import Buffer
 from penstock.rpc.native.server_state import Workers
 
 PATIENCE = 60.0
@@ -40,7 +41,7 @@ def workers() -> Iterator[Workers]:
     workers.close()
 
 
-async def begun(task: asyncio.Task[bytes]) -> None:
+async def begun(task: asyncio.Task[Buffer]) -> None:
     """Let a task go as far as it can."""
     for _ in range(5):
         await asyncio.sleep(0)

@@ -46,7 +46,7 @@ class Handlers:
         return Service(
             NAME,
             [
-                Method(handler.__name__, request, response, handler, client, server)
+                Method(handler.__name__, request, response, handler, client, server, unbounded=True)
                 for client, server, handlers in kinds
                 for handler in handlers
             ],

@@ -12,6 +12,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import NotFoundError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import compression
@@ -43,11 +44,11 @@ class Handlers:
         return Service(
             "s",
             [
-                Method("size", *kinds, self.size, parse=len, eager=True),
+                Method("size", *kinds, self.size, parse=len, eager=True, unbounded=True),
                 Method("large", *kinds, self.large, parse=len, eager=True),
-                Method("sizes", *kinds, self.sizes, True, True, parse=len),
-                Method("mixed", *kinds, self.mixed, True, True, parse=len),
-                Method("refusing", *kinds, self.refusing, True, True, parse=len),
+                Method("sizes", *kinds, self.sizes, True, True, parse=len, unbounded=True),
+                Method("mixed", *kinds, self.mixed, True, True, parse=len, unbounded=True),
+                Method("refusing", *kinds, self.refusing, True, True, parse=len, unbounded=True),
             ],
         )
 
@@ -92,7 +93,7 @@ class Held:
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     held, do = Held(), Workers.run
 
-    async def run(workers: Workers, work: Work) -> bytes:
+    async def run(workers: Workers, work: Work) -> Buffer:
         held.come.set()
         await held.let_go.wait()
         return await do(workers, work)

@@ -39,7 +39,9 @@ class Echo:
     def service(self) -> Service:
         kinds = bytes, bytes
         methods: Any = [
-            Method("unary", *kinds, self.unary, parse=_as_it_is, reserve=self.reserve),
+            Method(
+                "unary", *kinds, self.unary, parse=_as_it_is, reserve=self.reserve, unbounded=True
+            ),
             Method(
                 "stream",
                 *kinds,
@@ -48,6 +50,7 @@ class Echo:
                 server_streaming=True,
                 parse=_as_it_is,
                 reserve=self.reserve,
+                unbounded=True,
             ),
         ]
         return Service("s", methods)

@@ -42,6 +42,20 @@ GRPC = Group(
             "backend or its parameter penstock.response_window says.",
             values.positive("Error: --grpc-max-response-pool-size must be greater than 0."),
         ),
+        integer(
+            "grpc-max-message-size",
+            "grpc.max_message_size",
+            "Largest message in bytes of requests that carry tensors or files: ModelInfer, "
+            "ModelStreamInfer, RepositoryModelLoad. Default 2147483647.",
+            values.at_least("grpc-max-message-size", 65536),
+        ),
+        integer(
+            "grpc-max-control-message-size",
+            "grpc.max_control_message_size",
+            "Largest message in bytes of all other requests; with --grpc-transport=grpcio it is "
+            "refused once it has come. Default 1048576.",
+            values.at_least("grpc-max-control-message-size", 65536),
+        ),
         *tls_flags("grpc"),
         text(
             "grpc-infer-response-compression-level",
@@ -95,8 +109,16 @@ GRPC = Group(
         text(
             "grpc-transport",
             "grpc.transport",
-            'Implementation of gRPC: "native" (default) or "grpcio". An option of Penstock only.',
+            'Implementation of gRPC: "native" (default) or "grpcio", which bounds neither what'
+            " a compressed message unpacks to before it is complete, nor the memory of messages"
+            " that are not complete. An option of Penstock only.",
             values.one_of("grpc-transport", "native", "grpcio"),
+        ),
+        boolean(
+            "grpc-reflection",
+            "grpc.reflection",
+            "Serve grpc.reflection.v1 and v1alpha, which describe the services to any client. "
+            "Default true. An option of Penstock only.",
         ),
         boolean(
             "grpc-channelz",

@@ -35,6 +35,12 @@ HTTP = Group(
             values.positive("Error: --http-max-input-size must be greater than 0."),
         ),
         integer(
+            "http-max-body-size",
+            "http.max_body_size",
+            "Largest request body in bytes, binary tensors included. Default 2147483647.",
+            values.at_least("http-max-body-size", 65536),
+        ),
+        integer(
             "http-max-header-size",
             "http.max_header_size",
             "Largest head of a request in bytes: its line and header fields. Default 65536.",

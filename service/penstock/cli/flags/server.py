@@ -21,6 +21,21 @@ SERVER = Group(
             "Requests of one model version that may wait for an instance, beside what its queue "
             "policy allows; further ones are rejected. 0: any number. Default 65536.",
         ),
+        integer(
+            "request-memory-pool-byte-size",
+            "request_memory_pool_byte_size",
+            "Bytes that the bodies of all requests in flight may take together, over HTTP and gRPC;"
+            " beyond, no more is read of incomplete ones. Default 0: a quarter of the memory that"
+            " the process may use.",
+            values.big_not_negative("request-memory-pool-byte-size"),
+        ),
+        integer(
+            "max-bytes-elements",
+            "max_bytes_elements",
+            "The most elements of a BYTES tensor in a request that comes over the network. "
+            "Default 1048576.",
+            values.at_least("max-bytes-elements", 1),
+        ),
         boolean(
             "allow-engine-control",
             "engine_control",

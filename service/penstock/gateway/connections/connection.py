@@ -17,9 +17,13 @@ from penstock.http1.connection import Connection
 from penstock.http1.exchange import Exchange
 from penstock.http1.limits import FAREWELL, FarewellClock
 from penstock.http1.request_head import RequestHead
+from penstock.system.body_room import Incomplete
 
 Reserve = Callable[[RequestHead], memoryview | None]
 """Allocates memory for the whole body of a request, if it should not lie just anywhere."""
+
+_SMALL_BODY = 64 << 10
+"""Bytes of a body that is not counted."""
 
 _UNSENT = 1
 """Bytes beyond what the kernel takes from which on an answer waits.
@@ -65,6 +69,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _open(self, head: RequestHead) -> Exchange:
         call = HttpCall(self, head, self._start)
+        size = head.content_length
+        if size is None or size > _SMALL_BODY:
+            call.body.quota = self._server.rules.bodies.quota
         if self._reserve is not None and (memory := self._reserve(head)) is not None:
             call.body.reserve(memory)
         return call
@@ -122,6 +129,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._sending is not None:
             self._sending.stop()
         self._server.forget(self)
+        self._server.rules.bodies.stop_waiting(self._settle)
         self._direct = self._sending = self._transport = None  # which holds the buffers of TLS
         self.connection.lost()
 
@@ -142,6 +150,15 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if not (self._armed or self._passing):
             self._armed = True
             self.loop.call_soon(self._armed_settle)
+
+    def incomplete(self) -> Incomplete | None:
+        """The request whose body is not complete, if there is one."""
+        call = self.connection.receiving
+        return Incomplete(call.opened, self._refuse_body) if isinstance(call, HttpCall) else None
+
+    def _refuse_body(self) -> None:
+        self.connection.refuse_body()
+        self._settle()
 
     def close_idle(self) -> None:
         """Close a connection that waits for a request."""
@@ -197,7 +214,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _go_on(self, transport: asyncio.Transport) -> None:
         """Read or not, parse what waits, and arm the timer."""
         connection = self.connection
-        if connection.wants_bytes is not self._reading:
+        wants = connection.wants_bytes and not (connection.receives_body and self._lacks_memory())
+        if wants is not self._reading:
             self._reading = not self._reading
             (transport.resume_reading if self._reading else transport.pause_reading)()
         if connection.unparsed and self._turn is None:
@@ -208,6 +226,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         due = connection.due
         if due != inf and (self._timer is None or self._timer.when() > due):
             self._set_timer(due)
+
+    def _lacks_memory(self) -> bool:
+        """Whether to read on later, when there is memory for bodies."""
+        bodies = self._server.rules.bodies
+        if not bodies.quota.exhausted:
+            return False
+        bodies.wait(self._settle)
+        return True
 
     def _notify_writable(self) -> None:
         exchanges = self.connection.exchanges

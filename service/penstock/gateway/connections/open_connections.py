@@ -12,6 +12,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.http1.head_cache import HeadCache
 from penstock.http1.limits import HttpLimits
 from penstock.settings import HttpSettings
+from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
 
 _SCRATCH = 256 << 10
@@ -22,11 +23,12 @@ _ABORT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRules:
-    """The limits, descriptor reserve and access log that connections of all HTTP ports share."""
+    """The limits, descriptor reserve, access log and memory of all HTTP ports' connections."""
 
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
     access: AccessSink | None = None
+    bodies: BodyRoom = field(default_factory=BodyRoom)
 
 
 def limits_of(http: HttpSettings) -> HttpLimits:
@@ -43,6 +45,9 @@ def limits_of(http: HttpSettings) -> HttpLimits:
 
 class OpenConnection(Protocol):
     """A connection, as the server that accepts and closes it sees it."""
+
+    def incomplete(self) -> Incomplete | None:
+        """The request whose body is not complete, if there is one."""
 
     def close_idle(self) -> None:
         """Close a connection that waits for a request."""
@@ -67,6 +72,7 @@ class OpenConnections:
         self._busy: set[OpenConnection] = set()
         self._lost = asyncio.Event()
         self._closing = False
+        rules.bodies.eldest.append(self._eldest)
 
     def accept(self, connection: OpenConnection, transport: asyncio.BaseTransport) -> bool:
         """Track a new connection; false if there is no descriptor for it."""
@@ -75,6 +81,11 @@ class OpenConnections:
         self._open[connection] = transport
         self._busy.add(connection)
         return True
+
+    def _eldest(self) -> Incomplete | None:
+        """The request whose body is incomplete for the longest time."""
+        found = [one for each in self._open if (one := each.incomplete()) is not None]
+        return min(found, key=lambda one: one.opened, default=None)
 
     def idle_changed(
         self, connection: OpenConnection, transport: asyncio.BaseTransport, *, idle: bool

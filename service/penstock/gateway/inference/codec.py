@@ -13,7 +13,7 @@ from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.request_limits import check_outputs
 from penstock.core.tensor import Tensor
-from penstock.gateway.body import LARGEST, RequestBody, larger_than_any
+from penstock.gateway.body import RequestBody
 from penstock.gateway.inference.body_memory import BodyMemory, Place, nowhere
 from penstock.gateway.inference.inputs import (
     BinarySizes,
@@ -106,8 +106,7 @@ async def _binary_tensors(
     if body.declared is not None:
         check_binary_sizes(sizes, body.declared - json_length, model)
     end = json_length + sum(size for _, size in sizes)
-    if end > LARGEST:
-        raise larger_than_any(end)
+    body.check_size(end)
     # One byte more shows whether a body in chunks ends there.
     data = await body.read_until(end if body.declared is not None else end + 1)
     return memoryview(data).toreadonly()[json_length:]

@@ -6,6 +6,7 @@ from penstock.core.buffer import Buffer, octets
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.core.request import InferenceRequest
+from penstock.core.tensor import Tensor
 from penstock.core.timeline import Timeline
 from penstock.gateway.body import (
     RequestBody,
@@ -19,6 +20,7 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.decompression import Decompression
 from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory, Place
 from penstock.gateway.inference.codec import OutputEncoding, decode_request, read_request
+from penstock.gateway.inference.element_counts import ElementCounts
 from penstock.gateway.inference.infer_answer import InferAnswer, release
 from penstock.gateway.inference.json_templates import JsonTemplates
 from penstock.gateway.inference.raw_request import decode_raw_request
@@ -55,11 +57,13 @@ class InferEndpoint:
         self._server = server
         self._bodies = bodies
         self._limit = bodies.limit
+        self._largest = settings.max_body_size
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
         self._memory = memory
         self._decompression = Decompression(bodies.limit)
         self._templates = RequestTemplates()
         self._json_templates = JsonTemplates()
+        self._counts = ElementCounts(server.most_elements)
 
     def start(self, call: HttpCall, target: Target) -> bool:
         """Answer a request whose whole body has come, if it is of the usual form."""
@@ -72,10 +76,14 @@ class InferEndpoint:
             rest = memoryview(data)[length:].toreadonly()
             place = self._memory.places(rest, length)
             inference, form = self._decode(target, bytes(data[:length]), rest, place)
+            uncounted = self._counts.uncounted(inference) if len(data) > _SMALL else []
         except InferenceError as error:
             call.send(Refusal(error, JSON))
             return True
-        self._run(call, inference, form)
+        if uncounted:
+            call.run(self._run_counted(call, inference, form, uncounted))
+        else:
+            self._run(call, inference, form)
         return True
 
     def _decode(
@@ -104,7 +112,7 @@ class InferEndpoint:
             answer = Refusal(UnsupportedError("Unsupported compression type"), PLAIN)
             answer.add_header("accept-encoding", "gzip, deflate")
             return answer
-        body = await open_body(call, self._decompression)
+        body = await open_body(call, self._decompression, self._largest)
         try:
             return await self._begin(call, target, body)
         finally:
@@ -120,6 +128,7 @@ class InferEndpoint:
             else:
                 config = self._server.find(target.model, target.version).config
                 inference, form = _raw(call, target, raw, config)
+            await self._counts.count(self._counts.uncounted(inference))
         except InferenceError as error:
             return Refusal(error, JSON)
         self._run(call, inference, form, body.take_share())
@@ -141,6 +150,16 @@ class InferEndpoint:
         if text is not None:
             length = int(text) if text.isdecimal() and len(text) < 6 else 0
         return length if length <= min(size, _SMALL, self._limit) else 0
+
+    async def _run_counted(
+        self,
+        call: HttpCall,
+        inference: InferenceRequest,
+        form: OutputEncoding,
+        inputs: list[tuple[str, Tensor]],
+    ) -> None:
+        await self._counts.count(inputs)
+        self._run(call, inference, form)
 
     def _run(
         self,

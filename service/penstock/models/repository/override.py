@@ -16,6 +16,9 @@ from penstock.core.errors import InvalidRequestError, ModelLoadError
 CONFIG = "config"
 FILE = "file:"
 
+_LONGEST_CONFIG = 1 << 20
+"""Characters of a configuration: it is parsed in one piece."""
+
 # A path is too long, or one file is to lie below another.
 _IMPOSSIBLE_PATHS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
 
@@ -34,6 +37,10 @@ class ModelOverride:
         files: dict[str, bytes] = {}
         for name, value in parameters.items():
             if name == CONFIG and isinstance(value, str):
+                if len(value) > _LONGEST_CONFIG:
+                    raise InvalidRequestError(
+                        f"load parameter 'config' has more than {_LONGEST_CONFIG} characters"
+                    )
                 config = value
             elif name.startswith(FILE) and isinstance(value, bytes):
                 files[name] = value

@@ -168,7 +168,10 @@ class Admission:
         expected = prod(tensor.shape)
         where = f"for inference input '{name}' for model '{self._model}'"
         try:
-            found = count_elements(tensor.buffer, f" for inference input '{name}'", expected)
+            if tensor.count is None:
+                found = count_elements(tensor.buffer, f" for inference input '{name}'", expected)
+            else:
+                found = min(tensor.count, expected + 1)
         except CutLengthError as error:
             raise _refused(
                 request,

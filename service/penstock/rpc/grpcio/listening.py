@@ -52,7 +52,7 @@ def options(settings: GrpcSettings) -> list[tuple[str, int]]:
     """The channel arguments for the settings."""
     return [
         ("grpc.max_send_message_length", _LARGEST_MESSAGE),
-        ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+        ("grpc.max_receive_message_length", settings.max_message_size),
         ("grpc.so_reuseport", int(settings.reuse_port)),
         *_keepalive(settings.keepalive),
     ]

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -18,19 +19,27 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
-from penstock.core.errors import InferenceError, InternalError
+from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.log_fields import error_fields
 from penstock.core.log.log_throttle import log_fault
 from penstock.rpc.channelz.source import ChannelzRegistry
-from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
+from penstock.rpc.context import (
+    Metadata,
+    Method,
+    Reply,
+    Service,
+    StatusError,
+    parsed_in_turns,
+    serialized,
+)
 from penstock.rpc.grpcio.channelz_source import GrpcioChannelzSource
 from penstock.rpc.grpcio.listening import listen, options
 from penstock.rpc.status import StatusCode, retry_metadata, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 
 logger = logging.getLogger(__name__)
@@ -165,20 +174,22 @@ async def open_grpcio(
     *,
     registry: ChannelzRegistry | None = None,
     descriptors: DescriptorReserve | None = None,
+    bodies: BodyRoom | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
 
     With a `registry`, grpc counts for channelz, and its counters are registered there. It opens
-    sockets by itself: `descriptors` do not count them.
+    sockets and reads messages by itself: `descriptors` and `bodies` do not count them.
     """
-    del descriptors
+    del descriptors, bodies
     if registry is not None:
         registry.source = GrpcioChannelzSource()
     server = grpc.aio.server(
         options=[*options(settings), ("grpc.enable_channelz", int(registry is not None))],
         compression=_COMPRESSION[settings.response_compression],
     )
-    handlers = [_handlers(service, grace) for service in services]
+    most = settings.max_control_message_size
+    handlers = [each for service in services for each in _handlers(service, grace, most)]
     server.add_generic_rpc_handlers((*handlers, _Unknown()))
     port = listen(server, settings)
     await server.start()
@@ -188,9 +199,32 @@ async def open_grpcio(
         await server.stop(grace.left())
 
 
-def _handlers(service: Service, grace: ExitDeadline) -> grpc.GenericRpcHandler[Any, Any]:
-    methods = {method.name: _handler(method, grace) for method in service.methods}
-    return grpc.method_handlers_generic_handler(service.name, methods)
+def _handlers(
+    service: Service, grace: ExitDeadline, most: int
+) -> Iterable[grpc.GenericRpcHandler[Any, Any]]:
+    restricted = [method for method in service.methods if method.admits is not None]
+    yield _Forbidden(service.name, restricted, grace)
+    methods = {method.name: _handler(method, grace, most) for method in service.methods}
+    yield grpc.method_handlers_generic_handler(service.name, methods)
+
+
+class _Forbidden(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Answers calls whose metadata their methods do not admit, before a message is received."""
+
+    def __init__(self, service: str, methods: Iterable[Method], grace: ExitDeadline) -> None:
+        self._methods = {f"/{service}/{method.name}": method for method in methods}
+        self._grace = grace
+
+    def service(self, call: grpc.HandlerCallDetails) -> Any:
+        method = self._methods.get(call.method)
+        if method is None or method.admits is None:
+            return None
+        fields = call.invocation_metadata or ()
+        if method.admits({key: value for key, value in fields if isinstance(value, str)}):
+            return None
+        # Of this kind, the call is handled without waiting for a message.
+        refusing = replace(method, client_streaming=True)
+        return grpc.stream_stream_rpc_method_handler(_guarded(refusing, self._grace, 0))
 
 
 class _Unknown(grpc.GenericRpcHandler):  # type: ignore[type-arg]
@@ -204,19 +238,19 @@ async def _unknown(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
 
-def _handler(method: Method, grace: ExitDeadline) -> Any:
+def _handler(method: Method, grace: ExitDeadline, most: int) -> Any:
     make = _KINDS[method.client_streaming, method.server_streaming]
     # Requests are passed as bytes: grpc would report one that cannot be parsed as a server fault.
-    return make(_guarded(method, grace), response_serializer=serialized)
+    return make(_guarded(method, grace, most), response_serializer=serialized)
 
 
-def _guarded(method: Method, grace: ExitDeadline) -> _Handler:
+def _guarded(method: Method, grace: ExitDeadline, most: int) -> _Handler:
     """The method's handler, with errors mapped to a status."""
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         rpc_context = GrpcioContext(context)
         try:
-            return await _answer(method, request, rpc_context)
+            return await _answer(method, request, rpc_context, most)
         except InferenceError as error:
             failure = StatusError(status_code(error), error.message)
             if later := retry_metadata(error):
@@ -237,11 +271,17 @@ def _guarded(method: Method, grace: ExitDeadline) -> _Handler:
     return call
 
 
-async def _answer(method: Method, request: Any, context: GrpcioContext) -> Any:
-    """Run the handler; returns or raises after all that it wrote is sent."""
+async def _answer(method: Method, request: Any, context: GrpcioContext, most: int) -> Any:
+    """Run the handler; returns or raises after all that it wrote is sent.
+
+    `most` is the size of a message that carries no tensors or files, at most.
+    """
     try:
-        parsed = (_messages if method.client_streaming else _parse)(method, request)
-        response = await method.handler(parsed, context)
+        if method.client_streaming:
+            requests = _messages(method, request, most)
+            response = await method.handler(requests, context)
+        else:
+            response = await method.handler(await _parse(method, request, most), context)
     except Exception:
         await context.flush()
         raise
@@ -249,16 +289,16 @@ async def _answer(method: Method, request: Any, context: GrpcioContext) -> Any:
     return response
 
 
-async def _messages(method: Method, stream: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _messages(method: Method, stream: AsyncIterator[bytes], most: int) -> AsyncIterator[Any]:
     async for data in stream:
-        yield _parse(method, data)
+        yield await _parse(method, data, most)
 
 
-def _parse(method: Method, data: bytes) -> Any:
-    try:
-        return (method.parse or method.request.FromString)(data)
-    except DecodeError as error:
-        raise InternalError("Unable to parse request") from error
+async def _parse(method: Method, data: bytes, most: int) -> Any:
+    if len(data) > most and not method.unbounded:
+        text = f"Received message larger than max ({len(data)} vs. {most})"
+        raise StatusError(StatusCode.RESOURCE_EXHAUSTED, text)
+    return await parsed_in_turns(method, data)
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], failure: StatusError) -> None:

@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf.message import DecodeError
+import numpy as np
 
-from penstock.core.errors import InternalError
-from penstock.http2.compression import IDENTITY, LARGE, InflateError, Inflation
+from penstock.core.errors import InferenceError, InternalError
+from penstock.core.turns import Sliced
+from penstock.http2.compression import IDENTITY, InflateError, Inflation
+from penstock.http2.compression import LARGE as LARGE_PACKED
 from penstock.http2.errors import ErrorCode
 from penstock.http2.grpc_headers import CallHead
 from penstock.http2.grpc_messages import (
@@ -21,15 +23,26 @@ from penstock.http2.grpc_messages import (
     MessageSizeError,
 )
 from penstock.http2.stream import Buffer
-from penstock.rpc.context import Method, StatusError
+from penstock.rpc.context import (
+    LARGE,
+    Method,
+    StatusError,
+    finished_in_turns,
+    parsed,
+    parsed_in_turns,
+)
 from penstock.rpc.native.rpc_call import CallHost, RpcCall
 from penstock.rpc.status import StatusCode
+
+_TOO_SLOW = "the server's memory for requests is used up, and this one takes the longest to come"
 
 
 class ReadingCall(RpcCall):
     """A call that assembles messages from DATA frames, and parses them as requests."""
 
     _reader: MessageReader | None = None
+    _unreturned = 0
+    """Bytes whose credit is kept until there is memory for more."""
 
     def memory(self) -> memoryview | None:
         return None if self._reader is None or self.finished else self._reader.memory()
@@ -37,46 +50,86 @@ class ReadingCall(RpcCall):
     def on_reset(self, code: ErrorCode) -> None:
         if self._reader is not None:
             self._reader.close()
+            self._host.server.bodies.stop_waiting(self._go_on)
         super().on_reset(code)
+
+    @property
+    def fills_memory(self) -> bool:
+        return not (self._reader is None or self._reader.empty or self.finished)
+
+    def refuse(self) -> None:
+        self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, _TOO_SLOW))
+        if self._reader is not None:
+            self._reader.close()
+        self._go_on()
+
+    def _consumed(self, size: int) -> None:
+        """Return the credit of bytes that were read; of an incomplete message as memory allows."""
+        bodies = self._host.server.bodies
+        if not (self.fills_memory and bodies.quota.exhausted):
+            self.connection.consumed(self, size)
+            return
+        self._unreturned += size
+        bodies.wait(self._go_on)
+        if bodies.quota.overdrawn:
+            self._host.stop_reading()
+
+    def _go_on(self) -> None:
+        size, self._unreturned = self._unreturned, 0
+        self.connection.consumed(self, size)
+        self._host.wake()
 
     def _read_messages(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         reader = self._reader
         if reader is None:
-            limit = self.connection.limits.max_message_size
-            reader = self._reader = MessageReader(limit, self._method.reserve)
+            limits, method = self.connection.limits, self._method
+            most = limits.largest(control=not method.unbounded)
+            reader = self._reader = MessageReader(
+                most, method.reserve, self._host.server.bodies.quota
+            )
         try:
             return reader.feed_pieces(pieces, size)
         except MessageSizeError as error:
             self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
             return []
 
-    def _parse(self, flag: int, data: Buffer) -> Any:
-        """The request of an uncompressed message; raises the error that ends the call."""
+    def _message_read(self, flag: int) -> None:
         self.request_compressed = bool(flag)
         if self.counters is not None:
             self.counters.message_received()
-        method = self._method
-        try:
-            return (method.parse or method.request.FromString)(data)
-        except DecodeError as error:
-            raise InternalError("Unable to parse request") from error
 
-    async def _decompress(self, flag: int, data: Buffer) -> bytes:
+    async def _parse(self, flag: int, data: Buffer) -> Any:
+        """The request of a message of any size; raises the error that ends the call."""
+        if flag:
+            data = await self._decompress(flag, data)
+        self._message_read(flag)
+        return await parsed_in_turns(self._method, data)
+
+    async def _decompress(self, flag: int, data: Buffer) -> Buffer:
         """Decompress a message: here if it is small on both sides, else on a thread."""
         encoding = self._head.encoding
         if flag != 1 or encoding == IDENTITY:
             raise InternalError("message is compressed, but the call names no compression")
-        inflation = Inflation(encoding, data, self.connection.limits.max_inflated_size)
+        limits = self.connection.limits
+        most = limits.largest(control=not self._method.unbounded)
+        await self._host.server.bodies.room()
+        inflation = Inflation(encoding, data, limits.most_inflated(len(data), most))
         try:
-            if len(data) <= LARGE and inflation.step():
+            if len(data) <= LARGE_PACKED and inflation.step():
                 return inflation.result()
-            return await self._host.server.workers.run_growing(inflation)
+            return self._counted(await self._host.server.workers.run_growing(inflation))
         except InflateError as error:
             if error.too_large:
                 raise StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
             raise InternalError(str(error)) from error
         finally:
             inflation.close()
+
+    def _counted(self, data: Buffer) -> Buffer:
+        """The same bytes, as a part of the memory of bodies."""
+        memory = np.frombuffer(data, np.uint8).data
+        self._host.server.bodies.quota.open(memory, len(data))
+        return memory
 
 
 class UnaryCall(ReadingCall):
@@ -101,18 +154,18 @@ class UnaryCall(ReadingCall):
                 return
         if not self.finished:
             self._keep_messages(self._read_messages((data,), size))
-        self.connection.consumed(self, size)
+        self._consumed(size)
 
     def on_pieces(self, pieces: Sequence[memoryview], size: int) -> None:
         if not self.finished:
             self._keep_messages(self._read_messages(pieces, size))
-        self.connection.consumed(self, size)
+        self._consumed(size)
 
     def on_filled(self, size: int) -> None:
         assert self._reader is not None
         message = self._reader.filled(size)
         self._keep_messages([] if message is None else [message])
-        self.connection.consumed(self, size)
+        self._consumed(size)
 
     def on_end(self) -> None:
         self._stop_timer()
@@ -125,22 +178,27 @@ class UnaryCall(ReadingCall):
             self.fail(StatusError(StatusCode.INTERNAL, text))
             return
         if message[0]:
-            self.run(self._handle_compressed(*message))
+            self.run(self._handle_later(*message))
             return
+        self._message_read(0)
+        method, data = self._method, message[1]
         try:
-            request = self._parse(*message)
-        except InternalError as error:
+            request = parsed(method, data)
+        except InferenceError as error:
             self.raised(error)
             return
-        method = self._method
-        if method.start is not None:
+        if len(data) >= LARGE and isinstance(request, Sliced):
+            self.run(self._handle_sliced(request))
+        elif method.start is not None:
             self.start(method.start, request)
         else:
             self.run(method.handler(request, self))
 
-    async def _handle_compressed(self, flag: int, data: Buffer) -> Any:
-        request = self._parse(flag, await self._decompress(flag, data))
-        return await self._method.handler(request, self)
+    async def _handle_later(self, flag: int, data: Buffer) -> Any:
+        return await self._method.handler(await self._parse(flag, data), self)
+
+    async def _handle_sliced(self, request: Sliced[Any]) -> Any:
+        return await self._method.handler(await finished_in_turns(request), self)
 
     def _keep_messages(self, messages: list[tuple[int, Buffer]]) -> None:
         for message in messages:
@@ -191,9 +249,7 @@ class StreamCall(ReadingCall):
         self._held -= used
         self.connection.consumed(self, used)
         self._host.wake()
-        if flag:
-            data = await self._decompress(flag, data)
-        return self._parse(flag, data)
+        return await self._parse(flag, data)
 
     def _received(self, size: int, messages: list[tuple[int, Buffer]]) -> None:
         """Queue messages; bytes of an incomplete one return credit at once if none is queued."""
@@ -203,7 +259,7 @@ class StreamCall(ReadingCall):
             self._wake_reader()
         elif not self._messages:
             held, self._held = self._held, 0
-            self.connection.consumed(self, held)
+            self._consumed(held)
 
     def _wake_reader(self) -> None:
         if self._arrival is not None and not self._arrival.done():

@@ -16,6 +16,7 @@ from penstock.http2.keepalive import ConnectionLifetime, LifetimeAction
 from penstock.rpc.native.routes import CallRoute, HeaderFields
 from penstock.rpc.native.rpc_call import RpcCall
 from penstock.rpc.native.server_state import ServerState
+from penstock.system.body_room import Incomplete
 
 _KEEPALIVE = b"penstock"
 _CLOSING = 5.0  # seconds for a client to read the last frames
@@ -112,6 +113,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, _: Exception | None) -> None:
+        self.server.bodies.stop_waiting(self._read_on)
         self.connection.lost()
         if self._timer is not None:
             self._timer.cancel()
@@ -152,6 +154,26 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if not (self._armed or self._passing):
             self._armed = True
             self.loop.call_soon(self._armed_flush)
+
+    def eldest_incomplete(self) -> Incomplete | None:
+        """Its call whose request is incomplete for the longest time."""
+        calls = [
+            call
+            for call in self.connection.streams.values()
+            if isinstance(call, RpcCall) and call.fills_memory
+        ]
+        eldest = min(calls, key=lambda call: call.opened, default=None)
+        return None if eldest is None else Incomplete(eldest.opened, eldest.refuse)
+
+    def stop_reading(self) -> None:
+        """Read nothing until there is memory for bodies."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self.server.bodies.wait(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def drain(self) -> None:
         """Ask the client to leave when its calls are done."""

@@ -62,6 +62,8 @@ def _call_class(head: CallHead, method: Method) -> type[RpcCall]:
         return NotGrpcCall
     if head.refusal or method is _NO_METHOD or head.encoding not in _READABLE:
         return RefusedCall
+    if method.admits is not None and not method.admits(head.metadata):
+        return ForbiddenCall
     return StreamCall if method.client_streaming else UnaryCall
 
 
@@ -79,6 +81,13 @@ class RefusedCall(RpcCall):
         else:
             text = f"Compression algorithm '{head.encoding.decode('latin-1')}' is not supported"
             self.fail(StatusError(StatusCode.UNIMPLEMENTED, text), responses.ACCEPT)
+
+
+class ForbiddenCall(RpcCall):
+    """A call whose metadata its method does not admit: none of its messages is read."""
+
+    def on_open(self) -> None:
+        self.run(self._method.handler(None, self))
 
 
 class NotGrpcCall(RpcCall):

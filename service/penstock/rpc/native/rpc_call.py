@@ -55,6 +55,9 @@ class CallHost(Protocol):
     def wake(self) -> None:
         """Flush the send buffer at the end of this turn of the event loop."""
 
+    def stop_reading(self) -> None:
+        """Read nothing from the connection until there is memory for bodies."""
+
 
 class RpcCall(Stream):
     """A stream that is served by a method. Derived classes read its requests.
@@ -91,6 +94,14 @@ class RpcCall(Stream):
             self.content_left = head.content_length
         if host.server.compression is not CompressionLevel.NONE:
             self.compress_responses(True)
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether a request message has begun to come, and is not complete."""
+        return False
+
+    def refuse(self) -> None:
+        """End with an error, since there is no memory for the rest of its request."""
 
     # -- RpcContext ---------------------------------------------------------------------------
 

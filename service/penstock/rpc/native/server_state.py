@@ -10,7 +10,9 @@ from typing import Protocol
 from penstock.http2.compression import Work
 from penstock.http2.keepalive import ConnectionAges, PingStrikes
 from penstock.http2.limits import Limits
+from penstock.http2.stream import Buffer
 from penstock.settings import CompressionLevel, KeepaliveSettings
+from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
 
 _SCRATCH = 256 << 10
@@ -32,6 +34,9 @@ class OpenConnection(Protocol):
     @property
     def idle_since(self) -> float | None:
         """Loop time of the last read; `None` while calls are in flight or it is being closed."""
+
+    def eldest_incomplete(self) -> Incomplete | None:
+        """Its call whose request is incomplete for the longest time."""
 
     def close_idle(self) -> None:
         """Ask the client to come again later, and close."""
@@ -57,7 +62,10 @@ class ServerState:
         *,
         encrypted: bool = False,
         descriptors: DescriptorReserve | None = None,
+        bodies: BodyRoom | None = None,
     ) -> None:
+        self.bodies = bodies or BodyRoom()
+        self.bodies.eldest.append(self._eldest)
         self.loop = asyncio.get_running_loop()
         self.limits = limits
         self.ages = _ages(keepalive)
@@ -93,6 +101,11 @@ class ServerState:
             return False
         self._connections[connection] = transport
         return True
+
+    def _eldest(self) -> Incomplete | None:
+        """The call whose request is incomplete for the longest time."""
+        found = [one for each in self._connections if (one := each.eldest_incomplete()) is not None]
+        return min(found, key=lambda one: one.opened, default=None)
 
     def forget(self, connection: OpenConnection) -> None:
         """Stop tracking a connection that is closed."""
@@ -163,14 +176,14 @@ class Workers:
         self._threads = ThreadPoolExecutor(_THREADS, "compression")
         self._growing = asyncio.Semaphore(_THREADS)
 
-    async def run(self, work: Work) -> bytes:
+    async def run(self, work: Work) -> Buffer:
         """Run `work` step by step on the pool; return its result."""
         loop = asyncio.get_running_loop()
         while not await loop.run_in_executor(self._threads, work.step):
             pass
         return await loop.run_in_executor(self._threads, work.result)
 
-    async def run_growing(self, work: Work) -> bytes:
+    async def run_growing(self, work: Work) -> Buffer:
         """As `run`, for work whose memory may grow large: only a few of these at a time."""
         async with self._growing:
             return await self.run(work)

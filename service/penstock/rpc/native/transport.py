@@ -20,6 +20,7 @@ from penstock.rpc.native.counting_connection import CountedServer, CountingConne
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings
+from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.system.local_socket import LocalSocket
 from penstock.system.tls import server_context
@@ -38,20 +39,22 @@ async def open_native(
     *,
     registry: ChannelzRegistry | None = None,
     descriptors: DescriptorReserve | None = None,
+    bodies: BodyRoom | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port, 0 for a Unix socket.
 
-    With a `registry`, connections are counted, and the counters registered there. `descriptors` is
-    shared with other ports. On closing, running calls get what is left of `grace`. Raises `OSError`
-    if the address is in use or invalid.
+    With a `registry`, connections are counted, and the counters registered there. `descriptors` and
+    `bodies` are shared with other ports. On closing, running calls get what is left of `grace`.
+    Raises `OSError` if the address is in use or invalid.
     """
     descriptors = descriptors or DescriptorReserve()
     state = ServerState(
-        limits or Limits(),
+        limits or _limits(settings),
         settings.keepalive,
         settings.response_compression,
         encrypted=settings.tls.enabled,
         descriptors=descriptors,
+        bodies=bodies,
     )
     handshakes: TlsHandshakes | None = None
     if settings.tls.enabled:
@@ -112,6 +115,13 @@ def _listen(settings: GrpcSettings) -> tuple[socket.socket, Callable[[], None]]:
         if error.errno != errno.EADDRINUSE:
             reason = f"cannot be listened on: {error.strerror or error}"
         raise OSError(f"Socket '{address}:{settings.port}' {reason}") from error
+
+
+def _limits(settings: GrpcSettings) -> Limits:
+    return Limits(
+        max_message_size=settings.max_message_size,
+        max_control_size=settings.max_control_message_size,
+    )
 
 
 def _nothing() -> None:

@@ -1,0 +1,66 @@
+"""The memory that request bodies take together, whatever protocol they come by."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+_OVERDRAFT = 32 << 20
+"""Bytes that may be on their way when the memory is used up."""
+
+
+class Charge:
+    """The bytes of one body that are in memory."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class BodyQuota:
+    """Counts the bytes of bodies, from their arrival until the last view of their memory is gone.
+
+    `on_freed` is called then, in any thread.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.on_freed: Callable[[], None] | None = None
+        self._used = 0
+        self._freed: deque[int] = deque()  # filled by finalizers
+
+    @property
+    def used(self) -> int:
+        """Bytes of bodies in flight."""
+        while self._freed:
+            self._used -= self._freed.popleft()
+        return self._used
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether incomplete bodies have to wait."""
+        return self.used >= self.most
+
+    @property
+    def overdrawn(self) -> bool:
+        """Whether so much has come beyond it that no more is read of their connections."""
+        return self.used >= self.most + _OVERDRAFT
+
+    def open(self, memory: memoryview, size: int) -> Charge:
+        """Count `size` bytes of a body in this memory, which is that of a numpy array."""
+        charge = Charge(size)
+        self._used += size
+        weakref.finalize(memory.obj, self._gone, charge).atexit = False
+        return charge
+
+    def add(self, charge: Charge, size: int) -> None:
+        """Count more bytes of the same body, in the same memory."""
+        charge.size += size
+        self._used += size
+
+    def _gone(self, charge: Charge) -> None:
+        self._freed.append(charge.size)
+        if self.on_freed is not None:
+            self.on_freed()

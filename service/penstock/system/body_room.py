@@ -1,0 +1,85 @@
+"""Waiting for memory: bodies of which no more is read until there is room in their quota."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.core.body_quota import BodyQuota
+from penstock.system.memory_size import memory_size
+
+_PATIENCE = 10.0
+"""Seconds after which a body that waits for memory takes that of the eldest incomplete one."""
+_NEXT = 1.0
+"""Seconds until it may take that of the next."""
+_RESUMED = 4 << 20
+"""Bytes that are likely to come of a body that goes on."""
+
+
+class Incomplete(NamedTuple):
+    """A body that is not complete: when its request began, in nanoseconds, and how to refuse it."""
+
+    opened: int
+    refuse: Callable[[], None]
+
+
+class BodyRoom:
+    """The order of bodies that wait for memory; `most` are its bytes, 0 for a quarter of all.
+
+    If one has waited for ten seconds, the eldest incomplete body is refused: its client may never
+    send the rest. `eldest` are callbacks, one for each port, that find it.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self.quota = BodyQuota(most or memory_size() // 4)
+        self.eldest: list[Callable[[], Incomplete | None]] = []
+        self._waiting: dict[Callable[[], None], float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self, on_room: Callable[[], None]) -> None:
+        """Call `on_room` once there is memory; no effect if it waits already."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self.quota.on_freed = self._freed
+        self._waiting.setdefault(on_room, self._loop.time())
+        self._arm(self._loop)
+
+    async def room(self) -> None:
+        """Wait until there is memory."""
+        if self.quota.exhausted:
+            free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.wait(lambda: None if free.done() else free.set_result(None))
+            await free
+
+    def stop_waiting(self, on_room: Callable[[], None]) -> None:
+        """Do not call `on_room`."""
+        self._waiting.pop(on_room, None)
+
+    def _freed(self) -> None:
+        if self._waiting and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._serve)
+
+    def _serve(self) -> None:
+        """Let bodies go on, as many as there is memory for."""
+        room = self.quota.most - self.quota.used
+        while self._waiting and room > 0:
+            on_room = next(iter(self._waiting))
+            del self._waiting[on_room]
+            room -= _RESUMED
+            on_room()
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is None and self._waiting:
+            due = next(iter(self._waiting.values())) + _PATIENCE
+            self._timer = loop.call_at(max(due, loop.time() + _NEXT), self._overdue, loop)
+
+    def _overdue(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        self._serve()
+        if self._waiting and loop.time() >= next(iter(self._waiting.values())) + _PATIENCE:
+            found = [one for eldest in self.eldest if (one := eldest()) is not None]
+            if found:
+                min(found, key=lambda one: one.opened).refuse()
+        self._arm(loop)
