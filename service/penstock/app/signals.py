@@ -14,8 +14,8 @@ from penstock.telemetry.console import write_line
 class ExitSignals:
     """SIGINT and SIGTERM: the first begins the graceful exit (W-05), a second ends at once.
 
-    The second one cuts `--exit-timeout-secs` short; Triton ignores it. A loop that hangs heeds none,
-    and then the second one of a kind ends the process by the system's own action.
+    The second one cuts `--exit-timeout-secs` short; Triton ignores it. A loop that hangs heeds
+    none, and then the second one of a kind ends the process by the system's own action.
     """
 
     def __init__(self, end_now: Callable[[], object]) -> None:

@@ -49,7 +49,7 @@ class InferenceServicer:
     def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
         self._server = server
         self._forward = forward
-        self._reader = InferReader(ContentLimits(elements=server.most_elements))
+        self._reader = InferReader(ContentLimits(elements=server.most_elements), server.messages)
         self._encoder = ResponseEncoder()
         self._memory = SharedMemoryMethods(server.regions)
 

@@ -71,9 +71,11 @@ async def open_sagemaker(
     address is not available.
     """
     known = _Environment.read(environment)
-    thread, memory = JsonThread(), BodyMemory()
+    thread, memory = JsonThread(), BodyMemory(server.messages)
     router = gateway_router(server, http, thread, memory=memory)
-    redirect = Redirect(router, "sagemaker-triton", memory)
+    redirect = Redirect(
+        router, "sagemaker-triton", memory, lambda head: models.model_of(head) or known.model
+    )
     models = MultiModelEndpoints(
         server, redirect, JsonBodies(http.max_input_size, thread), http.restrictions
     )

@@ -44,7 +44,8 @@ def unpack_offer(data: bytes) -> Offer:
 class Lender:
     """The server's side of one link: tracks which regions the process has mapped.
 
-    `offer` sends a packed offer and a descriptor, and says whether it could.
+    `offer` sends a packed offer and a descriptor, and says whether it could. To a process of this
+    `model` only regions are lent that it may read.
     Clients manage their own memory; any other block is kept until the borrower returns it. With
     `repeats` requests are sent again and must be unchanged, so nothing is lent exclusively.
     """
@@ -54,8 +55,10 @@ class Lender:
         offer: Callable[[bytes, int], bool],
         withdraw: Callable[[int], None],
         *,
+        model: str = "",
         repeats: bool = False,
     ) -> None:
+        self._model = model
         self._offer = offer
         self._withdraw = withdraw
         self._repeats = repeats
@@ -75,9 +78,13 @@ class Lender:
         number = region.number
         if number in self._lent:
             return True
-        if number not in self._offered and not (self._repeats and region.exclusive):
+        refused = self._repeats and region.exclusive
+        if not refused and number not in self._offered and self._may_read(region):
             self._begin(region)
         return False
+
+    def _may_read(self, region: Region) -> bool:
+        return region.readers is None or self._model in region.readers
 
     def keep(self, places: Iterable[RegionSlice]) -> None:
         """Keep lent blocks alive until they are returned; clients keep their own."""

@@ -158,6 +158,7 @@ class ModelProcess:
         lender = Lender(
             self._offer_region,
             partial(self._send, Kind.REGION_GONE),
+            model=self._context.config.name,
             repeats=sequences is not None and sequences.iterative_sequence,
         )
         self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
