@@ -42,6 +42,7 @@ DEFAULTS: dict[str, object] = {
     "http.header_forward_pattern": "",
     "http.thread_count": 8,
     "http.max_input_size": 67108864,
+    "http.max_json_values": 1048576,
     "http.max_header_size": 65536,
     "http.max_header_count": 100,
     "http.header_timeout_secs": 20,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from itertools import chain
+from math import prod
 
 import numpy as np
 
@@ -24,9 +25,16 @@ from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs
 from penstock_backends.onnxruntime.encoder_facts import note_tokens, report_tokens
 from penstock_backends.onnxruntime.graph import OnnxGraph
+from penstock_backends.onnxruntime.long_texts import (
+    MAX_CHARACTERS,
+    MAX_TEXTS,
+    MAX_TOKENS,
+    Tokens,
+    positive,
+)
 from penstock_backends.onnxruntime.padding import PADDING
 from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
-from penstock_backends.onnxruntime.tokenizer import Tokenizer, Tokens, max_tokens
+from penstock_backends.onnxruntime.tokenizer import Tokenizer
 
 RUN_COST = 32
 """The fixed cost of a run, in tokens: measured on CPUs with a small encoder."""
@@ -68,14 +76,18 @@ class TextModel:
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         """Tokens of all texts together, as far as the model reads them."""
-        return sum(len(tokens.ids) for tokens in self._tokenizer.encode([*texts]))
+        read = self._tokenizer.texts.read(texts)
+        return sum(len(tokens.ids) for tokens in self._tokenizer.encode(read))
 
-    def _texts(self, request: InferenceRequest) -> list[str]:
-        if self._input not in request.inputs:
+    def _texts(self, request: InferenceRequest) -> list[str | Tokens]:
+        """The texts, bounded before they are tokenized beside those of others."""
+        tensor = request.inputs.get(self._input)
+        if tensor is None:
             raise InvalidRequestError(f"input '{self._input}' is missing")
-        elements = request.inputs[self._input].elements()
+        bounds = self._tokenizer.texts
+        bounds.check_count(prod(tensor.shape))
         try:
-            return [element.decode() for element in elements]
+            return bounds.read([bounds.decoded(element) for element in tensor.elements()])
         except UnicodeDecodeError as error:
             raise InvalidRequestError(
                 f"input '{self._input}' holds a text that is not UTF-8: byte {error.start} is "
@@ -83,7 +95,7 @@ class TextModel:
             ) from error
 
     def _answer(
-        self, requests: list[InferenceRequest], texts: list[list[str]]
+        self, requests: list[InferenceRequest], texts: list[list[str | Tokens]]
     ) -> list[InferenceResponse]:
         tokens = self._tokenizer.encode([*chain.from_iterable(texts)])
         names = wanted(requests, self._outputs)
@@ -122,7 +134,8 @@ class TextModel:
 
 def check_text(config: ModelConfig) -> None:
     """Check the configuration of a text encoder; raises `ConfigError`."""
-    max_tokens(config)
+    for name in (MAX_TOKENS, MAX_CHARACTERS, MAX_TEXTS):
+        positive(config, name)
     if config.batch_input or config.batch_output or config.parameter(PADDING) is not None:
         raise ConfigError(
             f"model '{config.name}': a text encoder pads its texts itself, so it takes neither"

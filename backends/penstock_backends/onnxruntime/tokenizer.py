@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,45 +11,42 @@ import numpy as np
 from penstock.backend import (
     Array,
     BackendNotInstalledError,
-    ConfigError,
     ModelConfig,
     ModelLoadError,
 )
+from penstock_backends.onnxruntime.long_texts import MAX_TOKENS, LongTexts, Tokens, positive
 
 TOKENIZER = "penstock.tokenizer"
-MAX_TOKENS = "penstock.max_tokens"
 PAD_TOKENS = ("[PAD]", "<pad>")
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens of one text."""
-
-    ids: Sequence[int]
-    type_ids: Sequence[int]
-
-
 class Tokenizer:
-    """Truncates as its file or `penstock.max_tokens` defines; pads to the longest text joined."""
+    """Truncates as its file or `penstock.max_tokens` defines; pads to the longest text joined.
 
-    def __init__(self, inner: Any) -> None:
+    `texts` bounds what it is given.
+    """
+
+    def __init__(self, inner: Any, config: ModelConfig) -> None:
         padding = inner.padding or {}
         self._pad_id: int = padding.get("pad_id", _pad_id(inner))
         self._pads_left = padding.get("direction") == "left"
         inner.no_padding()
         self._inner = inner
+        self.texts = LongTexts(config, inner)
 
     @classmethod
     def load(cls, config: ModelConfig, name: str, version_path: Path) -> Tokenizer:
         """Load the file `name` in the version's directory, or in the model's."""
         inner = _open(_find(name, version_path))
-        if longest := max_tokens(config):
+        if longest := positive(config, MAX_TOKENS):
             inner.enable_truncation(max_length=longest)
-        return cls(inner)
+        return cls(inner, config)
 
-    def encode(self, texts: list[str]) -> list[Tokens]:
-        """The tokens of every text. Releases the GIL."""
-        return [Tokens(e.ids, e.type_ids) for e in self._inner.encode_batch_fast(texts)]
+    def encode(self, texts: Sequence[str | Tokens]) -> list[Tokens]:
+        """The tokens of every text that `LongTexts` has read. Releases the GIL."""
+        short = [text for text in texts if isinstance(text, str)]
+        made = (Tokens(e.ids, e.type_ids) for e in self._inner.encode_batch_fast(short))
+        return [next(made) if isinstance(text, str) else text for text in texts]
 
     def feeds(self, tokens: Sequence[Tokens]) -> dict[str, Array]:
         """Arrays of one row per text, by the usual names of a graph's inputs."""
@@ -68,16 +64,6 @@ class Tokenizer:
             arrays["attention_mask"][row, where] = 1
             arrays["token_type_ids"][row, where] = one.type_ids
         return arrays
-
-
-def max_tokens(config: ModelConfig) -> int:
-    """The value of `penstock.max_tokens`; 0 when it is not given."""
-    text = config.parameter(MAX_TOKENS)
-    if text is None:
-        return 0
-    if not text.isdecimal() or not int(text):
-        raise ConfigError(f"parameter '{MAX_TOKENS}' must be a positive number, not '{text}'")
-    return int(text)
 
 
 def _find(name: str, version_path: Path) -> Path:

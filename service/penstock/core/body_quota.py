@@ -50,17 +50,22 @@ class BodyQuota:
 
     def open(self, memory: memoryview, size: int) -> Charge:
         """Count `size` bytes of a body in this memory, which is that of a numpy array."""
-        charge = Charge(size)
-        self._used += size
-        weakref.finalize(memory.obj, self._gone, charge).atexit = False
+        charge = Charge(0)
+        self.add(charge, size)
+        self.close_with(memory, charge)
         return charge
+
+    def close_with(self, memory: memoryview, charge: Charge) -> None:
+        """Count the bytes of a charge until the last view of this memory of numpy's is gone."""
+        weakref.finalize(memory.obj, self.close, charge).atexit = False
 
     def add(self, charge: Charge, size: int) -> None:
         """Count more bytes of the same body, in the same memory."""
         charge.size += size
         self._used += size
 
-    def _gone(self, charge: Charge) -> None:
+    def close(self, charge: Charge) -> None:
+        """Count the bytes of a charge no more."""
         self._freed.append(charge.size)
         if self.on_freed is not None:
             self.on_freed()

@@ -7,7 +7,7 @@ converted.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 from penstock.core.errors import InvalidRequestError, shortened
 
@@ -25,6 +25,21 @@ MOST_ELEMENTS = 1 << 20
 
 FEW_ELEMENTS = 8192
 """Elements of a BYTES tensor that admission counts in a few milliseconds."""
+
+
+def elements_in(shape: Sequence[int], most: int) -> int:
+    """The elements of a tensor of this shape; `most` + 1 if they are more, 0 if it is invalid.
+
+    A product of thousands of large dimensions, as of strangers, would take minutes.
+    """
+    if len(shape) > MOST_DIMENSIONS or (shape and min(shape) < 1):
+        return 0
+    count = 1
+    for size in shape:
+        count *= size
+        if count > most:
+            return most + 1
+    return count
 
 
 def too_many_elements(where: str, most: int) -> InvalidRequestError:

@@ -96,6 +96,8 @@ _VARYING = (DataType.BYTES, DataType.INVALID)
 _ITEMSIZE = {t: 0 if t in _VARYING else dtype.itemsize for t, dtype in _NUMPY.items()}
 _COUNTED_AT_ONCE = 4096
 """BYTES elements that are counted in a step, a millisecond at most."""
+_COMPARED_AT_ONCE = 32 << 10
+"""BYTES elements whose lengths are compared in a step."""
 _COPY_UP_TO = 4096
 """Bytes of an array up to which a copy is cheaper than a view."""
 _FROM_CONFIG = {t.config_name: t for t in DataType if t is not DataType.INVALID}
@@ -119,7 +121,8 @@ class Tensor:
     by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one. A
     tensor may be made of an `array` alone, from which the buffer is made on demand.
     `shared` is the slice of a shared-memory region that holds the buffer, if it is in one.
-    `count` is the number of BYTES elements in the buffer, where its maker has counted them.
+    `count` is the number of BYTES elements in the buffer, where its maker has counted them, or the
+    error that counting them has ended with.
     """
 
     __slots__ = ("_array", "_buffer", "count", "datatype", "shape", "shared")
@@ -131,7 +134,7 @@ class Tensor:
         buffer: Buffer | None,
         shared: RegionSlice | None = None,
         array: Array | None = None,
-        count: int | None = None,
+        count: int | InvalidRequestError | None = None,
     ) -> None:
         self.datatype = datatype
         self.shape = tuple(shape)
@@ -218,13 +221,18 @@ def count_elements(buffer: Buffer, where: str = "", most: int | None = None) -> 
 
 
 def count_in_steps(buffer: Buffer, where: str = "", most: int | None = None) -> Steps[int]:
-    """As `count_elements`, in steps. Elements of one length are counted in the first."""
+    """As `count_elements`, in steps. Elements of one length are counted without a look at each."""
     view = memoryview(buffer)
     end = len(view)
     last = end if most is None else most
-    if end > _COUNTED_AT_ONCE and (alike := _count_alike(view)):
-        return min(alike, last + 1)
-    at = count = before = 0
+    count = at = before = 0
+    if end > _COUNTED_AT_ONCE:
+        size = 4 + _LENGTH.unpack_from(view)[0]
+        count = yield from _count_alike(view, size, min(end // size, last + 1))
+        at = count * size
+        before = max(0, at - size)
+        if count > last:
+            return count
     while at < end:
         before = at
         if end - at < 4:
@@ -240,14 +248,17 @@ def count_in_steps(buffer: Buffer, where: str = "", most: int | None = None) -> 
     return count
 
 
-def _count_alike(view: memoryview) -> int:
-    """The number of BYTES elements, if all are as long as the first; else 0."""
-    (size,) = _LENGTH.unpack_from(view)
-    count, rest = divmod(len(view), 4 + size)
-    if rest:
-        return 0
-    sizes = np.ndarray((count,), "<u4", view, strides=(4 + size,))
-    return count if bool((sizes == size).all()) else 0
+def _count_alike(view: memoryview, size: int, most: int) -> Steps[int]:
+    """The number of BYTES elements at the beginning that take `size` bytes each, by slices."""
+    count = 0
+    while count < most:
+        slice_size = min(_COMPARED_AT_ONCE, most - count)
+        sizes = np.ndarray((slice_size,), "<u4", view, count * size, (size,))
+        if not bool((sizes == size - 4).all()):
+            break
+        count += slice_size
+        yield
+    return count
 
 
 def decode_elements(buffer: Buffer, where: str = "") -> list[bytes]:

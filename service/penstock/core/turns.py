@@ -37,18 +37,18 @@ class Turns:
             await self._lock.acquire()
             try:
                 next(steps)
+                await asyncio.sleep(
+                    0
+                )  # with the lock: the next step is one of the loop's next turn
             except StopIteration as done:
                 result: T = done.value
                 return result
             finally:
                 self._lock.release()
-            await asyncio.sleep(0)
 
 
 class Sliced(Generic[T]):
-    """A computation whose first step was not its last; `on_result` is called before it returns."""
-
-    on_result: Callable[[], None] | None = None
+    """A computation whose first step was not its last."""
 
     def __init__(self, steps: Steps[T], turns: Turns) -> None:
         self._steps = steps
@@ -56,10 +56,11 @@ class Sliced(Generic[T]):
 
     async def result(self) -> T:
         """The result, after the other steps."""
-        result = await self._turns.run(self._steps)
-        if self.on_result is not None:
-            self.on_result()
-        return result
+        return await self._turns.run(self._steps)
+
+    def within(self, enclosing: Callable[[Steps[T]], Steps[T]]) -> Sliced[T]:
+        """The same computation as a part of another, which is made of its steps."""
+        return Sliced(enclosing(self._steps), self._turns)
 
 
 def begun(steps: Steps[T], turns: Turns) -> T | Sliced[T]:

@@ -85,7 +85,7 @@ async def open_openai(
     Yields the port. Raises `OSError` if it is not available.
     """
     thread = JsonThread()
-    bodies = JsonBodies(http.max_input_size, thread)
+    bodies = JsonBodies(http.max_input_size, thread, http.max_json_values)
     metrics = restricted(metrics_route(scrape), Feature.METRICS, openai)
     routes = [*openai_routes(server, http, openai, bodies), metrics]
     router = Router(routes, http.restrictions)
@@ -107,7 +107,7 @@ def gateway_router(
     memory: BodyMemory | None = None,
 ) -> Router:
     """The routes of the HTTP endpoint; large JSON is worked on by `thread`."""
-    bodies = JsonBodies(settings.max_input_size, thread)
+    bodies = JsonBodies(settings.max_input_size, thread, settings.max_json_values)
     routes = [
         *_inference_routes(server, settings, bodies, memory or BodyMemory(server.messages)),
         *_server_routes(server),

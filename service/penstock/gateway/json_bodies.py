@@ -9,8 +9,9 @@ from penstock.core.buffer import Buffer
 from penstock.gateway.body import read_body
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
-from penstock.gateway.json.slices import Text, discard
-from penstock.gateway.json.text import LARGE, parse
+from penstock.gateway.json.long_lists import discard
+from penstock.gateway.json.slices import MOST_VALUES, Text
+from penstock.gateway.json.text import is_large, parse, parse_tensors
 from penstock.gateway.json.thread import JsonThread, give_turn
 
 T = TypeVar("T")
@@ -20,11 +21,12 @@ _SLICE = 1 << 20
 
 
 class JsonBodies:
-    """Reads and decodes bodies of up to `limit` bytes."""
+    """Reads and decodes bodies of up to `limit` bytes, and `values` values where they are large."""
 
-    def __init__(self, limit: int, thread: JsonThread) -> None:
+    def __init__(self, limit: int, thread: JsonThread, values: int = MOST_VALUES) -> None:
         self.limit = limit
-        self.thread = thread
+        self._decoder = thread
+        self._values = values
 
     async def read(
         self, call: HttpCall, decode: Callable[[Any], T], *, optional: bool = False
@@ -40,14 +42,25 @@ class JsonBodies:
 
     async def decode(self, text: Buffer, decode: Callable[[Any], T]) -> T:
         """Parse `text` and return `decode` of the JSON."""
-        if len(text) < LARGE:
+        if not is_large(text):
             return decode(parse(bytes(text)))
-        return await self.thread.run(decoded, text, parse, decode)
+        return await self._decode_large(text, parse, decode)
+
+    async def decode_tensors(self, text: Buffer, decode: Callable[[Any], T]) -> T:
+        """As `decode`, of a large text that `parse_tensors` parses."""
+        return await self._decode_large(text, parse_tensors, decode)
+
+    async def _decode_large(
+        self, text: Buffer, parsing: Callable[[Text, int], Any], decode: Callable[[Any], T]
+    ) -> T:
+        return await self._decoder.run(len(text), _decoded, text, parsing, self._values, decode)
 
 
-def decoded(text: Buffer, parsing: Callable[[Text], Any], decode: Callable[[Any], T]) -> T:
+def _decoded(
+    text: Buffer, parsing: Callable[[Text, int], Any], values: int, decode: Callable[[Any], T]
+) -> T:
     """Parse large JSON by `parsing` and return `decode` of it; the JSON is freed in slices."""
-    json = parsing(_as_text(text))
+    json = parsing(_as_text(text), values)
     try:
         return decode(json)
     finally:

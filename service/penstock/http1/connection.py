@@ -91,9 +91,11 @@ class Connection(RequestSink):
 
     @property
     def receiving(self) -> Exchange | None:
-        """The request whose body is not complete, if it is one that is counted."""
+        """The request whose body is not complete, if it is one that is counted and kept."""
         receiving = self._receiving
-        return None if receiving is None or receiving.body.quota is None else receiving
+        if receiving is None or receiving.finished or receiving.body.quota is None:
+            return None
+        return receiving
 
     @property
     def receives_body(self) -> bool:

@@ -27,10 +27,15 @@ class LoggedCalls:
         self.switch = Verbosity()
         self.switch.level = 1
         self.log = log
-        self.size = 0
+        self._size = 0
 
     def parsed(self, size: int) -> None:
-        self.size = size
+        self._size = size
+
+    def take_size(self) -> int:
+        """Bytes of the message that was parsed just now; 0 for a call of which none was."""
+        size, self._size = self._size, 0
+        return size
 
     def begin(self, method: Method, context: RpcContext) -> LoggedCall:
         return LoggedCall(self, method, context)
@@ -50,7 +55,7 @@ class LoggedCall:
         self._ended = False
 
     def received(self, message: Any) -> None:
-        self._received += self._calls.size
+        self._received += self._calls.take_size()
         if isinstance(message, InferMessage):
             self._model, self._request_id = message.head.model_name, message.head.id
         elif isinstance(message, Message):

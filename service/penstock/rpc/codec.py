@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InternalError, InvalidRequestError, request_prefix, shortened
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    request_prefix,
+    shortened,
+)
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.request_limits import (
@@ -189,7 +195,7 @@ def _typed_contents(
     decoded = received.typed.get(number)
     if decoded is None:
         return decode_contents(tensor.contents, datatype, input_name(received.head, tensor))
-    if isinstance(decoded, InvalidRequestError):
+    if isinstance(decoded, InferenceError):
         raise decoded
     return decoded
 

@@ -39,6 +39,12 @@ _LARGEST_HEAD = 4 << 20
 """The most bytes of a message without its tensors' contents."""
 _LONGEST_NAMES = 64 << 10
 """Bytes of a message's names up to which they are read from one that is refused."""
+_FEW_CONTENTS = 64
+"""Bytes of an input's typed contents up to which they stay in the head."""
+_MOST_PIECES = 1 << 12
+"""The most fields that typed contents are in, above that size; an encoder makes one of an input."""
+_LONGEST_VARINT, _LONGEST_TAG = 10, 5
+_LARGEST_TAG = (1 << 32) - 1
 
 
 class TooManyError(InvalidRequestError):
@@ -53,8 +59,9 @@ class Layout:
     """The layout of one message.
 
     `head` is the message without contents of tensors, `raw` where its raw contents lie, in order,
-    and `typed` where the typed ones do, by the number of the input. An input that has some keeps
-    an empty field in the head. `plain`: the raw contents follow the head, and that is all.
+    and `typed` where the typed ones do, by the number of the input, but for those of few bytes. An
+    input that has some keeps an empty field in the head. `plain`: the raw contents follow the head,
+    and that is all.
     """
 
     def __init__(self, message: memoryview) -> None:
@@ -65,9 +72,9 @@ class Layout:
         self._kept: list[memoryview | bytes] = []
         self._kept_to = 0  # where in the message
         self._left_out = self._added = 0  # bytes
-        self._names: list[memoryview] = []
+        self._names: dict[int, memoryview] = {}
         self._counts = dict.fromkeys(_BOUNDS, 0)
-        self._fields = 0
+        self._fields = self._pieces = 0
 
     @property
     def head(self) -> bytes:
@@ -97,22 +104,24 @@ class Layout:
             self.raw.append((begin, end))
             self._leave_out(start, end)
         elif tag in _NAMES and end - begin <= _LONGEST_NAMES:
-            self._names.append(self._message[start:end])
+            self._names[tag] = self._message[start:end]  # the last one counts
 
     def _read_input(self, start: int, begin: int, end: int) -> Iterator[None]:
         """Find the typed contents of the input that starts at `start`."""
         spans: list[Span] = []
         kept: list[memoryview | bytes] = []
-        at = begin
+        at, size = begin, 0
         for tag, field, inner, after in fields_of(self._message, begin, end):
             self._count(0)
             if tag == _CONTENTS:
+                self._count_piece(len(spans))
+                size += after - inner
                 spans.append((inner, after))
                 kept.append(self._message[at:field])
                 at = after
             if not self._fields % _STEP:
                 yield
-        if spans:
+        if size > _FEW_CONTENTS:
             kept += self._message[at:end], _EMPTY_CONTENTS
             self.typed[self._counts[_INPUT] - 1] = spans
             self._replace(start, end, kept)
@@ -130,8 +139,14 @@ class Layout:
                     f" of {most}"
                 )
 
+    def _count_piece(self, before: int) -> None:
+        """Count one more field of typed contents; the first of an input is one of the inputs."""
+        self._pieces += before > 0
+        if self._pieces > _MOST_PIECES:
+            raise self._too_many(f"request has typed contents in more than {_MOST_PIECES} pieces")
+
     def _too_many(self, text: str) -> TooManyError:
-        return TooManyError(text, b"".join(self._names))
+        return TooManyError(text, b"".join(self._names.values()))
 
     def _leave_out(self, start: int, end: int) -> None:
         if start > self._kept_to:
@@ -167,8 +182,10 @@ def fields_of(message: memoryview, at: int, end: int) -> Iterator[tuple[int, int
     """
     while at < end:
         start = at
-        tag, at = _read_varint(message, at, end)
+        tag, at = _read_varint(message, at, end, _LONGEST_TAG)
         kind, begin = tag & 7, at
+        if not 7 < tag <= _LARGEST_TAG:
+            raise DecodeError(f"tag {tag}")
         if kind == _DELIMITED:
             size, begin = _read_varint(message, at, end)
             at = begin + size
@@ -212,10 +229,12 @@ def _first(tag: int, beginning: memoryview) -> tuple[int, int]:
     return 0, 0
 
 
-def _read_varint(message: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A number of at most ten bytes, and where it ends."""
+def _read_varint(
+    message: memoryview, at: int, end: int, longest: int = _LONGEST_VARINT
+) -> tuple[int, int]:
+    """A number of at most so many bytes, and where it ends."""
     value = shift = 0
-    for position in range(at, min(at + 10, end)):
+    for position in range(at, min(at + longest, end)):
         byte = message[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

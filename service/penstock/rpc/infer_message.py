@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
-from math import prod
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InvalidRequestError, shortened
+from penstock.core.errors import InferenceError, InvalidRequestError, shortened
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest
-from penstock.core.request_limits import FEW_ELEMENTS, MOST_TENSORS, too_many_elements
+from penstock.core.request_limits import (
+    FEW_ELEMENTS,
+    MOST_TENSORS,
+    elements_in,
+    too_many_elements,
+)
 from penstock.core.tensor import DataType, Tensor, count_in_steps
 from penstock.core.turns import Sliced, Steps, Turns, begun, finished
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import LARGE
 from penstock.rpc.infer_layout import Layout, TooManyError, first_raw, model_name
 from penstock.rpc.shared_memory import REGION
-from penstock.rpc.typed_contents import ContentLimits, LargeContents
+from penstock.rpc.typed_contents import ContentLimits, LargeContents, counted
 from penstock.shared_memory.message_memory import WORTH
 from penstock.shared_memory.message_pools import MessagePools
 
@@ -41,17 +45,17 @@ class InferMessage(NamedTuple):
 
     Messages with the same `template` share their `head`. `places` are where the contents lie in
     shared memory that other processes can map, as far as they do. `typed` are typed contents that
-    are decoded already, by the number of the input, or what is wrong with them; `counts` the
-    numbers of elements of large BYTES tensors. `refusal` is why there is no more of the head than
-    its names.
+    are decoded already, by the number of the input, or what is wrong with them; `counts` are, in
+    the same form, the numbers of elements of large BYTES tensors. `refusal` is why there is no more
+    of the head than its names.
     """
 
     head: pb.ModelInferRequest
     raw: Sequence[Buffer]
     template: RequestTemplate | None = None
     places: Sequence[RegionSlice | None] = ()
-    typed: Mapping[int, Buffer | InvalidRequestError] = _NOTHING
-    counts: Mapping[int, int] = _NOTHING
+    typed: Mapping[int, Buffer | InferenceError] = _NOTHING
+    counts: Mapping[int, int | InvalidRequestError] = _NOTHING
     refusal: InvalidRequestError | None = None
 
 
@@ -68,12 +72,20 @@ class _Parsing:
     """Parses one message, in steps if it is large."""
 
     def __init__(
-        self, data: Buffer, limits: ContentLimits, memory: MessagePools | None = None
+        self,
+        data: Buffer,
+        limits: ContentLimits,
+        memory: MessagePools | None = None,
+        quota: BodyQuota | None = None,
     ) -> None:
         self._data = data
         self._limits = limits
         self._memory = memory
+        self._quota = quota
         self._view = memoryview(data)
+        self._typed: dict[int, Buffer | InferenceError] = {}
+        self._typed_size = 0
+        self._counts: dict[int, int | InvalidRequestError] = {}
 
     def run(self) -> Steps[InferMessage]:
         """The message. Raises `DecodeError`; errors of the request are part of it."""
@@ -82,56 +94,53 @@ class _Parsing:
             return InferMessage(message, message.raw_input_contents)
         try:
             layout = yield from Layout(self._view).read()
-        except TooManyError as error:
-            return InferMessage(pb.ModelInferRequest.FromString(error.names), (), refusal=error)
+        except TooManyError as many:  # compiled code has one type for each name
+            return InferMessage(pb.ModelInferRequest.FromString(many.names), (), refusal=many)
         head = pb.ModelInferRequest.FromString(layout.head)
         raw: list[Buffer] = [self._view[begin:end] for begin, end in layout.raw]
-        typed: dict[int, Buffer | InvalidRequestError] = {}
-        counts: dict[int, int] = {}
         try:
             for number in layout.typed:
-                yield from self._decode_typed(head, number, layout, typed, counts)
-            yield from self._count_elements(head, raw, counts)
+                yield from self._decode_typed(head, number, layout)
+            yield from self._count_elements(head, raw)
         except InvalidRequestError as error:
             return InferMessage(head, (), refusal=error)
         places = _places(self._data, layout.raw, raw, self._memory)
-        return InferMessage(head, raw, None, places, typed, counts)
+        return InferMessage(head, raw, None, places, self._typed, self._counts)
 
-    def _decode_typed(
-        self,
-        head: pb.ModelInferRequest,
-        number: int,
-        layout: Layout,
-        typed: dict[int, Buffer | InvalidRequestError],
-        counts: dict[int, int],
-    ) -> Steps[None]:
+    def _decode_typed(self, head: pb.ModelInferRequest, number: int, layout: Layout) -> Steps[None]:
         tensor = head.inputs[number]
-        where = input_name(head, tensor)
-        contents = LargeContents(self._view, layout.typed[number], where, self._limits)
+        where, before = input_name(head, tensor), self._typed_size
+        contents = LargeContents(self._view, layout.typed[number], where, self._limits, before)
         try:
             datatype = DATATYPES.get(tensor.datatype, DataType.INVALID)
-            typed[number], counts[number] = yield from contents.decode(datatype)
-        except InvalidRequestError as error:
-            typed[number] = error
+            decoded, count = yield from counted(contents.decode(datatype), contents, self._quota)
+        except InferenceError as error:
+            self._typed[number] = error
+            return
+        self._typed[number] = decoded
+        self._typed_size += len(decoded)
+        if count is not None:
+            self._counts[number] = count
 
-    def _count_elements(
-        self, head: pb.ModelInferRequest, raw: Sequence[Buffer], counts: dict[int, int]
-    ) -> Steps[None]:
+    def _count_elements(self, head: pb.ModelInferRequest, raw: Sequence[Buffer]) -> Steps[None]:
         """Count the elements of BYTES tensors of many, which would take admission too long."""
         contents = iter(raw)
         for number, tensor in enumerate(head.inputs):
             if tensor.HasField("contents") or REGION in tensor.parameters:
                 continue
             buffer = next(contents, b"")
-            expected = prod(tensor.shape)
-            if tensor.datatype != DataType.BYTES or expected <= FEW_ELEMENTS:
+            if tensor.datatype != DataType.BYTES or len(buffer) <= 4 * FEW_ELEMENTS:
                 continue
-            if expected > self._limits.elements and len(buffer):
+            expected = elements_in(tensor.shape, self._limits.elements)
+            if expected > self._limits.elements:
                 raise too_many_elements(input_name(head, tensor), self._limits.elements)
-            if len(buffer) > 4 * FEW_ELEMENTS:
+            if expected > FEW_ELEMENTS:
                 where = f" for inference input '{tensor.name}'"
-                with suppress(InvalidRequestError):  # admission says what is wrong
-                    counts[number] = yield from count_in_steps(buffer, where, expected)
+                try:
+                    self._counts[number] = yield from count_in_steps(buffer, where, expected)
+                except InvalidRequestError as error:
+                    self._counts[number] = error
+            yield
 
 
 def input_name(head: pb.ModelInferRequest, tensor: pb.ModelInferRequest.InferInputTensor) -> str:
@@ -144,13 +153,17 @@ class InferReader:
 
     Clients send the same request again and again with other tensors. A message matches a template
     if it has the same length and differs from it in no byte outside the tensors' contents, so that
-    a parser would find the same fields.
+    a parser would find the same fields. `quota` counts what typed contents are decoded to.
     """
 
     def __init__(
-        self, limits: ContentLimits | None = None, memory: MessagePools | None = None
+        self,
+        limits: ContentLimits | None = None,
+        quota: BodyQuota | None = None,
+        memory: MessagePools | None = None,
     ) -> None:
         self._limits = limits or ContentLimits()
+        self._quota = quota
         self._memory = MessagePools() if memory is None else memory
         self._turns = Turns()
         # By the length of a message, the length of its beginning, and the beginning itself.
@@ -180,7 +193,8 @@ class InferReader:
                     if raw is not None:
                         places = _places(data, template.spans, raw, self._memory)
                         return InferMessage(template.head, raw, template, places)
-        message = begun(_Parsing(data, self._limits, self._memory).run(), self._turns)
+        parsing = _Parsing(data, self._limits, self._memory, self._quota)
+        message = begun(parsing.run(), self._turns)
         if isinstance(message, InferMessage) and RequestTemplate.fits(message.head):
             if size in self._seen:
                 self._add_template(data)
@@ -275,7 +289,7 @@ class RequestTemplate:
         if any(tensor.parameters or tensor.HasField("contents") for tensor in head.inputs):
             return False
         if any(
-            tensor.datatype == "BYTES" and prod(tensor.shape) > FEW_ELEMENTS
+            tensor.datatype == "BYTES" and elements_in(tensor.shape, FEW_ELEMENTS) > FEW_ELEMENTS
             for tensor in head.inputs
         ):
             return False

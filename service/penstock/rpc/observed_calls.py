@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from google.protobuf.message import DecodeError
 
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InternalError
+from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.log.verbosity import Verbosity
-from penstock.core.turns import Sliced
+from penstock.core.turns import Sliced, Steps
 from penstock.rpc.context import (
     CompletionCallbacks,
     Handler,
@@ -77,7 +77,7 @@ def _observed(method: Method, observer: Observer, sizes: bool) -> Method:
 class _Unparsed:
     """Stands for a message that cannot be parsed, so that its call is observed too."""
 
-    def __init__(self, error: DecodeError) -> None:
+    def __init__(self, error: DecodeError | InvalidRequestError) -> None:
         self.error = error
 
 
@@ -85,22 +85,33 @@ def _sized(method: Method, observer: Observer) -> Callable[[Buffer], Any]:
     parse = method.parse or method.request.FromString
 
     def parse_sized(data: Buffer) -> Any:
-        parsed = partial(observer.parsed, len(data))
-        parsed()
+        size = len(data)
         try:
             message = parse(data)
-        except DecodeError as error:
-            return _Unparsed(error)
+        except (DecodeError, InvalidRequestError) as error:
+            message = _Unparsed(error)
         if isinstance(message, Sliced):
-            message.on_result = parsed
+            return message.within(partial(steps_sized, size))
+        observer.parsed(size)
+        return message
+
+    def steps_sized(size: int, steps: Steps[Any]) -> Steps[Any]:
+        try:
+            message = yield from steps
+        except (DecodeError, InvalidRequestError) as error:
+            message = _Unparsed(error)
+        observer.parsed(size)
         return message
 
     return parse_sized
 
 
 def _check(message: Any) -> None:
-    if isinstance(message, _Unparsed):
-        raise InternalError("Unable to parse request") from message.error
+    if not isinstance(message, _Unparsed):
+        return
+    if isinstance(message.error, InvalidRequestError):
+        raise message.error
+    raise InternalError("Unable to parse request") from message.error
 
 
 # -- calls with one request ----------------------------------------------------------------------

@@ -59,7 +59,8 @@ async def open_grpc(
     `descriptors` and `bodies` are shared with other ports; our own transport heeds them. `access`
     gets a line for each call.
     """
-    inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
+    forward = header_forward(settings.header_forward_pattern)
+    inference = InferenceServicer(server, forward, None if bodies is None else bodies.quota)
     services = [
         inference.service(),
         HealthServicer(server).service(),

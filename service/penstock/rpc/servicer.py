@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from google.protobuf.message import Message
 
+from penstock.core.body_quota import BodyQuota
 from penstock.core.errors import UnsupportedError
 from penstock.core.log.log_fields import name_request
 from penstock.core.request import CALL_ID, called, sent_by
@@ -46,10 +47,16 @@ NAME = "inference.GRPCInferenceService"
 class InferenceServicer:
     """Handlers of the service: each decodes a message, calls the server, encodes the result."""
 
-    def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
+    def __init__(
+        self,
+        server: InferenceServer,
+        forward: HeaderForward | None = None,
+        quota: BodyQuota | None = None,
+    ) -> None:
         self._server = server
         self._forward = forward
-        self._reader = InferReader(ContentLimits(elements=server.most_elements), server.messages)
+        limits = ContentLimits(elements=server.most_elements)
+        self._reader = InferReader(limits, quota, server.messages)
         self._encoder = ResponseEncoder()
         self._memory = SharedMemoryMethods(server.regions)
 
@@ -81,7 +88,7 @@ class InferenceServicer:
             pb.RepositoryModelLoadResponse,
             self.RepositoryModelLoad,
             parse=parse_load,
-            unbounded=True,
+            unbounded=self._server.explicit_control,
         )
         return Service(NAME, [*methods, load, *self._inference_methods()])
 

@@ -15,8 +15,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from penstock.core.body_quota import BodyQuota, Charge
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import ExhaustedError, InvalidRequestError
 from penstock.core.request_limits import MOST_ELEMENTS, too_many_elements
 from penstock.core.tensor import DataType, encode_elements
 from penstock.core.turns import Steps
@@ -52,14 +53,18 @@ _SLICE = 64 << 10
 """Bytes of numbers that are decoded in a step."""
 _MOST_SINGLE = 64 << 10
 """The most numbers that are not packed; every encoder packs them."""
+_SHORT = 64
+"""Bytes of numbers that are copied behind those before them: a view takes more."""
 _LONGEST_VARINT = 10
+_NO_MEMORY = "the server's memory for requests is used up"
 
 
 @dataclass(frozen=True, slots=True)
 class ContentLimits:
     """Limits of typed contents, and of BYTES in any form.
 
-    `size` is in bytes, as they are sent and as they are decoded; `elements` are those of one input.
+    `size` is in bytes of all inputs of a request, as they are sent and as they are decoded;
+    `elements` are those of one input.
     """
 
     size: int = 64 << 20
@@ -98,21 +103,27 @@ def _chosen(given: Sequence[DataType], datatype: DataType, where: str) -> DataTy
 class LargeContents:
     """Decodes the typed contents of one input, which lie at `spans` of a message.
 
-    `where` names the tensor in errors.
+    `where` names the tensor in errors. `before` are the bytes of the inputs before it.
     """
 
     def __init__(
-        self, message: memoryview, spans: Sequence[Span], where: str, limits: ContentLimits
+        self,
+        message: memoryview,
+        spans: Sequence[Span],
+        where: str,
+        limits: ContentLimits,
+        before: int = 0,
     ) -> None:
         self._message = message
         self._spans = spans
         self._where = where
         self._limits = limits
-        self._numbers: dict[DataType, list[memoryview]] = {}
-        self._elements = bytearray()
+        self._before = before
+        self._numbers: dict[DataType, list[memoryview | bytearray]] = {}
+        self._decoded = bytearray()
         self._count = self._single = 0
 
-    def decode(self, datatype: DataType) -> Steps[tuple[Buffer, int]]:
+    def decode(self, datatype: DataType) -> Steps[tuple[Buffer, int | None]]:
         """The bytes as of raw contents, and the number of elements where they are BYTES.
 
         Raises `InvalidRequestError`, and `DecodeError`.
@@ -121,24 +132,24 @@ class LargeContents:
         given = [wide for wide in _TYPED.values() if wide in self._numbers]
         given += [DataType.BYTES] * bool(self._count)
         if not given:
-            return b"", 0
+            return b"", None
         wide = _chosen(given, datatype, self._where)
         if wide is DataType.BYTES:
-            return self._elements, self._count
+            return self._decoded, self._count
         numbers = self._numbers[wide]
         if wide in _FIXED:
-            return self._fixed(numbers, wide), 0
-        decoded = bytearray()
+            return numbers[0] if len(numbers) == 1 else b"".join(numbers), None
+        decoded = self._decoded
         for part in _sliced(numbers):
             decoded += _converted(_varints(part), wide, datatype)
             self._check_size(len(decoded))
             yield
-        return decoded, 0
+        return decoded, None
 
     def _read_fields(self) -> Steps[None]:
         fields = 0
+        self._check_size(sum(end - begin for begin, end in self._spans))
         for begin, end in self._spans:
-            self._check_size(end - begin)
             for tag, _, value, after in fields_of(self._message, begin, end):
                 self._read(tag >> 3, tag & 7, self._message[value:after])
                 fields += 1
@@ -155,32 +166,83 @@ class LargeContents:
                 self._count += 1
                 if self._count > self._limits.elements:
                     raise too_many_elements(self._where, self._limits.elements)
-                self._elements += _LENGTH.pack(len(value))
-                self._elements += value
+                self._decoded += _LENGTH.pack(len(value))
+                self._decoded += value
         elif kind == _DELIMITED or kind == _FIXED.get(datatype, 0):
             self._single += kind != _DELIMITED or len(value) < _LONGEST_VARINT
             if self._single > _MOST_SINGLE:
-                raise _use_raw(f"more than {_MOST_SINGLE} numbers that are not packed", self._where)
+                raise self._use_raw(f"has more than {_MOST_SINGLE} numbers that are not packed")
             if len(value):
-                self._numbers.setdefault(datatype, []).append(value)
+                _check_end(datatype, value)
+                self._keep(self._numbers.setdefault(datatype, []), value)
 
-    def _fixed(self, numbers: list[memoryview], datatype: DataType) -> Buffer:
-        if any(len(part) % datatype.itemsize for part in numbers):
-            raise DecodeError("packed numbers are cut short")
-        return numbers[0] if len(numbers) == 1 else b"".join(numbers)
+    def _keep(self, numbers: list[memoryview | bytearray], value: memoryview) -> None:
+        if len(value) > _SHORT:
+            numbers.append(value)
+        elif numbers and isinstance(numbers[-1], bytearray):
+            numbers[-1] += value
+        else:
+            numbers.append(bytearray(value))
+
+    @property
+    def decoded_size(self) -> int:
+        """Bytes that are decoded so far."""
+        return len(self._decoded)
 
     def _check_size(self, size: int) -> None:
-        if size > self._limits.size:
-            raise _use_raw(f"more than {self._limits.size} bytes of typed contents", self._where)
+        if self._before + size > self._limits.size:
+            raise self._use_raw(
+                f"exceeds the {self._limits.size} bytes of typed contents that a request may have"
+            )
+
+    def _use_raw(self, what: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"input tensor {self._where} {what}, use raw_input_contents for it"
+        )
 
 
-def _use_raw(what: str, where: str) -> InvalidRequestError:
-    return InvalidRequestError(f"input tensor {where} has {what}, use raw_input_contents for it")
+def _check_end(datatype: DataType, value: memoryview) -> None:
+    """Raise `DecodeError` if packed numbers are cut short."""
+    if len(value) % datatype.itemsize if datatype in _FIXED else value[-1] >= 0x80:
+        raise DecodeError("packed numbers are cut short")
 
 
-def _sliced(numbers: Iterable[memoryview]) -> Iterable[memoryview]:
+def counted(
+    steps: Steps[tuple[Buffer, int | None]], contents: LargeContents, quota: BodyQuota | None
+) -> Steps[tuple[Buffer, int | None]]:
+    """The steps of a decoder, whose bytes `quota` counts, from its first one on.
+
+    Raises `ExhaustedError` where so much memory is used up that nobody may take more.
+    """
+    if quota is None:
+        result = yield from steps
+        return result
+    charge, held = Charge(0), False
+    try:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                decoded, count = done.value
+                break
+            quota.add(charge, contents.decoded_size - charge.size)
+            if quota.overdrawn:
+                raise ExhaustedError(_NO_MEMORY)
+            yield
+        if len(decoded):
+            decoded, held = np.frombuffer(decoded, np.uint8).data, True
+            quota.add(charge, len(decoded) - charge.size)
+            quota.close_with(decoded, charge)
+        return decoded, count
+    finally:
+        if not held:
+            quota.close(charge)
+
+
+def _sliced(numbers: Iterable[memoryview | bytearray]) -> Iterable[memoryview]:
     """The parts of packed numbers, cut into slices that end with a number."""
-    for part in numbers:
+    for piece in numbers:
+        part = memoryview(piece)
         at, end = 0, len(part)
         while at < end:
             stop = min(at + _SLICE, end)

@@ -67,6 +67,8 @@ class InferenceServer:
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
 
+    _explicit_control = False
+
     def __init__(
         self,
         identity: ServerMetadata,

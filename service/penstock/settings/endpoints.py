@@ -60,6 +60,7 @@ class HttpSettings:
     """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36),
     which `max_body_size` limits together with the rest.
 
+    `max_json_values` limits what is dear in large JSON: strings, objects and lists.
     `max_header_size` limits heads in bytes, `max_header_count` their fields; a head must come
     within `header_timeout_secs`, and a part of a body in each `body_timeout_secs`.
     `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too,
@@ -75,6 +76,7 @@ class HttpSettings:
     header_forward_pattern: str = ""
     thread_count: int = 8
     max_input_size: int = 64 * 1024 * 1024
+    max_json_values: int = 1 << 20
     max_body_size: int = 2**31 - 1
     max_header_size: int = 64 * 1024
     max_header_count: int = 100

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.body_quota import BodyQuota
 from penstock.system.memory_size import memory_size
 
 _PATIENCE = 10.0
-"""Seconds after which a body that waits for memory takes that of the eldest incomplete one."""
-_NEXT = 1.0
-"""Seconds until it may take that of the next."""
+_NEXT = 0.1
+"""Of the patience, the time until the next body is refused."""
 _RESUMED = 4 << 20
 """Bytes that are likely to come of a body that goes on."""
+_PACE = 0.01
+"""Seconds in which they come, if its client sends at all; else others may have the room."""
 
 
 class Incomplete(NamedTuple):
@@ -27,16 +29,18 @@ class Incomplete(NamedTuple):
 class BodyRoom:
     """The order of bodies that wait for memory; `most` are its bytes, 0 for a quarter of all.
 
-    If one has waited for ten seconds, the eldest incomplete body is refused: its client may never
-    send the rest. `eldest` are callbacks, one for each port, that find it.
+    If one has waited for `patience` seconds, the eldest incomplete body is refused: its client may
+    never send the rest. `eldest` are callbacks, one for each port, that find it.
     """
 
-    def __init__(self, most: int = 0) -> None:
+    def __init__(self, most: int = 0, patience: float = _PATIENCE) -> None:
         self.quota = BodyQuota(most or memory_size() // 4)
+        self._patience = patience
         self.eldest: list[Callable[[], Incomplete | None]] = []
         self._waiting: dict[Callable[[], None], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def wait(self, on_room: Callable[[], None]) -> None:
         """Call `on_room` once there is memory; no effect if it waits already."""
@@ -44,14 +48,20 @@ class BodyRoom:
             self._loop = asyncio.get_running_loop()
             self.quota.on_freed = self._freed
         self._waiting.setdefault(on_room, self._loop.time())
+        if not self.quota.exhausted:  # another thread has freed some, and saw nobody wait
+            self._loop.call_soon(self._serve)
         self._arm(self._loop)
 
     async def room(self) -> None:
         """Wait until there is memory."""
         if self.quota.exhausted:
             free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.wait(lambda: None if free.done() else free.set_result(None))
-            await free
+            on_room = partial(_set, free)
+            self.wait(on_room)
+            try:
+                await free
+            finally:
+                self.stop_waiting(on_room)
 
     def stop_waiting(self, on_room: Callable[[], None]) -> None:
         """Do not call `on_room`."""
@@ -69,17 +79,33 @@ class BodyRoom:
             del self._waiting[on_room]
             room -= _RESUMED
             on_room()
+        if self._waiting and not self.quota.exhausted:
+            self._serve_soon()
+
+    def _serve_soon(self) -> None:
+        if self._again is None and self._loop is not None:
+            self._again = self._loop.call_later(_PACE, self._serve_again)
+
+    def _serve_again(self) -> None:
+        self._again = None
+        self._serve()
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None and self._waiting:
-            due = next(iter(self._waiting.values())) + _PATIENCE
-            self._timer = loop.call_at(max(due, loop.time() + _NEXT), self._overdue, loop)
+            due = next(iter(self._waiting.values())) + self._patience
+            soon = loop.time() + _NEXT * self._patience
+            self._timer = loop.call_at(max(due, soon), self._overdue, loop)
 
     def _overdue(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         self._serve()
-        if self._waiting and loop.time() >= next(iter(self._waiting.values())) + _PATIENCE:
+        if self._waiting and loop.time() >= next(iter(self._waiting.values())) + self._patience:
             found = [one for eldest in self.eldest if (one := eldest()) is not None]
             if found:
                 min(found, key=lambda one: one.opened).refuse()
         self._arm(loop)
+
+
+def _set(free: asyncio.Future[None]) -> None:
+    if not free.done():  # else who waits for it was cancelled in this turn of the loop
+        free.set_result(None)

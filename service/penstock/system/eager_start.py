@@ -47,3 +47,5 @@ def _resume(coroutine: Coroutine[Any, Any, Any], waited: Any) -> Generator[Any, 
             waited = step(argument)
         except StopIteration as stop:
             return stop.value
+        finally:
+            argument = None  # an error whose traceback has this frame: the two would live for long

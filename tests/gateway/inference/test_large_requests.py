@@ -17,7 +17,6 @@ from penstock.core.request import InferenceRequest
 from penstock.core.request_limits import MOST_PARAMETERS
 from penstock.gateway import json_bodies
 from penstock.gateway.body import RequestBody
-from penstock.gateway.inference import codec
 from penstock.gateway.inference.codec import OutputEncoding, read_request
 from penstock.gateway.json import text
 from penstock.gateway.json.text import LARGE
@@ -97,6 +96,8 @@ async def test_parameters_have_a_bound(client: httpx.AsyncClient, path: str) -> 
         ("/v2/models/numbers/generate", b'{"IN":[' + b"1.5," * _COUNT + b"1]}"),
         ("/v2/repository/index", b'{"ready":true,"x":[' + b"1.5," * _COUNT + b"1]}"),
         ("/v2/logging", b'{"x":[' + b"1.5," * _COUNT + b"1]}"),
+        ("/v2/models/numbers/infer", b'{"x":[' + b"{}," * 30_000 + b"1]}"),
+        ("/v2/logging", b'{"x":[' + b"{}," * 10_000 + b"1]}"),
         ("/v2/systemsharedmemory/region/r/register", b'{"x":[' + b"1.5," * _COUNT + b"1]}"),
     ],
 )
@@ -105,12 +106,12 @@ async def test_large_body_is_not_parsed_by_the_loop(
 ) -> None:
     where = list[str]()
 
-    def spy(data: bytes) -> Any:
+    def spy(data: bytes, most: int) -> Any:
         where.append(threading.current_thread().name)
-        return text.parse(data)
+        return text.parse(data, most)
 
     monkeypatch.setattr(json_bodies, "parse", spy)
-    monkeypatch.setattr(codec, "parse_tensors", spy)
+    monkeypatch.setattr(json_bodies, "parse_tensors", spy)
     await client.post(path, content=body)
     assert [name.partition("_")[0] for name in where] == ["json"]
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InferenceError
 from penstock.gateway.json import slices, text
-from penstock.gateway.json.slices import discard
+from penstock.gateway.json.long_lists import discard
+from penstock.gateway.json.slices import TooManyValuesError
 from penstock.gateway.json.text import parse
 
 _LARGE = 400
@@ -85,6 +86,110 @@ def test_errors_in_slices_are_those_of_the_whole_text(value: str, place: int, pi
         assert _outcome(broken) == _whole(broken, patch)
 
 
+_CHARACTERS = st.sampled_from(
+    [
+        r"\\",
+        r"\ud83d\ude00",
+        r"\u6f22",
+        r"\n",
+        r"\"",
+        r"\ud83d",
+        r"\ude00",
+        "漢",
+        "😀",
+        "é",
+        "x" * 50,
+    ]
+)
+
+
+@given(st.lists(_CHARACTERS, min_size=1, max_size=60), st.sampled_from(["", "\\", r"\u12", r"\q"]))
+@_MANY
+def test_a_long_string_is_cut_between_characters(parts: list[str], end: str) -> None:
+    value = f'{{"pad": "{"x" * _LARGE}", "text": ["{"".join(parts)}{end}"], "{"".join(parts)}": 1}}'
+    with pytest.MonkeyPatch.context() as patch:
+        assert _outcome(value) == _whole(value, patch)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[%s1,%s2 %s]",
+        '{%s"a"%s:%s1%s,%s"b":[%s]%s}',
+        "[%s]",
+        "{%s}",
+        "%s17%s",
+        "[%s1e999]",
+        "[%s-Infinity,%sNaN]",
+        "[1%s2]",
+        "{%s1:2}",
+        '{"a"%s1}',
+        "[%s",
+        "%s",
+        "[1]%s\0%s}",
+        "[1]%s2",
+        "[" + "1" * 5000 + "%s]",
+    ],
+)
+def test_white_space_may_be_longer_than_a_slice(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = value.replace("%s", " \n" * _LARGE)
+    assert _outcome(text) == _whole(text, monkeypatch)
+
+
+@pytest.mark.parametrize("nested", [100, 101, 5000])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_the_limit_of_depth_holds_in_slices(
+    nested: int, opening: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = "]" if opening == "[" else "}"
+    text = f"{opening * nested}{' ' * _LARGE}1{closing * nested}"
+    assert _outcome(text) == _whole(text, monkeypatch)
+
+
+def _refused(value: str, most: int) -> bool:
+    try:
+        parse(value.encode(), most)
+    except TooManyValuesError:
+        return True
+    return False
+
+
+_PAD = f'"{"x" * _LARGE}"'
+
+
+@pytest.mark.parametrize(
+    ("unit", "count"),
+    [
+        ('"x"', 100),
+        ("[1,2]", 400),
+        ("{}", 12),
+        ('{"a":1}', 11),
+        (f"[{_PAD}]", 11),  # opened by itself
+    ],
+)
+def test_values_are_counted_by_what_they_cost(unit: str, count: int) -> None:
+    """The list around them counts as an object, and what fills the text as a string."""
+    most = 100 + 8 + 1
+    assert not _refused(f"[{_PAD},{','.join([unit] * count)}]", most)
+    assert _refused(f"[{_PAD},{','.join([unit] * (count + count // 8 + 1))}]", most)
+
+
+def test_numbers_and_literals_count_nothing() -> None:
+    assert not _refused(json.dumps([1, 2.5, None, True] * 1000), 8)
+
+
+def test_names_count_as_strings() -> None:
+    members = ",".join(f'"n{n}":1' for n in range(200))
+    assert _refused(f"{{{members}}}", 100)
+    assert not _refused(f"{{{members}}}", 600)
+
+
+def test_brackets_in_strings_are_no_objects() -> None:
+    assert not _refused(json.dumps([json.dumps({"a": {}, "b": [1]})] * 50), 100)
+
+
 @pytest.mark.parametrize("piece", ["e+16", ".5", "5"])
 def test_what_follows_a_list_is_no_part_of_a_number(
     piece: str, monkeypatch: pytest.MonkeyPatch
@@ -123,4 +228,4 @@ def test_discard_empties_lists_and_objects_at_every_depth() -> None:
     discard(value)
     assert value == {}
     assert rows == []
-    assert len(kept[0]) == 1000  # within a small object: freed with it
+    assert kept[0] == []

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InternalError, InvalidRequestError
-from penstock.gateway.json.text import MAX_DEPTH, dump, dump_sorted, parse
+from penstock.gateway.json.slices import MAX_DEPTH
+from penstock.gateway.json.text import dump, dump_sorted, parse
 
 _WRONG = {
     "": "The document is empty. at 0",

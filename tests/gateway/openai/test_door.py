@@ -75,6 +75,16 @@ async def test_refusal_of_the_model_is_relayed(client: httpx.AsyncClient) -> Non
             400,
             "'model' must be given once",
         ),
+        (
+            b'{"model": "m", "x": "%b", "m\\u006fdel": "m"}' % (rb"\u0061" * (1 << 17)),
+            400,
+            "'model' must be given once",
+        ),
+        (
+            b'{"model": "m", "x": [%b], "model": "m"}' % (b"[]," * (5 << 20) + b"1"),
+            413,
+            "more than 1048576 values",
+        ),
         (b'{"model": "lost"}', 404, "Unknown model: lost"),
         (b'{"model": "lost:loud"}', 404, "Unknown model: lost:loud"),
         (b'{"model": "mute"}', 400, "model 'mute' has no OpenAI routes"),

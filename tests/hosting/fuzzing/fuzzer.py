@@ -12,7 +12,7 @@ from penstock.hosting.link.messages import Kind
 
 _RESPONSE = ([("OUT", "INT32", (1,), 4, -1)], {"p": 1.5}, False, None)
 _REQUEST = (9, "m", "", "", [], (), {}, 0, 0, 0, False, False, None, [], "", 0, None)
-_SPAN = ("s", 1, 0, 1, 2, {"a": ["b"]}, [("e", 1, {})], None, 1, [("0" * 32, 1)])
+_SPAN: tuple[Any, ...] = ("s", 1, 0, 1, 2, {"a": ["b"]}, [("e", 1, {})], None, 1, [("0" * 32, 1)])
 
 VALID: tuple[tuple[Kind, Any, bytes], ...] = (
     (Kind.READY, True, b""),
@@ -42,7 +42,23 @@ VALID: tuple[tuple[Kind, Any, bytes], ...] = (
     (Kind.PARTS, [(1, (200, [("a", "b")]), 2, False, None)], b"ab"),
     (Kind.USAGE, (1, 2, 1, 3), b""),
 )
-_WRONG = (None, -1, 0, 1, 2**63, -(2**63), 1.5, float("nan"), "", "x", b"", [], {}, [[]], True)
+_WRONG: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    1,
+    2**63,
+    -(2**63),
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    b"",
+    [],
+    {},
+    [[]],
+    True,
+)
 
 
 def frame(kind: int, header: Any, payload: bytes) -> bytes:

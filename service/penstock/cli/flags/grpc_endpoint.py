@@ -46,7 +46,8 @@ GRPC = Group(
             "grpc-max-message-size",
             "grpc.max_message_size",
             "Largest message in bytes of requests that carry tensors or files: ModelInfer, "
-            "ModelStreamInfer, RepositoryModelLoad. Default 2147483647.",
+            "ModelStreamInfer and, with --model-control-mode=explicit, RepositoryModelLoad. "
+            "Default 2147483647.",
             values.at_least("grpc-max-message-size", 65536),
         ),
         integer(

@@ -35,6 +35,13 @@ HTTP = Group(
             values.positive("Error: --http-max-input-size must be greater than 0."),
         ),
         integer(
+            "http-max-json-values",
+            "http.max_json_values",
+            "Most values in large JSON: a string is one, an object eight, four lists one, numbers"
+            " none. Default 1048576. An option of Penstock only.",
+            values.positive("Error: --http-max-json-values must be greater than 0."),
+        ),
+        integer(
             "http-max-body-size",
             "http.max_body_size",
             "Largest request body in bytes, binary tensors included. Default 2147483647.",

@@ -77,7 +77,10 @@ async def open_sagemaker(
         router, "sagemaker-triton", memory, lambda head: models.model_of(head) or known.model
     )
     models = MultiModelEndpoints(
-        server, redirect, JsonBodies(http.max_input_size, thread), http.restrictions
+        server,
+        redirect,
+        JsonBodies(http.max_input_size, thread, http.max_json_values),
+        http.restrictions,
     )
     endpoint = _SagemakerEndpoint(redirect, models, known)
     try:

@@ -106,7 +106,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         now = self.loop.time()
         self._passing = True
-        if self._direct is None:
+        direct, self._direct = self._direct, None  # an idle connection holds no body's memory
+        if direct is None:
             self.connection.receive(bytes(self._server.scratch[:size]), now)
         else:
             self.connection.filled(size, now)

@@ -33,8 +33,8 @@ from penstock.gateway.json.fields import (
     unable,
 )
 from penstock.gateway.json.tensors import is_short, tensor_text, tensor_to_text
-from penstock.gateway.json.text import LARGE, dump, parse_tensors
-from penstock.gateway.json_bodies import JsonBodies, decoded
+from penstock.gateway.json.text import dump, is_large, parse_tensors
+from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.shared_memory import RegionSlices, RegionsOnLoop, shared_slice
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 from penstock.shared_memory.tensors import put
@@ -75,7 +75,7 @@ async def read_request(
     header = await body.read_until(json_length)
     if len(header) > json_length:
         header = header[:json_length]
-    if json_length < LARGE:
+    if not is_large(header):
         json = parse_tensors(bytes(header))
         rest = await _binary_tensors(model, binary_sizes(json), body, json_length)
         place = nowhere if memory is None else memory.places(rest, json_length)
@@ -83,14 +83,14 @@ async def read_request(
     sizes: BinarySizes = []
     if not body.ends_at(json_length):
         # The rest is read before the tensors are made: the thread is not held while it arrives.
-        sizes = await bodies.thread.run(decoded, header, parse_tensors, binary_sizes)
+        sizes = await bodies.decode_tensors(header, binary_sizes)
     rest = await _binary_tensors(model, sizes, body, json_length)
     elsewhere = RegionsOnLoop(regions)
 
     def decode(json: Any) -> tuple[InferenceRequest, OutputEncoding]:
         return decode_request(model, version, json, rest, bodies.limit, elsewhere)
 
-    return await bodies.thread.run(decoded, header, parse_tensors, decode)
+    return await bodies.decode_tensors(header, decode)
 
 
 async def _binary_tensors(

@@ -12,7 +12,7 @@ from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.inference.codec import read_id
 from penstock.gateway.inference.inputs import refuse_duplicate
 from penstock.gateway.json.fields import as_object, as_parameter, members_of
-from penstock.gateway.json.slices import names_of
+from penstock.gateway.json.members import names_of
 from penstock.gateway.json.tensors import tensor_from_json
 from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 

@@ -19,8 +19,8 @@ from penstock.gateway.json.fields import (
     required,
     unable,
 )
+from penstock.gateway.json.long_lists import discard
 from penstock.gateway.json.number_lists import NumberList
-from penstock.gateway.json.slices import discard
 from penstock.gateway.json.tensors import tensor_from_json
 from penstock.gateway.shared_memory import RegionSlices, shared_slice
 from penstock.shared_memory.tensors import tensor_in

@@ -42,9 +42,14 @@ def trailing_error(text: str, at: int, shift: int = 0) -> InferenceError:
     return _error(text, *(_unfinished_number(text, at) or reason), shift)
 
 
-def surrogate_error(text: str, at: int) -> InferenceError:
-    """The error for a lone surrogate."""
-    return _error(text, "The surrogate pair in string is invalid.", at)
+def surrogate_error(at: int) -> InferenceError:
+    """The error for a lone surrogate, at an offset in bytes."""
+    return _error_at("The surrogate pair in string is invalid.", at)
+
+
+def invalid_value(at: int) -> InferenceError:
+    """The error for what is no value, at an offset in bytes."""
+    return _error_at("Invalid value.", at)
 
 
 def number_too_big() -> InferenceError:
@@ -52,10 +57,14 @@ def number_too_big() -> InferenceError:
     return InternalError(f"failed to parse the request JSON buffer: {_TOO_BIG}")
 
 
-def overflow_error(text: str) -> InferenceError | None:
-    """The error for the first number beyond the range of a double in valid JSON; `None` without."""
+def overflow_error(text: str, shift: int = 0) -> InferenceError | None:
+    """The error for the first number beyond the range of a double in valid JSON; `None` without.
+
+    `shift` is the offset of `text` in the whole document, in bytes.
+    """
     numbers = (token for token in _NUMBER.finditer(text) if token["number"])
-    return next((_error(text, _TOO_BIG, n.start()) for n in numbers if isinf(float(n[0]))), None)
+    large = (number.start() for number in numbers if isinf(float(number[0])))
+    return next((_error(text, _TOO_BIG, at, shift) for at in large), None)
 
 
 def skip_space(text: str, at: int) -> int:
@@ -67,7 +76,10 @@ def skip_space(text: str, at: int) -> int:
 
 def _error(text: str, reason: str, at: int, shift: int = 0) -> InferenceError:
     """The error at a character; the message gives its offset in bytes."""
-    offset = shift + len(text[:at].encode("utf-8", "surrogateescape"))
+    return _error_at(reason, shift + len(text[:at].encode("utf-8", "surrogateescape")))
+
+
+def _error_at(reason: str, offset: int) -> InferenceError:
     return InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")
 
 

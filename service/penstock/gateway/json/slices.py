@@ -9,27 +9,38 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
+from penstock.core.errors import InvalidRequestError
+from penstock.gateway.json.long_lists import discard
+from penstock.gateway.json.members import RepeatedMembers, names_of
 from penstock.gateway.json.thread import give_turn
+
+MAX_DEPTH = 100
+"""The limit on nested arrays and objects (contract H-38)."""
+
+MOST_VALUES = 1 << 20
+"""The default of how many values a large text may have, see `Slicer`."""
 
 _SLICE = 1 << 18
 """Bytes that are decoded at a time; takes a millisecond or two."""
 
-_PART = 1 << 16
-"""Elements that are converted or freed at a time."""
-
-_FEW = 1 << 8
-"""Elements in a list or object that may be freed with the one that holds it."""
+_QUARTERS = 4
+_OBJECT = 8 * _QUARTERS
+"""What counts as a value, in quarters of one: a string; four lists; an eighth of an object."""
 
 Text = bytes | bytearray
 Pairs = list[tuple[str, Any]]
 
 _SPACE = rb"[ \t\r\n]*+"
 _STRING = rb'%b"[^"\\]*+(?:\\.[^"\\]*+)*+"%b' % (_SPACE, _SPACE)
+
+
+_LEVELS = 4
+"""Levels of lists and objects in an element that is decoded with others, itself included."""
 
 
 def _balanced(levels: int) -> bytes:
@@ -42,16 +53,30 @@ def _balanced(levels: int) -> bytes:
 
 
 _DATA = re.compile(rb'"data"%b:%b\[' % (_SPACE, _SPACE))
-_VALUE = rb'(?:%b|[^"\[\]{},]++|%b%b%b)' % (_STRING, _SPACE, _balanced(3), _SPACE)
+_VALUE = rb'(?:%b|[^"\[\]{},]++|%b%b%b)' % (_STRING, _SPACE, _balanced(_LEVELS - 1), _SPACE)
 _ELEMENTS = re.compile(rb"(?:%b,)+" % _VALUE, re.DOTALL)
 _LAST_ELEMENT = re.compile(rb"%b\]" % _VALUE, re.DOTALL)
 _MEMBERS = re.compile(rb"(?:%b:%b,)+" % (_STRING, _VALUE), re.DOTALL)
 _LAST_MEMBER = re.compile(rb"%b:%b\}" % (_STRING, _VALUE), re.DOTALL)
-_NAME = re.compile(rb"(%b):%b" % (_STRING, _SPACE), re.DOTALL)
 _BLANK = re.compile(_SPACE)
-_EMPTY = {b"[": re.compile(_SPACE + rb"\]"), b"{": re.compile(_SPACE + rb"\}")}
-_NEXT = re.compile(_SPACE + rb"([,\]}])")
-_CONTROL = re.compile(rb"[\x00-\x1f]")
+_SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
+_CLOSING = {b"[": b"]", b"{": b"}"}
+_HEX = rb"[0-9a-fA-F]"
+_CHARACTERS = re.compile(
+    rb'[^"\\]*+(?:\\(?:[^u]|u(?:[dD][89abAB]%b{2}\\u[dD][c-fC-F]%b{2}|%b{4}))[^"\\]*+)*+'
+    % (_HEX, _HEX, _HEX),
+    re.DOTALL,
+)
+"""Whole characters of a string; where one of them is cut off or wrong, it ends before."""
+_HIGH = re.compile(rb"\\u[dD][89abAB]%b{2}" % _HEX)
+_BACK = 1 << 16
+"""Bytes in which backslashes are counted at once."""
+_ESCAPED = len(r"\ud83d")
+_PAIR = 2 * _ESCAPED
+_MOST_BYTES = 4
+_NOT_FIRST, _LATER = 0b1100_0000, 0b1000_0000
+"""Of a character in UTF-8: its bytes, and the bits by which those behind the first are known."""
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _TOO_LARGE = float(1 << 63)
 _MARKS = (b'"', b"[", b"{", b"}")
 """Without these, the text of a list is numbers and literals: it can be cut at any comma."""
@@ -61,18 +86,20 @@ class UnusualError(Exception):
     """The text is invalid or of an unexpected form: decode it in one piece."""
 
 
-class RepeatedMembers(dict[str, Any]):
-    """The members of an object that names some of them again: the first of equal names counts."""
-
-    def __init__(self, members: Mapping[str, Any], names: Sequence[str]) -> None:
-        super().__init__(members)
-        self.names = names
-        """The names of all members, those that come again included."""
+class TooManyValuesError(InvalidRequestError):
+    """A text holds more values than a request may have."""
 
 
-def names_of(members: Mapping[str, Any]) -> Iterable[str]:
-    """The names of an object's members, as often as they are in the text."""
-    return members.names if isinstance(members, RepeatedMembers) else members
+class TooDeepError(UnusualError):
+    """A text is nested deeper than `MAX_DEPTH`."""
+
+
+class WrongStringError(UnusualError):
+    """A long string does not go on as one from `at` on."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
 
 
 def _add_members(members: dict[str, Any], part: Mapping[str, Any]) -> list[str]:
@@ -120,18 +147,35 @@ class Slicer:
 
     `at` is the offset up to which the text is valid: the beginning of an element or a member or, if
     `behind`, the end of one, where a comma or bracket should follow.
+
+    Of values it takes `most`: each string, and name, is one, four lists are one, and an object is
+    eight; numbers and literals count nothing. `seen` is told each part that is decoded at once, and
+    its offset.
     """
 
-    def __init__(self, text: Text, as_object: Callable[[Pairs], Any]) -> None:
+    def __init__(
+        self,
+        text: Text,
+        as_object: Callable[[Pairs], Any],
+        most: int | None = None,
+        seen: Callable[[Text, int], None] | None = None,
+    ) -> None:
         self.at = 0
         self.behind = False
         self._text = text
-        self._hook = as_object
-        self._objects = json.JSONDecoder(object_pairs_hook=as_object)
+        self._hook = as_object if most is None else self._counted_object
+        self._as_object = as_object
+        self._objects = json.JSONDecoder(object_pairs_hook=self._hook)
         self._open: list[list[Any] | dict[str, Any]] = []
+        self._most = most
+        self._left = 0 if most is None else most * _QUARTERS
+        self._seen = seen
 
     def decode(self) -> Any:
-        """The value of the whole text. Raises `UnusualError`, or `ValueError` as decoders do."""
+        """The value of the whole text. Raises `UnusualError`, or `ValueError` as decoders do.
+
+        Raises `TooManyValuesError`, `TooDeepError` and `WrongStringError` as well.
+        """
         value, at = self._decode_value(self._skip(0))
         self.at, self.behind = self._skip(at), True
         if self.at < len(self._text) and self._text[self.at]:  # a NUL ends the text
@@ -163,13 +207,15 @@ class Slicer:
     def decode_list(self, at: int) -> tuple[list[Any], int]:
         """Decode the list whose first element begins at `at`; returns it and its end."""
         values: list[Any] = []
-        self._open.append(values)
+        self._enter(values)
         text = self._text
         while True:
             give_turn()
             self.at, self.behind = at, False
             if end := _slice_end(text, at):
-                values += _decode_part(text[at : end - 1], self._hook)
+                part = text[at : end - 1]
+                self._count(part, at)
+                values += _decode_part(part, self._hook)
                 at = end
             else:  # an element too long for one slice
                 value, at = self._decode_value(self._skip(at))
@@ -184,7 +230,7 @@ class Slicer:
     def _decode_object(self, at: int) -> tuple[dict[str, Any], int]:
         members: dict[str, Any] = {}
         repeated: list[str] = []
-        self._open.append(members)
+        self._enter(members)
         text = self._text
         while True:
             give_turn()
@@ -192,14 +238,13 @@ class Slicer:
             end = at + _SLICE
             if found := _MEMBERS.match(text, at, end) or _LAST_MEMBER.match(text, at, end):
                 begin, at = at, found.end()
+                self._count(text[begin : at - 1], begin)
                 part = self._objects.decode(as_text(b"{" + text[begin : at - 1] + b"}"))
-            elif found := _NAME.match(text, at, end):
-                name = json.loads(as_text(found[1]))
-                value, at = self._decode_value(found.end())
+            else:
+                name, at = self._decode_name(self._skip(at))
+                value, at = self._decode_value(at)
                 part = {name: value}
                 at = self._next(at)
-            else:
-                raise UnusualError
             repeated += _add_members(members, part)
             if text[at - 1 : at] == b"}":
                 self._open.pop()
@@ -207,39 +252,145 @@ class Slicer:
             if text[at - 1 : at] != b",":
                 raise UnusualError
 
+    def _decode_name(self, at: int) -> tuple[str, int]:
+        """The name of a member and where its value begins."""
+        if self._text[at : at + 1] != b'"':
+            raise UnusualError
+        name, at = self._decode_string(at + 1)
+        at = self._skip(at)
+        if self._text[at : at + 1] != b":":
+            raise UnusualError
+        return name, self._skip(at + 1)
+
     def _decode_value(self, at: int) -> tuple[Any, int]:
-        """Decode the list, object or string that begins at `at`."""
-        first = bytes(self._text[at : at + 1])
+        """Decode the value that begins at `at`."""
+        text = self._text
+        first = bytes(text[at : at + 1])
         if first == b'"':
             return self._decode_string(at + 1)
-        if first not in _EMPTY:
-            raise UnusualError
-        if found := _EMPTY[first].match(self._text, at + 1):
-            return ([] if first == b"[" else {}), found.end()
+        if first not in _CLOSING:
+            found = _SCALAR.match(text, at, at + _SLICE)
+            if found is None or len(found[0]) == _SLICE:
+                raise UnusualError
+            self._tell(found[0], at)
+            value, length = self._objects.raw_decode(as_text(found[0]))
+            if length < len(found[0]):
+                raise UnusualError
+            return value, found.end()
+        self._spend(_OBJECT)  # also for a list: it is decoded by itself
+        inside = self._skip(at + 1)
+        if text[inside : inside + 1] == _CLOSING[first]:
+            return ([] if first == b"[" else self._as_object([])), inside + 1
         return self.decode_list(at + 1) if first == b"[" else self._decode_object(at + 1)
 
     def _decode_string(self, at: int) -> tuple[str, int]:
-        """Decode a string without escapes, of any length; what comes before is its first quote."""
-        text = self._text
-        end = text.find(b'"', at)
-        if end < 0 or text.find(b"\\", at, end) >= 0:
-            raise UnusualError
-        for start in range(at, end, _SLICE):
-            if _CONTROL.search(text, start, min(end, start + _SLICE)):
-                raise UnusualError
-        return as_text(text[at:end]), end + 1
+        """Decode a string of any length; what comes before is its first quote."""
+        text, parts = self._text, list[str]()
+        self._spend(_QUARTERS)
+        while True:
+            give_turn()
+            end = _whole_characters(text, at)
+            try:
+                parts.append(json.loads(as_text(b"".join((b'"', text[at:end], b'"')))))
+            except json.JSONDecodeError as error:
+                raise WrongStringError(at) from error
+            if text[end : end + 1] == b'"':
+                return "".join(parts), end + 1
+            if end == at:
+                raise WrongStringError(at)
+            at = end
+
+    def _enter(self, value: list[Any] | dict[str, Any]) -> None:
+        self._open.append(value)
+        if len(self._open) > MAX_DEPTH:
+            raise TooDeepError
+
+    def _counted_object(self, members: Pairs) -> Any:
+        self._spend(_OBJECT)
+        return self._as_object(members)
+
+    def _count(self, part: Text, at: int) -> None:
+        """Count the strings and lists of a part that is decoded at once, not its objects."""
+        self._tell(part, at)
+        if len(self._open) > MAX_DEPTH - _LEVELS and depth(part) > MAX_DEPTH - len(self._open):
+            raise TooDeepError
+        if self._most is None:
+            return
+        quotes = part.count(b'"')
+        if quotes:
+            quotes -= part.count(b'\\"')
+        self._spend(quotes * _QUARTERS // 2 + part.count(b"["))
+
+    def _tell(self, part: Text, at: int) -> None:
+        if self._seen is not None:
+            self._seen(part, at)
+
+    def _spend(self, cost: int) -> None:
+        self._left -= cost
+        if self._left < 0 and self._most is not None:
+            raise TooManyValuesError(
+                f"the JSON of the request has more than {self._most} values: a string counts as"
+                " one, an object as eight, four lists as one, and numbers as none. Use"
+                " --http-max-json-values to increase the limit, or send binary tensors."
+            )
 
     def _skip(self, at: int) -> int:
-        found = _BLANK.match(self._text, at)
-        assert found is not None
-        return found.end()
+        """The end of the white space that begins at `at`."""
+        while True:
+            end = at + _SLICE
+            found = _BLANK.match(self._text, at, end)
+            assert found is not None
+            at = found.end()
+            if at < end:
+                return at
+            give_turn()
 
     def _next(self, at: int) -> int:
         """The offset behind the comma or bracket that follows a value."""
         self.at, self.behind = at, True
-        if not (found := _NEXT.match(self._text, at)):
+        at = self._skip(at)
+        if self._text[at : at + 1] not in (b",", b"]", b"}"):
             raise UnusualError
-        return found.end()
+        return at + 1
+
+
+def _whole_characters(text: Text, at: int) -> int:
+    """The end of the part of a string that may be decoded by itself, of a slice at most."""
+    found = _CHARACTERS.match(text, at, at + _SLICE)
+    assert found is not None
+    end = found.end()
+    if end + _PAIR > at + _SLICE:  # it may have been cut
+        for _ in range(_MOST_BYTES - 1):
+            if end < len(text) and text[end] & _NOT_FIRST == _LATER:
+                end -= 1
+        high = end - _ESCAPED
+        if high > at and _HIGH.match(text, high) and not is_escaped(text, high):
+            end = high  # its other half may follow
+    return end
+
+
+def is_escaped(text: Text, at: int) -> bool:
+    """Whether the backslash there is itself escaped."""
+    start, whole = at, False
+    while start and not whole:
+        part = text[max(0, start - _BACK) : start]
+        slashes = len(part) - len(part.rstrip(b"\\"))
+        start -= slashes
+        whole = slashes < len(part)
+    return (at - start) % 2 == 1
+
+
+def depth(data: Text, most: int = MAX_DEPTH) -> int:
+    """The depth of brackets outside strings; counting stops beyond the limit."""
+    found = 0
+    for token in _TOKEN.finditer(data):
+        if token[0] in (b"[", b"{"):
+            found += 1
+            if found > most:
+                break
+        elif token[0] in (b"]", b"}"):
+            found -= 1
+    return found
 
 
 def as_text(data: Text) -> str:
@@ -277,37 +428,6 @@ def _decode_part(part: Text, as_object: Callable[[Pairs], Any]) -> list[Any]:
     if not values:  # a comma without a value before or behind it
         raise UnusualError
     return values
-
-
-def slices(values: list[Any]) -> Iterator[list[Any]]:
-    """A list in slices, each converted by one call in a millisecond or two."""
-    if len(values) <= _PART:
-        yield values
-        return
-    for at in range(0, len(values), _PART):
-        give_turn()
-        yield values[at : at + _PART]
-
-
-def discard(value: Any) -> None:
-    """Empty a list or object, and those in it: freeing millions of values at once holds the GIL."""
-    todo = [value]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, dict):
-            while value:
-                todo.append(value.popitem()[1])
-        elif type(value) is list:
-            nested = bool(value) and type(value[0]) in (list, dict)
-            while value:
-                if nested:
-                    todo += [
-                        one
-                        for one in value[-_PART:]
-                        if type(one) in (list, dict) and len(one) > _FEW
-                    ]
-                del value[-_PART:]
-                give_turn()
 
 
 def _all_have_a_point(text: Text) -> bool:

@@ -16,8 +16,8 @@ from penstock.core.errors import InferenceError, InternalError, InvalidRequestEr
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
 from penstock.gateway.json.errors import number_too_big
 from penstock.gateway.json.fields import unable, wrong_type
+from penstock.gateway.json.long_lists import empty, slices
 from penstock.gateway.json.number_lists import NumberList
-from penstock.gateway.json.slices import slices
 from penstock.gateway.json.text import dump
 
 _LENGTH = 4
@@ -98,10 +98,14 @@ def tensor_from_json(
         wide = _checked(data, datatype, count)
     else:
         flat = _flatten(data)
-        if datatype is DataType.BYTES:
-            parts = [encode_elements(_encoded(part)) for part in slices(flat)]
-            return Tensor(datatype, shape, b"".join(parts))
-        wide = _numbers(flat, datatype, count)
+        try:
+            if datatype is DataType.BYTES:
+                parts = [encode_elements(_encoded(part)) for part in slices(flat)]
+                return Tensor(datatype, shape, b"".join(parts))
+            wide = _numbers(flat, datatype, count)
+        finally:
+            if flat is not data:
+                empty(flat)
     # Numbers out of the datatype's range are truncated as by a C cast, or become infinite.
     with np.errstate(over="ignore"):
         narrow = wide.astype(datatype.numpy, copy=False)
@@ -204,10 +208,15 @@ def _elements(flat: Array) -> list[Any]:
 
 
 def _flatten(data: list[Any]) -> list[Any]:
+    """The elements of lists in lists: a list of its own, unless there are none in `data`."""
+    outer = data
     while list in _types(data):
         flat: list[Any] = []
-        for element in data:
-            flat += element if type(element) is list else (element,)
+        for part in slices(data):
+            for element in part:
+                flat += element if type(element) is list else (element,)
+        if data is not outer:
+            empty(data)
         data = flat
     return data
 

@@ -11,33 +11,42 @@ from typing import Any
 import numpy as np
 import orjson
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.gateway.json.errors import (
     explain,
+    invalid_value,
     number_too_big,
     overflow_error,
     skip_space,
     surrogate_error,
     trailing_error,
 )
+from penstock.gateway.json.long_lists import discard, slices
+from penstock.gateway.json.members import RepeatedMembers
 from penstock.gateway.json.number_lists import MOST_NESTED, decode_with_numbers
 from penstock.gateway.json.slices import (
-    RepeatedMembers,
+    MAX_DEPTH,
+    MOST_VALUES,
     Slicer,
     Text,
+    TooDeepError,
+    TooManyValuesError,
     UnusualError,
+    WrongStringError,
     as_text,
     decode_in_slices,
-    discard,
-    slices,
+    depth,
+    is_escaped,
 )
 from penstock.gateway.json.thread import give_turn
 
-MAX_DEPTH = 100
-"""The limit on nested arrays and objects (contract H-38)."""
-
 LARGE = 1 << 19
-"""Texts of at least so many bytes should be parsed in a thread."""
+"""Texts of at least so many bytes are large, see `is_large`."""
+
+_CHEAP = 1 << 14
+_OBJECTS = 1 << 12
+"""Braces that a text of more bytes may have without being large: an object takes a microsecond."""
 
 _SLICED = 1 << 10
 """Texts of at least so many bytes are decoded in slices, which is faster from there on."""
@@ -50,7 +59,6 @@ _MARGIN = 64
 """Bytes at the end of this window in which an error may come from the cut."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
 # The patterns begin with a literal, which is searched quickly: texts full of escapes are long.
 _LONE_SURROGATE = re.compile(
@@ -92,36 +100,35 @@ def dump_sorted(value: Any) -> bytes:
     return _SORTED.encode(value).encode("utf-8", "surrogateescape")
 
 
-def parse(data: Text) -> Any:
+def is_large(data: Buffer) -> bool:
+    """Whether a text takes long to parse, and should be parsed in a thread."""
+    size = len(data)
+    if size >= LARGE or size <= _CHEAP:
+        return size >= LARGE
+    return bytes(data).count(b"{") > _OBJECTS
+
+
+def parse(data: Text, most: int = MOST_VALUES) -> Any:
     """Parse JSON; of duplicate keys the first counts, NaN and Infinity are numbers.
 
     `names_of` has the duplicates too. Bytes that are not UTF-8 become surrogates (see `dump`).
     A NUL after the value ends the text.
-    Raises an `InferenceError` for invalid JSON.
+    Raises an `InferenceError` for invalid JSON, and `TooManyValuesError` for a large text of more
+    than `most` values.
     """
-    if _is_deep(data):
-        raise _too_deep()
     if data.startswith(_BYTE_ORDER_MARK):
         data = data[len(_BYTE_ORDER_MARK) :]
-    value = None
-    if len(data) >= LARGE:
-        value = _sliced(data)
-    elif len(data) >= _SLICED:
-        value = decode_in_slices(data, _first_wins)
-    if value is None:
-        value = _whole(as_text(data))
-    elif _has_infinity(value) and (overflow := overflow_error(as_text(data))):
-        raise overflow
+    value = _sliced(data, most) if is_large(data) else _at_once(data)
     if (at := _lone_surrogate(data)) is not None:
         discard(value)
-        raise surrogate_error(as_text(data), len(as_text(data[:at])))
+        raise surrogate_error(at)
     return value
 
 
-def parse_tensors(data: Text) -> Any:
+def parse_tensors(data: Text, most: int = MOST_VALUES) -> Any:
     """As `parse`; but lists named `data` are of type `NumberList` where all are of numbers."""
     value = decode_with_numbers(data, _first_wins, _is_too_deep_around)
-    return parse(data) if value is None or _has_infinity(value) else value
+    return parse(data, most) if value is None or _has_infinity(value) else value
 
 
 def _is_too_deep_around(data: Text) -> bool:
@@ -129,29 +136,68 @@ def _is_too_deep_around(data: Text) -> bool:
     return _is_deep(data, MAX_DEPTH - MOST_NESTED)
 
 
-def _sliced(data: Text) -> Any:
-    """Decode a large text in slices; `None` if it has to be decoded in one piece."""
-    slicer = Slicer(data, _first_wins)
+def _at_once(data: Text) -> Any:
+    """Decode a text that is not large."""
+    if _is_deep(data):
+        raise _too_deep()
+    value = decode_in_slices(data, _first_wins) if len(data) >= _SLICED else None
+    if value is None:
+        return _whole(as_text(data))
+    if _has_infinity(value) and (overflow := overflow_error(as_text(data))):
+        raise overflow
+    return value
+
+
+def _sliced(data: Text, most: int) -> Any:
+    """Decode a large text in slices."""
+    slicer = Slicer(data, _first_wins, most)
     try:
-        return slicer.decode()
-    except json.JSONDecodeError:
-        error = _explained(data, slicer)
-    except (UnusualError, RecursionError):
-        error = _explained(data, slicer)
-    except ValueError as large:  # an integer with more digits than `int` converts
+        value = slicer.decode()
+    except TooManyValuesError:
         slicer.drop()
-        raise overflow_error(as_text(data)) or number_too_big() from large
+        raise
+    except TooDeepError:
+        error = _too_deep()
+    except WrongStringError as wrong:
+        error = _wrong_string(data, wrong.at)
+    except (ValueError, UnusualError):
+        error = _explained(data, slicer)
+    else:
+        if _has_infinity(value):
+            _check_overflow(data, value)
+        return value
     slicer.drop()
-    if error is not None:
-        raise error
-    return None
+    raise error
 
 
-def _explained(data: Text, slicer: Slicer) -> InferenceError | None:
-    """The error in a text that could not be decoded, found in the window where it is.
+def _check_overflow(data: Text, value: Any) -> None:
+    """Raise for the first number beyond the range of a double: `value` has infinite ones."""
 
-    `None` if the window does not show it: the text is valid in an unusual form, or goes on.
-    """
+    def check(part: Text, at: int) -> None:
+        if overflow := overflow_error(as_text(part), at):
+            raise overflow
+
+    again = Slicer(data, _first_wins, seen=check)
+    try:
+        discard(again.decode())
+    except InferenceError:
+        again.drop()
+        discard(value)
+        raise
+
+
+def _wrong_string(data: Text, at: int) -> InferenceError:
+    """The error in a string that is in order up to `at`."""
+    text = as_text(b'"' + data[at : at + _WINDOW])
+    try:
+        _DECODER.raw_decode(text)
+    except json.JSONDecodeError as error:
+        return explain(text, error, at - 1)
+    return invalid_value(at)
+
+
+def _explained(data: Text, slicer: Slicer) -> InferenceError:
+    """The error in a text that could not be decoded, found in the window where it is."""
     if slicer.ended:
         before = slicer.at - 1
         return trailing_error(as_text(data[before : before + _MARGIN]), 1, before)
@@ -160,14 +206,17 @@ def _explained(data: Text, slicer: Slicer) -> InferenceError | None:
     part = opening + data[slicer.at : end]
     text = as_text(part)
     try:
-        _DECODER.raw_decode(text, skip_space(text, 0))
+        _, behind = _DECODER.raw_decode(text, skip_space(text, 0))
+        if not opening:
+            return trailing_error(text, skip_space(text, behind), slicer.at)
     except json.JSONDecodeError as error:
         near_end = error.pos >= len(text) - _MARGIN or error.msg.startswith("Unterminated")
         if end >= len(data) or not near_end:
             return explain(text, error, slicer.at - len(opening))
     except (ValueError, RecursionError):
-        pass
-    return None
+        # An integer with more digits than `int` converts, or what is no value at all.
+        return overflow_error(text, slicer.at - len(opening)) or invalid_value(slicer.at)
+    return invalid_value(slicer.at)
 
 
 def _lone_surrogate(data: Text) -> int | None:
@@ -175,21 +224,13 @@ def _lone_surrogate(data: Text) -> int | None:
     for start in range(0, len(data), _BLOCK):
         end = start + _BLOCK
         for found in _LONE_SURROGATE.finditer(data, start, end + _PAIR):
-            if found.start() < end and not _is_escaped(data, found.start()):
+            if found.start() < end and not is_escaped(data, found.start()):
                 return found.start()
         give_turn()
         for found in _BEHIND_A_BACKSLASH.finditer(data, start, end + _PAIR):
-            if _is_escaped(data, found.start() + 1):
+            if is_escaped(data, found.start() + 1):
                 return found.start(1)
     return None
-
-
-def _is_escaped(text: Text, at: int) -> bool:
-    """Whether the backslash there is itself escaped."""
-    start = at
-    while start and text[start - 1 : start] == b"\\":
-        start -= 1
-    return (at - start) % 2 == 1
 
 
 def _whole(text: str) -> Any:
@@ -240,7 +281,7 @@ def _too_deep() -> InferenceError:
 
 def _is_deep(data: Text, most: int = MAX_DEPTH) -> bool:
     """Whether `data` is nested too deeply; cheap if brackets are few or well spread."""
-    return _opened(data) > most and _seems_deep(data, most) and _depth(data, most) > most
+    return _opened(data) > most and _seems_deep(data, most) and depth(data, most) > most
 
 
 def _opened(data: Text) -> int:
@@ -260,16 +301,3 @@ def _seems_deep(data: Text, most: int) -> bool:
             return True
         depth = int(depths[-1])
     return False
-
-
-def _depth(data: Text, most: int) -> int:
-    """The depth of brackets outside strings; counting stops beyond the limit."""
-    depth = 0
-    for token in _TOKEN.finditer(data):
-        if token[0] in (b"[", b"{"):
-            depth += 1
-            if depth > most:
-                break
-        elif token[0] in (b"]", b"}"):
-            depth -= 1
-    return depth

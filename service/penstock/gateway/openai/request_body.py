@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from penstock.core.errors import InferenceError, shortened
 from penstock.gateway.connections.http_call import HttpCall
-from penstock.gateway.json.text import LARGE, dump
+from penstock.gateway.json.members import RepeatedMembers
+from penstock.gateway.json.slices import TooManyValuesError
+from penstock.gateway.json.text import dump
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.openai.errors import OpenAiError
 
 _FORM_NAME: Final = b'name="model"'
 _LONGEST_HEAD: Final = 1024
 """Bytes of the rest of the head of a form's part."""
-
-_MEMBER: Final = b'"model"'
-_ESCAPED: Final = b"\\u006"
-"""The beginning of each letter of that name where it is escaped, as nobody does without intent."""
 
 _CHAT_LENGTHS: Final = ("max_completion_tokens", "max_tokens")
 _LENGTHS: Final = {
@@ -80,23 +76,14 @@ class RequestBodies:
         wanted = _LENGTHS.get(call.path, ()) if self._default_length else ()
         try:
             model, limited = await self._bodies.decode(body, lambda json: _fields(json, wanted))
+        except TooManyValuesError as error:
+            raise OpenAiError(error.message, 413, code="content_too_large") from error
         except InferenceError as error:
             text = f"the body is not JSON: {error.message}"
             raise OpenAiError(text, code="invalid_json") from error
-        if body.count(_MEMBER) > 1 or _ESCAPED in body:
-            await self._check_last(body, model)
         if wanted and not limited:
             body = _with_member(body, wanted[0], b"%d" % self._default_length)
         return RequestBody(model, body)
-
-    async def _check_last(self, body: bytes, model: str) -> None:
-        """Refuse a second model: of equal names the first counts here, and the last in kits."""
-        last: Any = None
-        with suppress(ValueError, RecursionError):  # which the kit finds, too
-            small = len(body) < LARGE
-            last = json.loads(body) if small else await self._bodies.thread.run(json.loads, body)
-        if isinstance(last, Mapping) and last.get("model") != model:
-            raise OpenAiError("'model' must be given once", param="model")
 
     async def _whole(self, call: HttpCall) -> bytes:
         limit = self._bodies.limit
@@ -118,6 +105,9 @@ def _fields(json: Any, lengths: tuple[str, ...]) -> tuple[str, bool]:
     """The model of a request, and whether it limits its answer."""
     if not isinstance(json, Mapping):
         raise OpenAiError("the body must be a JSON object", code="invalid_json")
+    if isinstance(json, RepeatedMembers) and json.names.count("model") > 1:
+        # Of equal names the first counts here, and the last in engines.
+        raise OpenAiError("'model' must be given once", param="model")
     return _checked(json.get("model")), any(json.get(name) is not None for name in lengths)
 
 

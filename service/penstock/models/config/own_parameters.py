@@ -27,6 +27,8 @@ READERS: Mapping[str, str] = MappingProxyType(
         "penstock.max_batch_elements": "penstock.scheduling.batching",
         "penstock.max_queued_requests": "penstock.scheduling.tokens",
         "penstock.max_queued_tokens": "penstock.scheduling.tokens",
+        "penstock.max_text_characters": "penstock_backends.onnxruntime",
+        "penstock.max_texts": "penstock_backends.onnxruntime",
         "penstock.max_tokens": "penstock_backends.onnxruntime",
         "penstock.memory_limit_bytes": "penstock_backends.python.process",
         "penstock.padded_outputs": "penstock_backends.onnxruntime",

@@ -168,10 +168,12 @@ class Admission:
         expected = prod(tensor.shape)
         where = f"for inference input '{name}' for model '{self._model}'"
         try:
-            if tensor.count is None:
+            found = tensor.count
+            if isinstance(found, InvalidRequestError):
+                raise found
+            if found is None:
                 found = count_elements(tensor.buffer, f" for inference input '{name}'", expected)
-            else:
-                found = min(tensor.count, expected + 1)
+            found = min(found, expected + 1)
         except CutLengthError as error:
             raise _refused(
                 request,

@@ -22,10 +22,12 @@ from penstock.http2.grpc_messages import (
     MessageReader,
     MessageSizeError,
 )
+from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer
 from penstock.rpc.context import (
     LARGE,
     Method,
+    Reply,
     StatusError,
     finished_in_turns,
     parsed,
@@ -43,30 +45,43 @@ class ReadingCall(RpcCall):
     _reader: MessageReader | None = None
     _unreturned = 0
     """Bytes whose credit is kept until there is memory for more."""
+    _packed = False
+    """Whether a message waits for memory to be unpacked into."""
 
     def memory(self) -> memoryview | None:
         return None if self._reader is None or self.finished else self._reader.memory()
 
     def on_reset(self, code: ErrorCode) -> None:
+        self._read_no_more()
+        super().on_reset(code)
+
+    def fail(self, status: StatusError, *extra: Field) -> None:
+        super().fail(status, *extra)
+        self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        """Release what has come of a message."""
         if self._reader is not None:
             self._reader.close()
             self._host.server.bodies.stop_waiting(self._go_on)
-        super().on_reset(code)
 
     @property
     def fills_memory(self) -> bool:
-        return not (self._reader is None or self._reader.empty or self.finished)
+        if self.finished:
+            return False
+        return self._packed or not (self._reader is None or self._reader.empty)
 
     def refuse(self) -> None:
         self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, _TOO_SLOW))
-        if self._reader is not None:
-            self._reader.close()
         self._go_on()
 
     def _consumed(self, size: int) -> None:
         """Return the credit of bytes that were read; of an incomplete message as memory allows."""
         bodies = self._host.server.bodies
         if not (self.fills_memory and bodies.quota.exhausted):
+            if self._unreturned:
+                bodies.stop_waiting(self._go_on)
+                size, self._unreturned = size + self._unreturned, 0
             self.connection.consumed(self, size)
             return
         self._unreturned += size
@@ -112,7 +127,11 @@ class ReadingCall(RpcCall):
             raise InternalError("message is compressed, but the call names no compression")
         limits = self.connection.limits
         most = limits.largest(control=not self._method.unbounded)
-        await self._host.server.bodies.room()
+        self._packed = True
+        try:
+            await self._host.server.bodies.room()
+        finally:
+            self._packed = False
         inflation = Inflation(encoding, data, limits.most_inflated(len(data), most))
         try:
             if len(data) <= LARGE_PACKED and inflation.step():
@@ -229,9 +248,14 @@ class StreamCall(ReadingCall):
     def on_end(self) -> None:
         self._wake_reader()
 
-    def on_reset(self, code: ErrorCode) -> None:
+    def returned(self, response: Reply | None) -> None:
+        super().returned(response)
+        if self.closed or self.finished:
+            self._read_no_more()
+
+    def _read_no_more(self) -> None:
         self._messages.clear()
-        super().on_reset(code)
+        super()._read_no_more()
 
     def __aiter__(self) -> StreamCall:
         return self

@@ -231,6 +231,7 @@ class RpcCall(Stream):
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._host.server.tasks.discard(task)
+        self._task = None  # an error's traceback would keep the call, and what it holds, for long
         self._stop_timer()
         if task.cancelled():
             self.raised(asyncio.CancelledError())

@@ -1,0 +1,139 @@
+"""Long texts: no more of them is tokenized than it takes to know the tokens that a model reads."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.backend import ConfigError, InvalidRequestError, ModelConfig
+
+MAX_TOKENS: Final = "penstock.max_tokens"
+MAX_CHARACTERS: Final = "penstock.max_text_characters"
+MAX_TEXTS: Final = "penstock.max_texts"
+
+_TEXTS: Final = 4096
+_CHARACTERS: Final = 1 << 16
+_LEAST_CHARACTERS: Final = 1 << 14
+_MOST_OF_A_TOKEN: Final = 64
+_OF_A_TOKEN: Final = 8
+"""Characters of a token that few texts have on average."""
+_SOME: Final = 1 << 10
+_BYTES: Final = 4
+"""Bytes of a character, at most."""
+
+_NEAR: Final = 16
+_FAR: Final = 128
+"""Tokens before a cut that it may change: between words, and within one.
+
+Those within a word are at most 100: a longer one is a single unknown token to a WordPiece model.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one text."""
+
+    ids: Sequence[int]
+    type_ids: Sequence[int]
+
+
+class LongTexts:
+    """The bounds of texts, and of how many of them a request may have.
+
+    Where the tokenizer `inner` truncates, of a long text a part is tokenized that has more tokens
+    than are kept: those kept are the ones of the whole text, as a cut changes the last few only.
+    """
+
+    def __init__(self, config: ModelConfig, inner: Any) -> None:
+        truncation = inner.truncation or {}
+        kept: int = truncation.get("max_length", 0)
+        self._from_left = truncation.get("direction") == "left"
+        self._inner = inner
+        self._cuts = bool(truncation)
+        usual = max(_LEAST_CHARACTERS, _MOST_OF_A_TOKEN * kept) if self._cuts else _CHARACTERS
+        self._most = positive(config, MAX_CHARACTERS) or usual
+        self._first = min(_SOME + _OF_A_TOKEN * kept, self._most) if self._cuts else self._most
+        self._texts = max(positive(config, MAX_TEXTS) or _TEXTS, config.max_batch_size)
+
+    def check_count(self, count: int) -> None:
+        """Refuse more texts than a request may have."""
+        if count > self._texts:
+            raise InvalidRequestError(
+                f"the request has {count} texts, more than the {self._texts} that the model takes;"
+                f" its parameter '{MAX_TEXTS}' increases that"
+            )
+
+    def decoded(self, text: bytes) -> str:
+        """As much of a text in UTF-8 as may be tokenized, and a character more."""
+        if len(text) > self._most * _BYTES:
+            if not self._cuts:
+                raise self._too_long(f"{len(text)} bytes")
+            if not self._from_left:
+                part = text[: (self._most + 1) * _BYTES]
+                return codecs.getincrementaldecoder("utf-8")().decode(part)
+        return text.decode()
+
+    def read(self, texts: Sequence[str]) -> list[str | Tokens]:
+        """The texts of a request, the tokens in place of each that is long.
+
+        Raises `InvalidRequestError` where they are not found in as much as may be tokenized.
+        """
+        left = self._most
+        found: list[str | Tokens] = []
+        for text in texts:
+            one: str | Tokens | None = text
+            if len(text) > self._first:
+                if not self._cuts:
+                    raise self._too_long(f"{len(text)} characters")
+                one = self._cut(text, self._first)
+                if one is None:
+                    size = min(len(text), self._most)
+                    left -= size
+                    one = self._cut(text, size) if left >= 0 else None
+            if one is None:
+                raise self._too_long(f"{len(text)} characters or more")
+            found.append(one)
+        return found
+
+    def _cut(self, text: str, size: int) -> Tokens | None:
+        """The tokens of a text, made of so many characters; `None` if these have too few."""
+        part, changed = self._part(text, size)
+        (made,) = self._inner.encode_batch_fast([part])
+        cut = sum(len(one.ids) - sum(one.special_tokens_mask) for one in made.overflowing)
+        return None if cut < changed else Tokens(made.ids, made.type_ids)
+
+    def _part(self, text: str, size: int) -> tuple[str, int]:
+        """The part of a text that is kept, and the tokens that its end may change.
+
+        It ends between two words, if there are any in its second half.
+        """
+        if len(text) <= size:
+            return text, 0
+        if self._from_left:
+            part = text[-size:]
+            at = part.find(" ", 0, size // 2)
+            return (part, _FAR) if at < 0 else (part[at:], _NEAR)
+        part = text[:size]
+        at = part.rfind(" ", size // 2)
+        return (part, _FAR) if at < 0 else (part[:at], _NEAR)
+
+    def _too_long(self, size: str) -> InvalidRequestError:
+        problem = f"a text of {size} is too long: the model takes {self._most} characters"
+        if self._cuts:
+            problem = (
+                f"a text of {size} is too long: what may be tokenized of the texts of a request,"
+                f" {self._most} characters, has fewer tokens than the model reads"
+            )
+        return InvalidRequestError(f"{problem}; its parameter '{MAX_CHARACTERS}' increases that")
+
+
+def positive(config: ModelConfig, name: str) -> int:
+    """The value of a parameter; 0 when it is not given."""
+    text = config.parameter(name)
+    if text is None:
+        return 0
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"parameter '{name}' must be a positive number, not '{text}'")
+    return int(text)

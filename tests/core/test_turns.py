@@ -1,0 +1,103 @@
+"""Computations in slices, which leave the event loop to others between two steps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.core.turns import Sliced, Steps, Turns, begun, finished
+
+
+class Work:
+    """Computations that note when they run: `done` are their names, step by step."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def steps(self, name: str, count: int) -> Steps[str]:
+        for _ in range(count - 1):
+            self.done.append(name)
+            yield
+        self.done.append(name)
+        return name
+
+
+async def _turns_of_loop(work: Work) -> list[int]:
+    """The steps that have run after each turn of the loop, until there are no more."""
+    seen: list[int] = []
+    while len(seen) < 2 or seen[-1] != seen[-2]:
+        await asyncio.sleep(0)
+        seen.append(len(work.done))
+    return seen
+
+
+async def test_loop_runs_one_step_a_turn_however_many_compute() -> None:
+    work, turns = Work(), Turns()
+    tasks = [asyncio.ensure_future(turns.run(work.steps(str(n), 3))) for n in range(20)]
+    seen = await _turns_of_loop(work)
+    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) == 1
+    assert await asyncio.gather(*tasks) == [str(n) for n in range(20)]
+
+
+async def test_those_who_compute_take_turns() -> None:
+    work, turns = Work(), Turns()
+    await asyncio.gather(*(turns.run(work.steps(name, 3)) for name in "abc"))
+    assert work.done == [*"abcabcabc"]
+
+
+async def test_cancelled_computation_leaves_its_neighbours_their_turns() -> None:
+    work, turns = Work(), Turns()
+    tasks = [asyncio.ensure_future(turns.run(work.steps(name, 9))) for name in "abc"]
+    for _ in range(6):
+        await asyncio.sleep(0)
+    tasks[1].cancel()
+    assert (await tasks[0], await tasks[2]) == ("a", "c")
+    assert 0 < work.done.count("b") < 4
+
+
+def test_one_step_is_enough_for_a_short_computation() -> None:
+    assert begun(Work().steps("a", 1), Turns()) == "a"
+
+
+async def test_result_of_a_long_one_comes_after_its_other_steps() -> None:
+    work = Work()
+    rest = begun(work.steps("a", 3), Turns())
+    assert isinstance(rest, Sliced)
+    assert work.done == ["a"]
+    assert await rest.result() == "a"
+    assert work.done == ["a"] * 3
+
+
+def _failing(after: int) -> Steps[str]:
+    for _ in range(after):
+        yield
+    raise ValueError("bad")
+
+
+def test_error_of_the_first_step_is_raised_at_once() -> None:
+    with pytest.raises(ValueError, match="bad"):
+        begun(_failing(0), Turns())
+
+
+async def test_error_of_a_later_step_is_that_of_the_result_and_of_nobody_else() -> None:
+    turns = Turns()
+    rest = begun(_failing(2), turns)
+    assert isinstance(rest, Sliced)
+    with pytest.raises(ValueError, match="bad"):
+        await rest.result()
+    assert await turns.run(Work().steps("a", 2)) == "a"
+
+
+async def test_computation_may_be_a_part_of_another() -> None:
+    def named(steps: Steps[str]) -> Steps[str]:
+        name = yield from steps
+        return f"<{name}>"
+
+    rest = begun(Work().steps("a", 3), Turns())
+    assert isinstance(rest, Sliced)
+    assert await rest.within(named).result() == "<a>"
+
+
+def test_all_steps_may_run_now() -> None:
+    assert finished(Work().steps("a", 5)) == "a"
