@@ -143,6 +143,12 @@ READ = (
         "Folder of the environments that Python models bring.",
     ),
     Variable(
+        "PENSTOCK_MODEL_ENV",
+        "`NAME,BEGINNING*`",
+        ("system/model_variables.py",),
+        "As `--model-env`: variables that model processes get besides those of the allow-list.",
+    ),
+    Variable(
         "PENSTOCK_OTLP_TRACES_ENDPOINT",
         "set by the server",
         ("backends/vllm/own_spans.py",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.reading import settings_of
-from penstock.cli.arguments import parse_arguments
+from penstock.cli.arguments import UsageError, parse_arguments
 from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, ModelControlMode, RateLimitResource, Restriction
 
@@ -133,3 +133,14 @@ def test_a_cache_has_settings() -> None:
 @pytest.mark.contract("CL-38", "RC-10")
 def test_the_older_flag_asks_for_the_local_cache() -> None:
     assert settings_of("--response-cache-byte-size=5").cache.config == {"local": {"size": "5"}}
+
+
+def test_names_of_variables_for_models_add_up() -> None:
+    settings = settings_of("--model-env=AWS_*,TOKEN", "--model-env=OTHER")
+    assert settings.backends.model_env == ("AWS_*", "TOKEN", "OTHER")
+
+
+@pytest.mark.parametrize("names", ["", "A,,B", "A B", "A*B", "1A", "A=b"])
+def test_what_names_no_variable_is_refused(names: str) -> None:
+    with pytest.raises(UsageError, match="is no name of an environment variable"):
+        settings_of(f"--model-env={names}")

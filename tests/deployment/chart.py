@@ -46,8 +46,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         },
         "server": {
             "extraArgs": [
-                f"--http-restricted-api={_CHANGING},engine-control:admin=$(ADMIN)",
-                f"--grpc-restricted-protocol={_CHANGING}:admin=$(ADMIN)",
+                f"--http-restricted-api={_CHANGING},engine-control:admin=$ADMIN",
+                f"--grpc-restricted-protocol={_CHANGING}:admin=$ADMIN",
             ]
         },
         "service": {"sessionAffinity": "ClientIP", "annotations": {"a": "b"}},

@@ -27,6 +27,7 @@ from penstock.models.serving.served_model import ServedModel
 from penstock.server.answers import ModelIndexEntry, ServerMetadata
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
+from penstock.shared_memory.message_pools import MessagePools
 from penstock.system.reaper import Reaper
 
 LOCAL = HttpSettings(address="127.0.0.1", port=0)
@@ -65,6 +66,8 @@ async def connected(
 
 class FakeServer(InferenceServer):
     """A facade that serves `numbers`, FP32 of any length, the way its fields say."""
+
+    messages = MessagePools()
 
     def __init__(self) -> None:
         self.config = ModelConfig(

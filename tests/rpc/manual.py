@@ -18,6 +18,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Metadata, Reply, serialized
 from penstock.rpc.infer_message import InferMessage, parse_infer
 from penstock.server.server import InferenceServer
+from penstock.shared_memory.message_pools import MessagePools
 
 PATIENCE = 20.0
 DEADLINES = (0.2, 2.0, 20.0)
@@ -40,6 +41,8 @@ class ManualServer(InferenceServer):
 
     `streams` are the requests' streams by their ids, `requests` the requests in order.
     """
+
+    messages = MessagePools()
 
     def __init__(self) -> None:
         self.stopped = asyncio.Event()

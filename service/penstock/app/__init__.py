@@ -31,6 +31,7 @@ from penstock.settings import LogSettings, ModelControlMode, RepositorySettings,
 from penstock.settings.exposures import exposures
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
+from penstock.system.parent import hide
 from penstock.system.reaper import Reaper
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.console import join_streams, open_missing, write_line
@@ -45,6 +46,7 @@ CUT_OFF = 1
 
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; returns the process's exit status."""
+    hide()
     open_missing()
     if settings.logging.stream != "split":
         join_streams(settings.logging.stream)

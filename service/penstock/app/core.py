@@ -34,6 +34,7 @@ from penstock.settings import (
     Settings,
 )
 from penstock.shared_memory.registry import Regions
+from penstock.system.model_variables import pass_also
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.machine import MachineUsage
@@ -110,6 +111,7 @@ async def open_server(
         most_elements=settings.max_bytes_elements,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
+    pass_also(settings.backends.model_env)
     builder.factory.services = LocalServices(server, lifecycle, custom)
     builder.factory.environment = model_environment(settings.trace, os.environ)
     try:

@@ -1,7 +1,9 @@
 """Parsers of option values with several parts, such as `<name>,<key>=<value>`."""
 
+import os
 import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from penstock.cli.values import (
@@ -141,7 +143,7 @@ def origin(value: str) -> str:
 def restriction(name: str, kind: str, groups: Collection[Feature]) -> Parser:
     """`<feature>[,<feature>]:<key>=<value>`; `kind` is the frontend's own name of a feature.
 
-    Only features of these `groups` have any calls there.
+    Only features of these `groups` have any calls there. For the value see `secret`.
     """
 
     def feature(word: str) -> Feature:
@@ -158,9 +160,41 @@ def restriction(name: str, kind: str, groups: Collection[Feature]) -> Parser:
             )
         features = [feature(word) for word in match[1].split(",")]
         refuse_repeated(features, kind)
-        return Restriction(frozenset(features), match[2], match[3])
+        return Restriction(frozenset(features), match[2], secret(match[3]))
 
     return parse
+
+
+def secret(value: str) -> str:
+    """The text itself, that of a file for `@<path>`, or an environment variable for `$<name>`.
+
+    So secrets need not stand on the command line, which every process of the machine can read. `@@`
+    and `$$` stand for a first character that is meant.
+    """
+    if value[:2] in ("@@", "$$"):
+        return value[1:]
+    if value[0] == "$":
+        found = os.environ.get(value[1:], "")
+        problem = "is not set, or empty"
+        where = f"environment variable '{value[1:]}'"
+    elif value[0] == "@":
+        where = f"file '{value[1:]}'"
+        found, problem = _contents(value[1:])
+    else:
+        return value
+    if not found:
+        raise ValueRefused(f"the secret cannot be read: {where} {problem}")
+    return found
+
+
+def _contents(path: str) -> tuple[str, str]:
+    """The text of a file without the end of its line, and what is wrong if there is none."""
+    try:
+        return Path(path).read_text().rstrip("\r\n"), "is empty"
+    except OSError as error:
+        return "", f"cannot be opened: {error.strerror}"
+    except UnicodeDecodeError:
+        return "", "is not text"
 
 
 def refuse_repeated(features: list[Feature], kind: str) -> None:

@@ -26,6 +26,15 @@ def text(value: str) -> str:
     return value
 
 
+def variable_names(value: str) -> tuple[str, ...]:
+    """Names of environment variables, or their beginnings with `*`."""
+    names = tuple(value.split(","))
+    for name in names:
+        if not re.fullmatch(r"\*|[A-Za-z_][A-Za-z0-9_]*\*?", name):
+            raise ValueRefused(f"'{name}' is no name of an environment variable, nor <beginning>*")
+    return names
+
+
 def boolean(value: str) -> bool:
     lowered = value.lower()
     if lowered in ("true", "1"):

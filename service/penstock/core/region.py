@@ -36,6 +36,11 @@ class Region(ABC):
         return False
 
     @property
+    def readers(self) -> frozenset[str] | None:
+        """The models whose processes may map it; `None` for all."""
+        return None
+
+    @property
     def file(self) -> SharedFile | None:
         """The file that another process can map; `None` if there is none."""
         return None

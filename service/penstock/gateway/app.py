@@ -51,7 +51,7 @@ async def open_gateway(
     Raises `OSError` if the address is not available.
     On exit, requests and streams in flight get the rest of `grace` to finish.
     """
-    thread, memory = JsonThread(), BodyMemory()
+    thread, memory = JsonThread(), BodyMemory(server.messages)
     router = gateway_router(server, settings, thread, openai, memory)
     address, port = settings.address, settings.port
     reuse = settings.reuse_port
@@ -111,7 +111,7 @@ def gateway_router(
     bodies = JsonBodies(settings.max_input_size, thread, settings.max_json_values)
     small = ControlBodies(thread)
     routes = [
-        *_inference_routes(server, settings, bodies, memory or BodyMemory()),
+        *_inference_routes(server, settings, bodies, memory or BodyMemory(server.messages)),
         *_server_routes(server),
         *_model_routes(server),
         *_repository_routes(server, settings, bodies, small),

@@ -110,7 +110,7 @@ class CustomMetrics:
         if name in self._reserved or (family is not None and family.kind != kind):
             raise InvalidRequestError("Family name already exists with different type")
         if family is None:
-            family = self._families[name] = _SharedFamily(name, description, kind_of(kind))
+            family = self._families[name] = _SharedFamily(name, str(description), kind_of(kind))
         family.holders += 1
         handle = next(self._numbers)
         owner.families[handle] = family, []
@@ -135,13 +135,13 @@ class CustomMetrics:
         return handle
 
     def _increment(self, owner: _Owner, handle: int, amount: float) -> None:
-        owner.metric(handle, "increment", amount).value += amount
+        owner.metric(handle, "increment", _number(amount)).value += amount
 
     def _set(self, owner: _Owner, handle: int, number: float) -> None:
-        owner.metric(handle, "set", number).value = number
+        owner.metric(handle, "set", _number(number)).value = number
 
     def _observe(self, owner: _Owner, handle: int, number: float) -> None:
-        owner.metric(handle, "observe", number).observe(number)
+        owner.metric(handle, "observe", _number(number)).observe(number)
 
     def _value(self, owner: _Owner, handle: int) -> float:
         return owner.metric(handle, "value").value
@@ -235,6 +235,13 @@ _DELETED = (
 )
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def _number(value: object) -> float:
+    """The value of a metric, which a model process has sent; anything else would spoil the page."""
+    if isinstance(value, int | float):
+        return value
+    raise InvalidRequestError(f"the value of a metric must be a number, not {value!r}")
 
 
 def _check_name(name: str) -> None:

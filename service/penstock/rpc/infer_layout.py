@@ -202,19 +202,31 @@ def fields_of(message: memoryview, at: int, end: int) -> Iterator[tuple[int, int
 
 def first_raw(beginning: memoryview) -> int:
     """Offset of the first raw contents, given the first bytes of a message; 0 if beyond them."""
+    return _first(_RAW, beginning)[0]
+
+
+def model_name(beginning: memoryview) -> str:
+    """The first name of a model in the first bytes of a message; empty if it is beyond them."""
+    at, size = _first(_NAMES[0], beginning)
+    name = bytes(beginning[at : at + size]).decode("utf-8", "replace")
+    return name if len(beginning) - at >= size else ""
+
+
+def _first(tag: int, beginning: memoryview) -> tuple[int, int]:
+    """Where the first field of this tag begins, behind its length, and that length; else 0."""
     at, end = 0, len(beginning)
     for _ in range(_STEP):
         if at >= end or beginning[at] & 7 != _DELIMITED or beginning[at] >= 0x80:
-            return 0
-        tag = beginning[at]
+            return 0, 0
+        found = beginning[at]
         try:
             size, at = _read_varint(beginning, at + 1, end)
         except DecodeError:
-            return 0
-        if tag == _RAW:
-            return at
+            return 0, 0
+        if found == tag:
+            return at, size
         at += size
-    return 0
+    return 0, 0
 
 
 def _read_varint(

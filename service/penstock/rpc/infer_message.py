@@ -22,10 +22,11 @@ from penstock.core.tensor import DataType, Tensor, count_in_steps
 from penstock.core.turns import Sliced, Steps, Turns, begun, finished
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import LARGE
-from penstock.rpc.infer_layout import Layout, TooManyError, first_raw
+from penstock.rpc.infer_layout import Layout, TooManyError, first_raw, model_name
 from penstock.rpc.shared_memory import REGION
 from penstock.rpc.typed_contents import ContentLimits, LargeContents, counted
-from penstock.shared_memory.message_memory import WORTH, MessageMemory
+from penstock.shared_memory.message_memory import WORTH
+from penstock.shared_memory.message_pools import MessagePools
 
 _MOST = 256
 """Limit of cached templates, and of remembered message lengths."""
@@ -74,7 +75,7 @@ class _Parsing:
         self,
         data: Buffer,
         limits: ContentLimits,
-        memory: MessageMemory | None = None,
+        memory: MessagePools | None = None,
         quota: BodyQuota | None = None,
     ) -> None:
         self._data = data
@@ -155,22 +156,25 @@ class InferReader:
     a parser would find the same fields. `quota` counts what typed contents are decoded to.
     """
 
-    def __init__(self, limits: ContentLimits | None = None, quota: BodyQuota | None = None) -> None:
+    def __init__(
+        self,
+        limits: ContentLimits | None = None,
+        quota: BodyQuota | None = None,
+        memory: MessagePools | None = None,
+    ) -> None:
         self._limits = limits or ContentLimits()
         self._quota = quota
+        self._memory = MessagePools() if memory is None else memory
         self._turns = Turns()
         # By the length of a message, the length of its beginning, and the beginning itself.
         self._templates: dict[int, dict[int, dict[bytes, list[RequestTemplate]]]] = {}
         self._count = self._misses = 0
         self._seen: set[int] = set()
-        self._memory: MessageMemory | None = None
 
     def reserve(self, size: int, beginning: memoryview) -> memoryview | None:
         """Allocate the buffer of a message of `size` bytes, whose first bytes are received."""
-        memory = self._memory
-        if memory is None:
-            memory = self._memory = MessageMemory()
-        return memory.reserve(size, self._first_contents(size, beginning))
+        model = model_name(beginning)
+        return self._memory.reserve(model, size, self._first_contents(size, beginning))
 
     def _first_contents(self, size: int, beginning: memoryview) -> int:
         """Offset of the first raw contents in such a message; 0 if it is not known."""
@@ -238,7 +242,7 @@ def _places(
     data: Buffer,
     spans: Sequence[tuple[int, int]],
     raw: Sequence[Buffer],
-    memory: MessageMemory | None,
+    memory: MessagePools | None,
 ) -> Sequence[RegionSlice | None]:
     if memory is None or len(data) < WORTH:
         return ()

@@ -64,7 +64,8 @@ class InferenceServicer:
         self._policy = policy or server.control_policy
         self._loads_restricted = loads_restricted
         self._forward = forward
-        self._reader = InferReader(ContentLimits(elements=server.most_elements), quota)
+        limits = ContentLimits(elements=server.most_elements)
+        self._reader = InferReader(limits, quota, server.messages)
         self._encoder = ResponseEncoder()
         self._memory = SharedMemoryMethods(server.regions)
 

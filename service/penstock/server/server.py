@@ -46,6 +46,7 @@ from penstock.server.engine_facts import told_adapters, told_descriptions
 from penstock.server.exit import ServerExit
 from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogControl, LogValues, checked
+from penstock.shared_memory.message_pools import NO_POOLS, MessagePools
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 from penstock.tracing.settings import Texts, TraceControl, trace_texts
 from penstock.tracing.tracer import UNTRACED, Tracer
@@ -62,6 +63,7 @@ class InferenceServer:
     """
 
     regions: Regions = NO_REGIONS
+    messages: MessagePools = NO_POOLS
     tracer: Tracer = UNTRACED
     tenants: Tenants | None = None
     control_policy: ControlPolicy = ControlPolicy()
@@ -93,6 +95,7 @@ class InferenceServer:
         self.most_elements = most_elements
         self.tenants = tenants
         self.control_policy = control_policy or ControlPolicy()
+        self.messages = MessagePools(self._readers_of, lifecycle.catalog.changes)
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle
@@ -125,6 +128,19 @@ class InferenceServer:
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; returns the stream of its responses, which the caller closes."""
         return self.find(request.model_name, request.model_version).infer(request)
+
+    def _readers_of(self, name: str) -> frozenset[str]:
+        """The model whose processes get what a request to this one holds, or an ensemble's models.
+
+        Models within an ensemble are served wherever it is.
+        """
+        readers, found = {name}, list(self._catalog.served(name).values())
+        for model in found:
+            if (ensemble := model.config.ensemble_scheduling) is not None:
+                new = {step.model_name for step in ensemble.step} - readers
+                readers |= new
+                found += [one for each in new for one in self._catalog.served(each).values()]
+        return frozenset(readers) if found else frozenset()
 
     def cancel(self, request_id: str, tenant: str | None = None) -> int:
         """Cancel the requests in flight with this `id` or `call_id`; how many there were.

@@ -138,11 +138,14 @@ class BackendSettings:
 
     `directory` holds the backends that are made of a `model.py`; empty for none. `media_urls` says
     whether media of requests are fetched by URL; `None` leaves it to the models that name hosts.
+    `model_env` names environment variables that model processes get besides those of the
+    allow-list.
     """
 
     directory: str = ""
     media_urls: bool | None = None
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    model_env: tuple[str, ...] = ()
 
     def options_for(self, backend: str) -> dict[str, str]:
         """The options of one backend: the common ones, overridden by its own; then the server's."""

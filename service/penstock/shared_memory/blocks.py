@@ -20,7 +20,8 @@ class BlockAllocator:
     """Allocates blocks of powers of two; the block freed last is used first.
 
     Any thread may take and free. The callback `discard(offset, size)` returns the memory of a free
-    block to the system; a later write gets new memory.
+    block to the system; a later write gets new memory. `may_keep(size)` says whether a free block
+    of so many bytes may stay warm beside those of other allocators.
     """
 
     __slots__ = (
@@ -30,12 +31,19 @@ class BlockAllocator:
         "_freed",
         "_kept",
         "_lock",
+        "_may_keep",
         "_orders",
         "_size",
         "_warm",
     )
 
-    def __init__(self, size: int, discard: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        discard: Callable[[int, int], None],
+        may_keep: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        self._may_keep = may_keep
         self._size = size
         self._discard = discard
         self._end = 0
@@ -50,6 +58,24 @@ class BlockAllocator:
     def used(self) -> int:
         """Blocks that are in use."""
         return len(self._orders) - len(self._freed)
+
+    @property
+    def kept(self) -> int:
+        """Bytes of free blocks that are kept warm."""
+        return self._kept
+
+    def cool(self) -> None:
+        """Return the memory of a warm block, the largest there is, to the system."""
+        with self._lock:
+            for order in sorted(self._warm, reverse=True):
+                if warm := self._warm[order]:
+                    self._chill(warm.pop(0), order)
+                    self._kept -= 1 << order
+                    return
+
+    def _chill(self, offset: int, order: int) -> None:
+        self._discard(offset, 1 << order)
+        self._cold[order].append(offset)
 
     def take(self, size: int) -> int | None:
         """The offset of a block of at least so many bytes, or `None` when there is no room."""
@@ -105,11 +131,12 @@ class BlockAllocator:
         """Sort freed blocks into the free lists."""
         while self._freed:
             offset = self._freed.popleft()
-            order = self._orders.pop(offset)
+            order = self._orders.pop(offset, None)
+            if order is None:  # a reader may free what is free
+                continue
             size = 1 << order
-            if size > _KEEP or self._kept + size > _KEEP_IN_ALL:
-                self._discard(offset, size)
-                self._cold[order].append(offset)
+            if size > _KEEP or self._kept + size > _KEEP_IN_ALL or not self._may_keep(size):
+                self._chill(offset, order)
             else:
                 self._kept += size
                 self._warm[order].append(offset)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from collections.abc import Callable
 from functools import partial
 
 from penstock.core.buffer import Buffer
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 from penstock.shared_memory.block_views import BlockViews
 from penstock.shared_memory.blocks import BlockAllocator
+from penstock.shared_memory.sealed import seal_size
 
 WORTH = 32 << 10
 """Bytes of a message from which this costs less than a copy of its tensors; HTTP/2 asks for memory
@@ -32,18 +34,25 @@ class MessageMemory(Region):
 
     Its number is below zero; numbers of clients' regions are above. A message that is announced
     takes address space at once, and memory as its bytes arrive; without space it is buffered
-    elsewhere.
+    elsewhere. `readers` are the models whose processes may map it.
     """
 
-    def __init__(self) -> None:
-        descriptor = os.memfd_create("penstock-messages", os.MFD_CLOEXEC)
+    def __init__(
+        self,
+        readers: frozenset[str] | None = None,
+        may_keep: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        self._readers = readers
+        descriptor = os.memfd_create("penstock-messages", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         weakref.finalize(self, os.close, descriptor)
         os.ftruncate(descriptor, _SIZE)
+        seal_size(descriptor)
         super().__init__(-os.fstat(descriptor).st_ino, "", _SIZE)
         memory = mmap.mmap(descriptor, 0)
         self._descriptor = descriptor
         self._bytes = memoryview(memory)
-        self._blocks = BlockAllocator(_SIZE, partial(memory.madvise, mmap.MADV_REMOVE))
+        discard = partial(memory.madvise, mmap.MADV_REMOVE)
+        self._blocks = BlockAllocator(_SIZE, discard, may_keep)
         self._views = BlockViews(self._blocks.free)
 
     @property
@@ -52,8 +61,21 @@ class MessageMemory(Region):
         return self._blocks.used
 
     @property
+    def kept(self) -> int:
+        """Bytes of free blocks that are kept warm."""
+        return self._blocks.kept
+
+    def cool(self) -> None:
+        """Return the memory of one of these to the system."""
+        self._blocks.cool()
+
+    @property
     def exclusive(self) -> bool:
         return True
+
+    @property
+    def readers(self) -> frozenset[str] | None:
+        return self._readers
 
     @property
     def file(self) -> SharedFile:

@@ -40,7 +40,7 @@ class ModelSpan(NamedTuple):
     in nanoseconds of `time.monotonic_ns`. `parent_id` is 0 for a child of the request's own span,
     otherwise the id of another of the model's spans. `error` is the description of a span that
     failed, `None` for one that did not. `kind` is a number of `Kind`; `links` are pairs of trace
-    and span id.
+    id, in hexadecimal digits, and span id.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ModelSpan(NamedTuple):
     events: Sequence[Event] = ()
     error: str | None = None
     kind: int = 0
-    links: Sequence[tuple[int, int]] = ()
+    links: Sequence[tuple[str, int]] = ()
 
 
 class SpanError(NamedTuple):
@@ -312,7 +312,7 @@ def _made_by_model(timeline: PackedTimeline) -> Iterator[Span]:
             Kind(made.kind),
             made.attributes,
             made.events,
-            made.links,
+            [(int(trace_id, 16), span_id) for trace_id, span_id in made.links],
             error=None if made.error is None else SpanError("", made.error),
         )
 

@@ -14,6 +14,7 @@ from penstock.hosting.link.arena import Arena, create
 from penstock.hosting.link.frames import FrameReader, Message, encode
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response
 from penstock.hosting.link.tensor_codec import TensorCodec
+from penstock.hosting.parent.answer_types import DECODERS
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.reply_table import ReplyTable
@@ -73,7 +74,7 @@ class Linked:
 
     def receive_one(self) -> Message:
         """The next message that the link sends; blocks until it is complete, or the link fails."""
-        reader, found = FrameReader(), list[Message]()
+        reader, found = FrameReader(DECODERS), list[Message]()
         self._server.settimeout(30)
         while not found:
             found += reader.feed(bytearray(self._server.recv(SIZE)))
@@ -88,7 +89,7 @@ class Linked:
 
 def messages(parts: Sequence[Buffer]) -> list[Message]:
     """The messages that the parts encode."""
-    return list(FrameReader().feed(bytearray(b"".join(parts))))
+    return list(FrameReader(DECODERS).feed(bytearray(b"".join(parts))))
 
 
 def answers(message: Message) -> dict[int, InferenceResponse]:

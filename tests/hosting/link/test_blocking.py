@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from hosting.link.any_answers import ANY_ANSWERS
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
-from penstock.hosting.link.frames import FrameReader, encode
+from penstock.hosting.link.frames import FrameReader, encode, encode_answer
 
 
 class Ends:
@@ -132,7 +133,7 @@ def test_messages_of_many_threads_stay_whole(ends: Ends) -> None:
     threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    reader, seen = FrameReader(), list[int]()
+    reader, seen = FrameReader(ANY_ANSWERS), list[int]()
     while len(seen) < 200:
         for _, header, payload in reader.feed(ends.other.recv(1 << 18)):
             assert bytes(payload) == bytes([header]) * 50_000
@@ -162,17 +163,17 @@ def received(ends: Ends, seconds: float) -> list[tuple[int, Any]]:
         data = ends.other.recv(1 << 16)
     except TimeoutError:
         return []
-    return [(kind, header) for kind, header, _ in FrameReader().feed(data)]
+    return [(kind, header) for kind, header, _ in FrameReader(ANY_ANSWERS).feed(data)]
 
 
 def test_held_messages_leave_before_the_next_one_in_one_write(ends: Ends) -> None:
-    ends.link.hold_parts(encode(1, "first"))
+    ends.link.hold_parts(encode_answer(1, "first"))
     ends.link.send(2, "second")
     assert received(ends, 5) == [(1, "first"), (2, "second")]
 
 
 def test_held_messages_leave_before_the_link_is_waited_for(ends: Ends) -> None:
-    ends.link.hold_parts(encode(1, "held"))
+    ends.link.hold_parts(encode_answer(1, "held"))
     ends.say(9, "go on")
     ends.link.wait(lambda: bool(ends.messages))
     assert received(ends, 5) == [(1, "held")]
@@ -181,7 +182,7 @@ def test_held_messages_leave_before_the_link_is_waited_for(ends: Ends) -> None:
 @pytest.mark.parametrize("pause", [0.0, 0.2])
 def test_held_messages_leave_though_nothing_follows(ends: Ends, pause: float) -> None:
     for number in range(3):  # also after a rest in which nobody looked any more
-        ends.link.hold_parts(encode(1, number))
+        ends.link.hold_parts(encode_answer(1, number))
         assert received(ends, 5) == [(1, number)]
         time.sleep(pause)
 

@@ -17,7 +17,7 @@ from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import SHARE_FROM, create
 from penstock.hosting.link.memory import SharedMemory
-from penstock.hosting.link.region_sharing import Borrower, Lender
+from penstock.hosting.link.region_sharing import Borrower, Lender, unpack_offer
 from penstock.shared_memory.block_views import Block
 
 ROOM = 16 << 20
@@ -67,9 +67,11 @@ class Sides:
         self.server.open(self.model.free)
         self.model.open(self._hear)
 
-    def _offer(self, offer: Any) -> None:
-        assert self.borrower.take(offer) is not None
+    def _offer(self, data: bytes, descriptor: int) -> bool:
+        offer = unpack_offer(data)
+        assert self.borrower.take(offer, os.dup(descriptor)) is not None
         self.lender.accepted(offer[0])
+        return True
 
     def _hear(self, blocks: list[Block]) -> None:
         self.returned += blocks

@@ -15,7 +15,7 @@ from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import LEND_FROM, create
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import pack_request, unpack_request
-from penstock.hosting.link.region_sharing import Borrower, Lender
+from penstock.hosting.link.region_sharing import Borrower, Lender, unpack_offer
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.shared_memory.block_views import Block
 
@@ -38,10 +38,12 @@ class Process:
         self.model = SharedMemory(out=outputs, into=inputs, borrower=self.borrower)
         self.borrower.on_return = self.returned.append
 
-    def _offer(self, offer: Any) -> None:
+    def _offer(self, data: bytes, descriptor: int) -> bool:
+        offer = unpack_offer(data)
         self.offers.append(offer)
-        if self._maps and (number := self.borrower.take(offer)) is not None:
-            self.lender.accepted(number)
+        if self._maps and self.borrower.take(offer, os.dup(descriptor)) is not None:
+            self.lender.accepted(offer[0])
+        return True
 
     def made(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A tensor that the model has made, as it arrives at the server."""

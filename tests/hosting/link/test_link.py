@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hosting.link.any_answers import ANY_ANSWERS
 from hosting.puppets import PATIENCE, eventually
 from penstock.core.buffer import Buffer
 from penstock.hosting.link.frames import encode
@@ -36,11 +37,12 @@ class RecordingTransport(asyncio.WriteTransport):
 class End:
     """One end of a link, and what came out of it."""
 
-    def __init__(self, *, busy: bool = False) -> None:
+    def __init__(self, *, busy: bool = False, server: bool = True) -> None:
         self.messages: Messages = []
         self.losses = 0
         handlers = {kind: partial(self._message, kind) for kind in range(256)}
-        self.link = Link(handlers, self._loss, lambda: busy)
+        decoders = ANY_ANSWERS if server else None
+        self.link = Link(handlers, self._loss, lambda: busy, decoders)
 
     def _message(self, kind: int, header: Any, payload: memoryview) -> None:
         self.messages.append((kind, header, bytes(payload)))
@@ -57,7 +59,7 @@ def recording(*, busy: bool = False) -> tuple[Link, RecordingTransport]:
 
 async def connected() -> tuple[End, End]:
     loop = asyncio.get_running_loop()
-    ends = End(), End()
+    ends = End(), End(server=False)
     for end, connection in zip(ends, socket.socketpair(), strict=True):
         await loop.create_unix_connection(lambda end=end: end.link, sock=connection)  # type: ignore[misc]
     return ends

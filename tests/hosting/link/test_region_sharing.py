@@ -21,7 +21,7 @@ from penstock.hosting.link.messages import (
     unpack_request,
     unpack_response,
 )
-from penstock.hosting.link.region_sharing import Borrower, Lender
+from penstock.hosting.link.region_sharing import Borrower, Lender, unpack_offer
 from penstock.hosting.link.tensor_codec import TensorCodec
 from penstock.shared_memory.system import SystemRegion, open_system_region
 from penstock.shared_memory.tensors import put, tensor_in
@@ -46,10 +46,12 @@ class Link:
         self.server = TensorCodec(lender=self.lender)
         self.process = TensorCodec(borrower=self.borrower)
 
-    def _offer(self, offer: Any) -> None:
+    def _offer(self, data: bytes, descriptor: int) -> bool:
+        offer = unpack_offer(data)
         self.said.append(offer)
-        if self._accepts and (number := self.borrower.take(offer)) is not None:
-            self.lender.accepted(number)
+        if self._accepts and self.borrower.take(offer, os.dup(descriptor)) is not None:
+            self.lender.accepted(offer[0])
+        return True
 
     def _withdraw(self, number: int) -> None:
         self.said.append(number)
@@ -208,28 +210,41 @@ async def test_region_that_was_closed_is_not_offered(memory: PosixMemory) -> Non
     assert link.said == []
 
 
-@pytest.mark.parametrize(
-    "offer",
-    [
-        (1, "/proc/1/fd/none", 0, 64, False),
-        (1, "/dev/shm", 0, 64, False),
-        (1, "/dev/null", 0, 64, False),
-    ],
-)
-def test_what_cannot_be_mapped_is_not_borrowed(offer: Any) -> None:
+@pytest.mark.parametrize("path", ["/dev/shm", "/dev/null"])
+def test_what_cannot_be_mapped_is_not_borrowed(path: str) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    assert Borrower().take(offer) is None
+    assert Borrower().take((1, 0, 64, False), os.open(path, os.O_RDONLY)) is None
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-async def test_answers_about_regions_that_are_gone_are_ignored(memory: PosixMemory) -> None:
+async def test_region_that_is_gone_when_it_is_mapped_is_taken_back(memory: PosixMemory) -> None:
     said: list[Any] = []
-    lender = Lender(said.append, said.append)
+
+    def offer(data: bytes, _: int) -> bool:
+        said.append(unpack_offer(data))
+        return True
+
+    lender = Lender(offer, said.append)
     region = opened(memory)
     lender.lends(region.slice(0, 1))
     region.close()
     del region
     await asyncio.sleep(0)
+    assert [one[0] for one in said] == [1]
     lender.accepted(1)
+    assert said[1:] == [1]
     assert not lender.lends(opened(memory).slice(0, 1))
-    assert [one if isinstance(one, int) else one[0] for one in said] == [1, 1, 1]
+
+
+async def test_region_whose_offer_could_not_be_sent_is_offered_again(memory: PosixMemory) -> None:
+    sent: list[int] = []
+
+    def refuse(_: bytes, descriptor: int) -> bool:
+        sent.append(descriptor)
+        return False
+
+    lender = Lender(refuse, lambda _: None)
+    place = opened(memory).slice(0, 1)
+    assert not lender.lends(place)
+    assert not lender.lends(place)
+    assert len(sent) == 2

@@ -12,15 +12,17 @@ import pytest_asyncio
 
 from hosting.puppets import PATIENCE, descriptors, eventually
 from penstock.hosting.link.pulse import Answer, Probe, Pulse
+from penstock.hosting.link.region_sharing import Offer, pack_offer
 from penstock.hosting.parent import probes
 from penstock.hosting.parent.probes import Probes
+from penstock.shared_memory.message_memory import MessageMemory
 
 
 class Peer:
     """The model process at the other end, played by the test."""
 
     def __init__(self) -> None:
-        ours, self.theirs = socket.socketpair()
+        ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.theirs.setblocking(False)
         self.signs = 0
         self.probes = Probes(ours, self._on_sign)
@@ -99,11 +101,40 @@ async def test_end_of_the_process_means_not_ready(peer: Peer, ends: bool) -> Non
     assert not await peer.probes.ready()
 
 
+def _no_offer(*_: object) -> None:
+    raise AssertionError("no region is offered")
+
+
+async def test_an_offer_comes_with_its_file() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    read, offers = Probes(ours, lambda: None), list[tuple[Offer, int]]()
+    Pulse(theirs.detach(), lambda: None, lambda *offer: offers.append(offer))
+    region = MessageMemory()
+    read.probe_liveness()
+    assert read.offer(pack_offer(region, region.file), region.file.descriptor)
+    await eventually(lambda: len(offers) == 1)
+    ((offer, descriptor),) = offers
+    assert offer == (region.number, 0, region.byte_size, True)
+    assert os.fstat(descriptor).st_ino == -region.number
+    assert not os.get_inheritable(descriptor)
+    os.close(descriptor)
+    read.close()
+
+
+async def test_process_that_is_gone_takes_no_offer() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    read, region = Probes(ours, lambda: None), MessageMemory()
+    theirs.close()
+    assert not read.offer(pack_offer(region, region.file), region.file.descriptor)
+    read.close()
+    assert not read.offer(pack_offer(region, region.file), region.file.descriptor)
+
+
 async def test_both_ends_close_what_they_hold() -> None:
     before = descriptors()
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     read = Probes(ours, lambda: None)
-    pulse = Pulse(theirs.detach(), lambda: pulse.answer(ready=True))
+    pulse = Pulse(theirs.detach(), lambda: pulse.answer(ready=True), _no_offer)
     assert await read.ready()
     read.close()
     await eventually(lambda: descriptors() == before)
@@ -111,9 +142,9 @@ async def test_both_ends_close_what_they_hold() -> None:
 
 async def test_process_has_its_end_for_itself() -> None:
     """What it starts does not inherit it."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     number = theirs.detach()
     os.set_inheritable(number, True)
-    Pulse(number, lambda: None)
+    Pulse(number, lambda: None, _no_offer)
     assert not os.get_inheritable(number)
     ours.close()

@@ -314,7 +314,9 @@ async def test_histograms_are_those_of_the_backend(
 ) -> None:
     for number in (1.5, 2.5):
         await puppets.ask(instance, "show", n=number)
-    await eventually(lambda: instance.histograms().get("observed") == [[2.0], [1, 1], 4.0, []])
+    await eventually(
+        lambda: list(instance.histograms().get("observed", ())) == [[2.0], [1, 1], 4.0, []]
+    )
 
 
 async def test_log_records_join_the_servers_log(

@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.core.errors import InternalError, error_from_code
 from penstock.hosting.worker import bootstrap
+from penstock.system.model_variables import INSTALLING, passed_on
 from penstock.system.parent import die_with_parent
 from penstock.system.printed import PrintedOutput
 from penstock.system.reap import kill_group
@@ -136,7 +137,7 @@ async def _spawn(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=printed.stdout if printed else None,
         stderr=printed.stderr if printed else None,
-        env={**os.environ, **guard.environment},
+        env={**passed_on(os.environ, INSTALLING), **guard.environment},
         pass_fds=(descriptor,),
         start_new_session=True,
     )

@@ -90,9 +90,7 @@ class AsyncioWorker:
                         for task in running:
                             task.cancel()
                         return
-                    if kind == Kind.REGION:
-                        self._link.map_region(header)
-                    elif kind == Kind.REGION_GONE:
+                    if kind == Kind.REGION_GONE:
                         self._link.unmap_region(header)
                     else:
                         handler = self._execute if kind == Kind.EXECUTE else self._probe

@@ -14,7 +14,7 @@ from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.hosting.link.frames import encode
+from penstock.hosting.link.frames import encode_answer
 from penstock.hosting.link.messages import Done, Execute, Kind, NumberedResponse
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.pb_utils.responses import InferenceResponse
@@ -148,7 +148,14 @@ class Execution:
         self._waited += self._link.waited
         times = self._begun, self._started, self._finished, self._waited
         header = (self._number, *times, headers)
-        return again + encode(Kind.EXECUTED, header, payload) + failures
+        try:
+            executed = encode_answer(Kind.EXECUTED, header, payload)
+        except ValueError as error:  # too much to be sent
+            executed = encode_answer(Kind.EXECUTED, (self._number, *times, []))
+            problem = self._report(error)
+            for number, _ in headers:
+                executed += encode_answer(Kind.ERROR, (number, InternalError.code, problem))
+        return again + executed + failures
 
     def failures(self) -> list[Buffer]:
         """The errors of failed requests; the others are answered by their response senders."""
@@ -164,7 +171,7 @@ class Execution:
             for reply, request in zip(self._replies, self.requests, strict=True):
                 if not request.has_sender or self._problem is not None:
                     for kind, header in reply.recorded():
-                        parts += encode(kind, header)
+                        parts += encode_answer(kind, header)
         return parts
 
     def _rescheduled(self) -> list[Buffer]:
@@ -172,7 +179,7 @@ class Execution:
         parts: list[Buffer] = []
         for reply, request in zip(self._replies, self.requests, strict=True):
             if request.rescheduled and not reply.closed and not reply.cancelled:
-                parts += encode(Kind.RESCHEDULE, reply.number)
+                parts += encode_answer(Kind.RESCHEDULE, reply.number)
         return parts
 
     def _pack(self) -> tuple[list[NumberedResponse], list[Buffer], list[Buffer]]:
@@ -200,7 +207,9 @@ class Execution:
             if not reply.closed:
                 reply.closed = True
                 self._table.forget(reply.number)
-                parts += encode(Kind.ERROR, (reply.number, InternalError.code, self._problem))
+                parts += encode_answer(
+                    Kind.ERROR, (reply.number, InternalError.code, self._problem)
+                )
         return parts
 
 

@@ -16,7 +16,13 @@ from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.link.frames import Message
-from penstock.hosting.link.messages import Kind, PackedResponse, pack_next_response, pack_response
+from penstock.hosting.link.messages import (
+    LONGEST_LINE,
+    Kind,
+    PackedResponse,
+    pack_next_response,
+    pack_response,
+)
 from penstock.hosting.link.region_sharing import Borrower, Offer
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places, TensorCodec
 from penstock_backends.python.process.release_queue import ReleaseQueue
@@ -102,7 +108,8 @@ class ModelLink:
         self, level: int, message: str, file: str, line: int, fields: dict[str, str] = _NO_FIELDS
     ) -> None:
         """Write to the server's log, which adds the names of model and instance to `fields`."""
-        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message, fields))
+        text = message[:LONGEST_LINE]
+        self._link.send(Kind.LOG, (level, "penstock.model", file, line, text, fields))
 
     def report_released(self) -> None:
         """Report released blocks of the server's memory and dropped calls to the server."""
@@ -135,10 +142,11 @@ class ModelLink:
         """Record that this batch has begun, where the server sees it even if the process dies."""
         self._out.begin(number)
 
-    def map_region(self, offer: Offer) -> None:
-        """Map a memory region that the server offers, and confirm it."""
-        if (number := self._borrower.take(offer)) is not None:
-            self.send(Kind.REGION_MAPPED, number)
+    def map_region(self, offer: Offer, descriptor: int) -> None:
+        """Map a memory region that the server offers, and confirm it; in any thread."""
+        if (number := self._borrower.take(offer, descriptor)) is not None:
+            with suppress(LinkClosedError):  # another thread notices as well
+                self.send(Kind.REGION_MAPPED, number)
 
     def unmap_region(self, number: int) -> None:
         """Unmap a region that the server has withdrawn."""

@@ -164,7 +164,7 @@ def packed(span: ReadableSpan, timeline: Timeline) -> PlainSpan:
         [(str(e.name), e.timestamp - epoch, _plain(e.attributes)) for e in span.events],
         (span.status.description or "") if failed else None,
         span.kind.value,
-        [(link.context.trace_id, link.context.span_id) for link in span.links],
+        [(f"{link.context.trace_id:032x}", link.context.span_id) for link in span.links],
     )
 
 

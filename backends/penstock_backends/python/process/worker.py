@@ -52,7 +52,6 @@ class Worker:
             Kind.INITIALIZE: self._initialize,
             Kind.EXECUTE: self._execute,
             Kind.FINALIZE: self._finalize,
-            Kind.REGION: self._map_region,
             Kind.REGION_GONE: self._unmap_region,
         }
 
@@ -68,7 +67,9 @@ class Worker:
     # -- load, finalize -----------------------------------------------------------------------
 
     def _initialize(self, introduction: Introduction, _: memoryview) -> bool:
-        self._pulse = Pulse(introduction["pulse"], lambda: self._probe_readiness())
+        self._pulse = Pulse(
+            introduction["pulse"], lambda: self._probe_readiness(), self._link.map_region
+        )
         install_module()
         try:
             Placement(**introduction["placement"]).apply()
@@ -130,10 +131,6 @@ class Worker:
 
     def _answer_readiness(self, ready: bool) -> None:
         self._pulse.answer(ready=ready)
-
-    def _map_region(self, offer: Any, _: memoryview) -> bool:
-        self._link.map_region(offer)
-        return True
 
     def _unmap_region(self, number: Any, _: memoryview) -> bool:
         self._link.unmap_region(number)

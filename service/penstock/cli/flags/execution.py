@@ -6,6 +6,7 @@ from penstock.cli import compound, values
 from penstock.cli.flags.flag import (
     Flag,
     Group,
+    all_of_each,
     boolean,
     by_key,
     by_name,
@@ -38,6 +39,16 @@ BACKEND = Group(
             "Fetch images, audio and video that requests name by http: and https: URLs: true from "
             "any public address, false from nowhere. Without it from the hosts alone that a model "
             "names. data: URLs are always taken.",
+        ),
+        Flag(
+            "model-env",
+            "string",
+            values.variable_names,
+            "backends.model_env",
+            "Environment variables that model processes get besides those of the allow-list "
+            "(docs/python-models.md): <name>[,<name>], * at the end for a beginning, * alone for "
+            "all. Repeatable.",
+            all_of_each,
         ),
     ),
 )

@@ -20,6 +20,10 @@ def each(before: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
     return (*before, value)
 
 
+def all_of_each(before: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
+    return before + value
+
+
 def once_each(before: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
     return before if value in before else (*before, value)
 

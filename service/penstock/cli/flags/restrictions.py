@@ -29,7 +29,7 @@ def restriction(
         compound.restriction(name, kind, groups),
         field,
         "Serve these groups of calls only to clients that send a header: "
-        f"<group>[,<group>]:<key>=<value>. Groups: {', '.join(groups)}. Repeatable; "
-        "a group may appear once.",
+        "<group>[,<group>]:<key>=<value>; for a value from elsewhere @<file> or $<variable>. "
+        f"Groups: {', '.join(groups)}. Repeatable; a group may appear once.",
         disjoint(kind),
     )

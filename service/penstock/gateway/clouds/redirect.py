@@ -19,10 +19,20 @@ _LENGTH_FIELD = JSON_LENGTH.encode()
 
 
 class Redirect:
-    """Sends calls to routes of the gateway; `kind` is the service's part of its media type."""
+    """Sends calls to routes of the gateway; `kind` is the service's part of its media type.
 
-    def __init__(self, router: Router, kind: str, memory: BodyMemory) -> None:
+    `model_of` says which model a call is for, before its body has come.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        kind: str,
+        memory: BodyMemory,
+        model_of: Callable[[RequestHead], str],
+    ) -> None:
         self._router = router
+        self._model_of = model_of
         self._memory = memory
         self._media_type = f"application/vnd.{kind}.binary+json;json-header-size="
 
@@ -31,7 +41,8 @@ class Redirect:
         content_type = head.headers.get("content-type", "")
         if not content_type.startswith(self._media_type):
             return None
-        return self._memory.behind_json(head, content_type.removeprefix(self._media_type))
+        text = content_type.removeprefix(self._media_type)
+        return self._memory.behind_json(head, text, self._model_of(head))
 
     def start(
         self,

@@ -74,9 +74,11 @@ async def open_sagemaker(
     address is not available.
     """
     known = _Environment.read(environment)
-    thread, memory = JsonThread(), BodyMemory()
+    thread, memory = JsonThread(), BodyMemory(server.messages)
     router = gateway_router(server, http, thread, memory=memory)
-    redirect = Redirect(router, "sagemaker-triton", memory)
+    redirect = Redirect(
+        router, "sagemaker-triton", memory, lambda head: models.model_of(head) or known.model
+    )
     guard = CallGuard(restriction_of(Feature.MODEL_REPOSITORY, http.restrictions), ())
     models = MultiModelEndpoints(server, redirect, ControlBodies(thread), guard, root)
     endpoint = _SagemakerEndpoint(redirect, models, known)

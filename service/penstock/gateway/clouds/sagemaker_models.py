@@ -21,6 +21,7 @@ from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCa
 from penstock.gateway.control_bodies import ControlBodies
 from penstock.gateway.json.fields import as_string, required, unable
 from penstock.gateway.replies import PLAIN, Refusal, Reply, error_reply, json_reply, reply
+from penstock.http1.request_head import RequestHead
 from penstock.server.server import InferenceServer
 
 _PATH = re.compile(r"/models(?:/?|/(?P<model>[^/]+)(?P<invoke>/invoke)?)")
@@ -98,6 +99,12 @@ class MultiModelEndpoints:
         else:
             call.run(self._answer(call, model))
         return True
+
+    def model_of(self, head: RequestHead) -> str:
+        """The model that a call invokes; empty for one that invokes none of these."""
+        found = _PATH.fullmatch(head.path)
+        loaded = None if found is None else self._models.get(found["model"] or "")
+        return "" if loaded is None else head.headers.get(_TARGET) or loaded.target
 
     def _invoke(self, call: HttpCall, model: str) -> None:
         loaded = self._models.get(model)

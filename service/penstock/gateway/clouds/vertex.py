@@ -15,10 +15,11 @@ from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
-from penstock.gateway.inference.body_memory import BodyMemory
+from penstock.gateway.inference.body_memory import BodyMemory, model_of
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.metrics import Scrape, send_metrics
 from penstock.gateway.replies import PLAIN, error_reply, method_not_allowed, reply
+from penstock.http1.request_head import RequestHead
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, restriction_of
 
@@ -48,9 +49,9 @@ async def open_vertex(
     predict = _route("AIP_PREDICT_ROUTE", environment.get("AIP_PREDICT_ROUTE"))
     health = _route("AIP_HEALTH_ROUTE", environment.get("AIP_HEALTH_ROUTE"))
     model = await _default_model(server, default_model)
-    thread, memory = JsonThread(), BodyMemory()
+    thread, memory = JsonThread(), BodyMemory(server.messages)
     router = gateway_router(server, http, thread, memory=memory)
-    redirect = Redirect(router, "vertex-ai-triton", memory)
+    redirect = Redirect(router, "vertex-ai-triton", memory, partial(_asked, model))
     guard = CallGuard(restriction_of(Feature.STATISTICS, http.restrictions), None)
     endpoint = _VertexEndpoint(redirect, model, predict, health, scrape, guard)
     try:
@@ -124,6 +125,12 @@ class _VertexEndpoint:
 
 
 _failure = partial(EndpointStartError, _SERVICE)
+
+
+def _asked(default: str, head: RequestHead) -> str:
+    """The model of a call: that of the header, or the default one."""
+    target = head.headers.get(_REDIRECT)
+    return default if target is None else model_of("/" + target)
 
 
 def _route(name: str, route: str | None) -> str:

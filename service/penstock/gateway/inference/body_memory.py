@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from urllib.parse import unquote
 
 from penstock.core.region import RegionSlice
 from penstock.http1.request_head import RequestHead
-from penstock.shared_memory.message_memory import WORTH, MessageMemory
+from penstock.shared_memory.message_memory import WORTH
+from penstock.shared_memory.message_pools import MessagePools
+
+_MODELS = "/v2/models/"
 
 JSON_LENGTH = "inference-header-content-length"
 
@@ -24,37 +28,40 @@ def nowhere(_: int, __: memoryview) -> RegionSlice | None:
 
 
 class BodyMemory:
-    """Reserves the memory of inference requests with binary tensors."""
+    """Reserves the memory of inference requests with binary tensors, in the pools of models."""
 
-    def __init__(self) -> None:
-        self._memory: MessageMemory | None = None
+    def __init__(self, pools: MessagePools) -> None:
+        self._pools = pools
 
     def reserve(self, head: RequestHead) -> memoryview | None:
         """Memory for the body of a request, of which nothing has arrived; mostly `None`."""
         if not head.path.endswith("/infer"):
             return None
-        return self.behind_json(head, head.headers.get(JSON_LENGTH, ""))
+        return self.behind_json(head, head.headers.get(JSON_LENGTH, ""), model_of(head.path))
 
-    def behind_json(self, head: RequestHead, text: str) -> memoryview | None:
+    def behind_json(self, head: RequestHead, text: str, model: str) -> memoryview | None:
         """The same for a body with binary tensors behind JSON, whose length is what `text` says."""
         size = head.content_length
         if size is None or size < WORTH:
             return None
         if not text.isdecimal() or len(text) > 9 or "content-encoding" in head.headers:
             return None
-        memory = self._memory
-        if memory is None:
-            memory = self._memory = MessageMemory()
-        return memory.reserve(size, int(text))
+        return self._pools.reserve(model, size, int(text))
 
     def places(self, rest: memoryview, json_length: int) -> Place:
         """The places of tensors in the part of a body behind its JSON."""
-        if self._memory is None or len(rest) < _LEAST:
+        if len(rest) < _LEAST:
             return nowhere
         return partial(self._place, rest, json_length)
 
     def _place(
         self, rest: memoryview, json_length: int, begin: int, tensor: memoryview
     ) -> RegionSlice | None:
-        assert self._memory is not None
-        return self._memory.place(rest, json_length + begin, tensor)
+        return self._pools.place(rest, json_length + begin, tensor)
+
+
+def model_of(path: str) -> str:
+    """The name of the model in the path of a call to it; empty for other paths."""
+    if not path.startswith(_MODELS):
+        return ""
+    return unquote(path[len(_MODELS) :].partition("/")[0])

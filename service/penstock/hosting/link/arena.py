@@ -18,6 +18,7 @@ from penstock.core.buffer import Buffer
 from penstock.core.region import HostSlice, Region, RegionSlice
 from penstock.shared_memory.block_views import BlockViews
 from penstock.shared_memory.blocks import BlockAllocator
+from penstock.shared_memory.sealed import seal_size
 
 SHARE_FROM = 16 * 1024
 """Bytes from which a tensor travels through the arena; measured: it gains nothing below 4 KiB."""
@@ -32,8 +33,9 @@ _BEGUN = 4096
 
 def create(size: int) -> int:
     """The file descriptor of a new arena; pages take memory only once they are written."""
-    descriptor = os.memfd_create("penstock-arena", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("penstock-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size + _BEGUN)
+    seal_size(descriptor)
     return descriptor
 
 

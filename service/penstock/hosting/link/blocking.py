@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.core.buffer import Buffer
-from penstock.hosting.link.frames import FrameReader, encode, joined
+from penstock.hosting.link.frames import FrameReader, encode_answer, joined
 
 _READ = 256 * 1024
 _HOLD = 0.001
@@ -62,7 +62,7 @@ class BlockingLink:
 
     def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
         """Send a message at once; blocks while the server does not read (backpressure)."""
-        self.send_parts(encode(kind, header, payload))
+        self.send_parts(encode_answer(kind, header, payload))
 
     def send_parts(self, parts: Sequence[Buffer]) -> None:
         """Send encoded messages; raises `LinkClosedError` when the socket is closed."""
@@ -84,7 +84,7 @@ class BlockingLink:
         now = time.monotonic_ns()
         follows = now - self._offered < _BURST
         self._offered = now
-        parts = encode(kind, header, payload)
+        parts = encode_answer(kind, header, payload)
         if follows and now - self._written < _HOLD * 1e9:
             self.hold_parts(parts)
         else:

@@ -1,18 +1,22 @@
 """The frame codec of the link between server and model process.
 
 A frame is `total length, header length, kind` (two 32-bit little-endian numbers and a byte), a
-marshalled header of plain values, then the tensors' bytes in the order that the header lists
-them. Both ends belong to one server, so the header needs no schema beyond `messages`.
+header of plain values, then the tensors' bytes in the order that the header lists them. A model
+process trusts the server, whose headers are marshalled: nothing is faster, and any Python reads it.
+The server does not trust the process, in which foreign code runs: what comes from there is msgpack,
+decoded into the types of its kind (`parent.answer_types`), in frames of bounded size.
 """
 
 from __future__ import annotations
 
 import marshal
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.core.buffer import Buffer
+from penstock.hosting.link.messages import Kind
+from penstock.hosting.link.plain_values import dumps
 
 _PREFIX = struct.Struct("<IIB")
 _MARSHAL_VERSION = 4
@@ -25,11 +29,47 @@ Message = tuple[int, Any, memoryview]
 """Kind, header and payload; the payload's memory stays valid while it has a view."""
 
 
+LARGEST = 1 << 31
+"""Bytes of a frame of a model process; its large tensors lie in shared memory."""
+
+LARGEST_HEAD = 16 << 20
+"""Bytes of the header of such a frame, unless it has files."""
+
+_LARGEST_WITH_FILES = 1 << 30
+"""Bytes of the header by which a model loads another model, with its files."""
+
+Decode = Callable[[Any], Any]
+"""The header in these bytes; raises anything for others."""
+
+
+class BrokenFrameError(Exception):
+    """The peer does not keep to the protocol; nothing that it has sent later can be read."""
+
+
 def encode(kind: int, header: Any, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Encode a frame, as parts to be written in order."""
+    """Encode a frame of the server, as parts to be written in order."""
     head = marshal.dumps(header, _MARSHAL_VERSION)
     size = _PREFIX.size + len(head) + sum(map(len, payload))
     return [_PREFIX.pack(size, len(head), kind) + head, *payload]
+
+
+def encode_answer(kind: int, header: Any, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Encode a frame of a model process; raises `ValueError` for what the server would refuse."""
+    head = dumps(header)
+    size = _PREFIX.size + len(head) + sum(map(len, payload))
+    if not _fits(kind, len(head), size):
+        raise ValueError(
+            f"a message of {size} bytes, {len(head)} of them for names, parameters and texts, is"
+            " too large to be sent"
+        )
+    return [_PREFIX.pack(size, len(head), kind) + head, *payload]
+
+
+def _fits(kind: int, head: int, size: int) -> bool:
+    """Whether a frame of a model process may be so large."""
+    if head > LARGEST_HEAD and (kind != Kind.CONTROL or head > _LARGEST_WITH_FILES):
+        return False
+    return size <= LARGEST
 
 
 def joined(parts: Sequence[Buffer]) -> list[Buffer]:
@@ -50,9 +90,14 @@ def joined(parts: Sequence[Buffer]) -> list[Buffer]:
 
 
 class FrameReader:
-    """Parses messages from a stream of bytes, wherever it is cut."""
+    """Parses messages from a stream of bytes, wherever it is cut.
 
-    def __init__(self) -> None:
+    Without `decoders`, by kinds, they are the server's. Raises `BrokenFrameError` for what is no
+    frame, and what a decoder raises.
+    """
+
+    def __init__(self, decoders: Mapping[int, Decode] | None = None) -> None:
+        self._decoders = decoders
         self._parts: list[bytes | bytearray] = []
         self._have = 0
         self._need = 0
@@ -75,7 +120,10 @@ class FrameReader:
             if end - at < size:
                 break
             begin = at + _PREFIX.size
-            yield kind, marshal.loads(view[begin : begin + head]), view[begin + head : at + size]
+            if size < _PREFIX.size + head:
+                raise BrokenFrameError(f"a header of {head} bytes in a frame of {size}")
+            header = self._decode(kind, view[begin : begin + head])
+            yield kind, header, view[begin + head : at + size]
             at += size
         if at < end:
             self._keep(data[at:])
@@ -85,4 +133,16 @@ class FrameReader:
         self._parts = [rest]
         self._have = len(rest)
         whole = len(rest) >= _PREFIX.size
-        self._need = _PREFIX.unpack_from(rest)[0] if whole else _PREFIX.size
+        self._need = _PREFIX.size
+        if whole:
+            self._need, head, kind = _PREFIX.unpack_from(rest)
+            if self._decoders is not None and not _fits(kind, head, self._need):
+                raise BrokenFrameError(f"a frame of {self._need} bytes with {head} of a header")
+
+    def _decode(self, kind: int, head: memoryview) -> Any:
+        if self._decoders is None:
+            return marshal.loads(head)
+        decode = self._decoders.get(kind)
+        if decode is None:
+            raise BrokenFrameError(f"a message of kind {kind}, which is none of a model process")
+        return decode(head)

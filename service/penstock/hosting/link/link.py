@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from penstock.core.buffer import Buffer
-from penstock.hosting.link.frames import FrameReader, encode, joined
+from penstock.hosting.link.frames import Decode, FrameReader, encode, encode_answer, joined
+
+MOST_ITEMS = 4096
+"""Items of a list that share a frame."""
 
 Handler = Callable[[Any, memoryview], None]
 """Is called with the header and the payload of a message."""
@@ -17,7 +20,9 @@ class Link(asyncio.Protocol):
     """One end of the socket. Each message is passed to the handler of its kind.
 
     Frames that are queued with `hold` are not written while `busy()`, unless another is sent.
-    `reads` counts how often something was received.
+    `reads` counts how often something was received. The server's end has `decoders` of what a model
+    process sends, which it does not trust: `on_broken` is called with what is wrong with it, be it
+    found by a decoder or by a handler, and nothing is read any more.
     """
 
     def __init__(
@@ -25,18 +30,23 @@ class Link(asyncio.Protocol):
         handlers: Mapping[int, Handler],
         on_lost: Callable[[], None],
         busy: Callable[[], bool] = lambda: False,
+        decoders: Mapping[int, Decode] | None = None,
+        on_broken: Callable[[Exception], None] | None = None,
     ) -> None:
         self._handlers = handlers
         self._on_lost = on_lost
         self._busy = busy
         self._transport: asyncio.WriteTransport | None = None
-        self._frames = FrameReader()
+        self._on_broken = on_broken
+        self._encode = encode_answer if decoders is None else encode
+        self._frames = FrameReader(decoders)
         self._out: list[Buffer] = []
         self._kind = 0
         self._items: list[Any] = []
         self._payload: list[Buffer] = []
         self._planned = self._urgent = False
         self._loop = asyncio.get_running_loop()
+        self._broken = False
         self.reads = 0
 
     def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
@@ -63,7 +73,7 @@ class Link(asyncio.Protocol):
     def _append(self, kind: int, header: Any, payload: Sequence[Buffer]) -> None:
         if self._items:
             self._end_list()
-        self._out += encode(kind, header, payload)
+        self._out += self._encode(kind, header, payload)
 
     def add(self, kind: int, item: Any, payload: Sequence[Buffer] = ()) -> None:
         """Queue an item of a list; items of one kind that follow each other share a frame."""
@@ -76,6 +86,8 @@ class Link(asyncio.Protocol):
         self._kind = kind
         self._items.append(item)
         self._payload += payload
+        if len(self._items) == MOST_ITEMS:
+            self._end_list()
 
     def _plan_flush(self) -> None:
         if not self._planned:
@@ -83,8 +95,9 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self._flush_due)
 
     def _end_list(self) -> None:
-        self._out += encode(self._kind, self._items, self._payload)
+        items, payload = self._items, self._payload
         self._items, self._payload = [], []
+        self._out += self._encode(self._kind, items, payload)
 
     def _flush_due(self) -> None:
         self._planned = False
@@ -113,8 +126,16 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.reads += 1
-        for kind, header, payload in self._frames.feed(data):
-            self._handlers[kind](header, payload)
+        if self._broken:
+            return
+        try:
+            for kind, header, payload in self._frames.feed(data):
+                self._handlers[kind](header, payload)
+        except Exception as error:  # a peer may send anything
+            if self._on_broken is None:
+                raise
+            self._broken = True
+            self._on_broken(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -39,7 +39,8 @@ class SharedMemory:
         self._view: ArenaView | None = view
         if borrower is not None:
             borrower.on_return = self._released
-        self.codec = TensorCodec(self._arena, view, lender, borrower)
+        checks = lender is not None  # then the peer is a model process
+        self.codec = TensorCodec(self._arena, view, lender, borrower, checks=checks)
         for descriptor in (out, into):
             os.close(descriptor)
         self._freed: deque[Block] = deque()

@@ -1,7 +1,8 @@
 """Messages on the link between server and model process: their kinds, headers and codecs.
 
-Headers are plain tuples, which is what `marshal` takes; their types stand beside their kinds. A
-tensor codec describes the tensors in them, and says which bytes follow as the payload.
+Headers are plain tuples; their types stand beside their kinds, and those of what a model process
+sends once more in `parent.answer_types`, which holds it to them. A tensor codec describes the
+tensors in them, and says which bytes follow as the payload.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ Done = tuple[int, int, int, int, int]
 Executed = tuple[int, int, int, int, int, list[NumberedResponse]]
 Log = tuple[int, str, str, int, str, dict[str, str]]
 """Level, name of the logger, path, line, text, fields (`core.log_fields`)."""
+LONGEST_LINE = 1 << 20
+"""Characters of the text of a LOG message; longer ones are cut."""
 Call = tuple[bool, bool, PackedRequest]
 """Whether any number of responses may come; whether the caller waits for the first; the request."""
 Recorded = tuple[int, Any, Any, Any]
@@ -116,8 +119,7 @@ class Kind(IntEnum):
     CALL_END = 9  # number of a call that gets no more responses
     CALL_ERROR = 10  # Error
     CONTROLLED = 30  # Controlled
-    REGION = 32  # `region_sharing.Offer`: memory that may be mapped
-    REGION_GONE = 33  # number of a region
+    REGION_GONE = 33  # number of a region; it was offered by the pulse
     EXCHANGE = 42  # Exchange; answered by PARTS, ended as any request
     COMMAND = 40  # Command: `Backend.control`; it is carried out to its end
 
@@ -311,6 +313,8 @@ def unpack_part(header: Part, payload: memoryview, at: int) -> ExchangePart:
 
 
 _VALUES = (bool, int, float, str)
+_SIMPLE = (bool, float, str)
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, ParameterValue]:
@@ -318,7 +322,7 @@ def _plain(parameters: Mapping[str, Any]) -> dict[str, ParameterValue]:
     if not parameters:
         return {}
     return {
-        key: value if type(value) in _VALUES else _plain_value(key, value)
+        key: value if type(value) in _SIMPLE else _plain_value(key, value)
         for key, value in parameters.items()
     }
 
@@ -328,6 +332,8 @@ def _plain_value(key: str, value: Any) -> ParameterValue:
         value = value.item()
     for kind in _VALUES:
         if isinstance(value, kind):
+            if kind is int and not _LEAST <= int(value) <= _MOST:
+                raise InternalError(f"parameter '{key}' must fit into 64 bits, got {value}")
             return kind(value)
     raise InternalError(
         f"parameter '{key}' must be a boolean, a number or a string, not {type(value).__name__}"

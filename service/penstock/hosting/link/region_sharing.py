@@ -3,43 +3,62 @@
 A region is a client's shared memory, the arena of another model process, or the memory of request
 messages, which is exclusive to one request. The server offers a region when a request first has a
 tensor in it, and sends copies until the process confirms that it has mapped the region; to a
-process that cannot map it, for ever.
+process that cannot map it, for ever. An offer comes with its file, by the socket of the pulse: a
+process can open no other of the server's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 from penstock.core.buffer import Buffer
-from penstock.core.region import Region, RegionSlice
+from penstock.core.region import Region, RegionSlice, SharedFile
 from penstock.hosting.link.arena_regions import BorrowedRegion
 from penstock.shared_memory.block_views import Block, BlockViews
 
-Offer = tuple[int, str, int, int, bool]
-"""Number of a region, the file that another process can open, offset in it, bytes, and whether it
-is `exclusive`."""
+Offer = tuple[int, int, int, bool]
+"""Number of a region, its offset in the file, bytes, and whether it is `exclusive`."""
+
+_OFFER = struct.Struct("<qQQ?")
+
+OFFER_SIZE = _OFFER.size
+
+
+def pack_offer(region: Region, file: SharedFile) -> bytes:
+    """The offer of a region, to be sent with its file."""
+    return _OFFER.pack(region.number, file.offset, file.byte_size, region.exclusive)
+
+
+def unpack_offer(data: bytes) -> Offer:
+    """The offer that `pack_offer` packed."""
+    number, offset, size, exclusive = _OFFER.unpack(data)
+    return number, offset, size, exclusive
 
 
 class Lender:
     """The server's side of one link: tracks which regions the process has mapped.
 
+    `offer` sends a packed offer and a descriptor, and says whether it could. To a process of this
+    `model` only regions are lent that it may read.
     Clients manage their own memory; any other block is kept until the borrower returns it. With
     `repeats` requests are sent again and must be unchanged, so nothing is lent exclusively.
     """
 
     def __init__(
         self,
-        offer: Callable[[Offer], None],
+        offer: Callable[[bytes, int], bool],
         withdraw: Callable[[int], None],
         *,
+        model: str = "",
         repeats: bool = False,
     ) -> None:
+        self._model = model
         self._offer = offer
         self._withdraw = withdraw
         self._repeats = repeats
@@ -59,9 +78,13 @@ class Lender:
         number = region.number
         if number in self._lent:
             return True
-        if number not in self._offered and not (self._repeats and region.exclusive):
+        refused = self._repeats and region.exclusive
+        if not refused and number not in self._offered and self._may_read(region):
             self._begin(region)
         return False
+
+    def _may_read(self, region: Region) -> bool:
+        return region.readers is None or self._model in region.readers
 
     def keep(self, places: Iterable[RegionSlice]) -> None:
         """Keep lent blocks alive until they are returned; clients keep their own."""
@@ -82,17 +105,19 @@ class Lender:
         self._kept.clear()
 
     def accepted(self, number: int) -> None:
-        """The process has mapped a region."""
+        """The process has mapped a region, which may have been released meanwhile."""
         if number in self._offered:
             self._lent.add(number)
+        else:
+            self._withdraw(number)
 
     def _begin(self, region: Region) -> None:
         number, file = region.number, region.file
         if file is None:  # a device's memory
             return
         self._offered[number] = weakref.ref(region, lambda _: self._ended(number))
-        path = f"/proc/{os.getpid()}/fd/{file.descriptor}"
-        self._offer((number, path, file.offset, file.byte_size, region.exclusive))
+        if not self._offer(pack_offer(region, file), file.descriptor):
+            del self._offered[number]
 
     def _ended(self, number: int) -> None:
         """The region was released, in any thread."""
@@ -101,8 +126,9 @@ class Lender:
 
     def _end(self, number: int) -> None:
         del self._offered[number]
-        self._lent.discard(number)
-        self._withdraw(number)
+        if number in self._lent:
+            self._lent.discard(number)
+            self._withdraw(number)
 
 
 class Borrower:
@@ -114,20 +140,19 @@ class Borrower:
         self.on_return: Callable[[Block], None] | None = None
         """Callback, in any thread, for the last view of a block that has to be returned."""
 
-    def take(self, offer: Any) -> int | None:
-        """Map an offered region; its number, or `None` when it cannot be mapped."""
-        number, path, offset, size, exclusive = offer
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return None
+    def take(self, offer: Offer, descriptor: int) -> int | None:
+        """Map an offered region; its number, or `None` when it cannot be mapped.
+
+        The descriptor is closed with the region. Any thread may call this.
+        """
+        number, offset, size, exclusive = offer
         try:
             region = BorrowedRegion(number, descriptor, offset, size, exclusive)
         except (OSError, ValueError):
             os.close(descriptor)
             return None
         self._regions[number] = region
-        return int(number)
+        return number
 
     def give_back(self, number: int) -> None:
         """Unmap a region that the server has released."""

@@ -40,10 +40,17 @@ PlaceSpecs = list[tuple[str, int, int, int]]
 NO_PLACES: Places = {}
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType}
+_ITEMSIZES = {datatype: datatype.itemsize for datatype in DataType}
+_EMPTY = (0,)
+"""The shape of a tensor that nobody will see."""
 
 
 class TensorCodec:
-    """Packs and unpacks the tensors of one link; without arenas all go inside the frame."""
+    """Packs and unpacks the tensors of one link; without arenas all go inside the frame.
+
+    One that `checks` raises `ValueError` for tensors of a peer that do not have the bytes of their
+    shape.
+    """
 
     def __init__(
         self,
@@ -51,7 +58,10 @@ class TensorCodec:
         into: ArenaView | None = None,
         lender: Lender | None = None,
         borrower: Borrower | None = None,
+        *,
+        checks: bool = False,
     ) -> None:
+        self._checks = checks
         self._out = out
         self._into = into
         self._lender = lender
@@ -197,6 +207,9 @@ class TensorCodec:
                 tensors[name] = _in_place(datatype, shape, size, places.get(name))
             else:
                 tensors[name] = self._seen(datatype, shape, size, offset)
+        if self._checks:
+            for (name, _, _, size, _), tensor in zip(specs, tensors.values(), strict=True):
+                _check(name, tensor, size)
         return tensors, at
 
     def _seen(self, datatype: str, shape: tuple[int, ...], size: int, where: Where) -> Tensor:
@@ -255,8 +268,22 @@ def _in_place(
 
     Without a place the request was cancelled, and the tensor is discarded.
     """
-    buffer = b"" if place is None else memoryview(place.read())[:size]
-    return Tensor(_DATATYPES[datatype], shape, buffer, place)
+    if place is None:
+        return Tensor(_DATATYPES[datatype], _EMPTY, b"")
+    return Tensor(_DATATYPES[datatype], shape, memoryview(place.read())[:size], place)
+
+
+def _check(name: str, tensor: Tensor, size: int) -> None:
+    """Raise `ValueError` unless the tensor has `size` bytes, and they are those of its shape."""
+    shape = tensor.shape
+    if len(tensor.buffer) != size and shape is not _EMPTY:
+        raise ValueError(f"output '{name}' has {len(tensor.buffer)} of {size} bytes")
+    itemsize = _ITEMSIZES[tensor.datatype]
+    if itemsize:
+        for length in shape:
+            itemsize *= length
+        if itemsize != size and shape is not _EMPTY:
+            raise ValueError(f"output '{name}' of shape {shape} has {size} bytes")
 
 
 def _plain(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from penstock.core.flow_control import WINDOW, Window
 from penstock.hosting.worker import bootstrap
+from penstock.system.model_variables import passed_on
 from penstock.system.printed import PrintedOutput
 from penstock.system.private_tmp import pointing_to, private_tmp
 from penstock.system.reap import VARIABLE, kill_group, kill_marked
@@ -25,7 +26,7 @@ from penstock.system.reaper import Reaper
 class ProcessSpec:
     """The command of a model process: the backend as `module:Class`, and the Python to run it.
 
-    `main` is the function that serves the link there; `environment` is added to that of the server.
+    `main` is the function that serves the link there; `environment` is all that it gets of one.
     Times are in seconds: an execution that takes longer than `execution_timeout` ends the process;
     a backend has `stop_timeout` to finalize before it is killed. While executions are quick, up to
     `ahead` batches are sent before the first is done. `window` is the flow-control window of
@@ -47,7 +48,7 @@ class ProcessSpec:
     hang_seconds: float = 30.0
     restart_hung: bool = False
     controlled: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=lambda: passed_on(os.environ))
     usage: bool = False
 
 
@@ -176,7 +177,7 @@ async def _spawn(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=printed.stdout,
             stderr=printed.stderr,
-            env={**os.environ, **more},
+            env=more,
             pass_fds=(*descriptors, pulse),
         )
     finally:

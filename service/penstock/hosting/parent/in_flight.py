@@ -15,6 +15,7 @@ from penstock.core.errors import (
     as_inference_error,
     error_from_code,
 )
+from penstock.core.flow_control import WINDOW, Window
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
@@ -45,21 +46,27 @@ from penstock.inflight.inference import Inference
 
 Batch = Sequence[Inference]
 
+_MOST_UNREAD = 4096
+"""Responses that a process may have sent beyond what was read: more than any window of ours."""
+
 
 class InFlight:
     """Sends batches over the link to a model process, and passes its responses on.
 
     A `serial` process gets one batch at a time, or up to `ahead` while it is quick; any other gets
     every batch at once. An execution longer than `limit` seconds is reported to the `on_late`
-    callback of `attach`, once.
+    callback of `attach`, once. Responses beyond twice the `window` break the protocol.
 
     Outlives the process: `lose` keeps the batches that a dead process had not begun, and `resend`
     gives them to the next one. Numbers on the link are never used twice, so that a message of a
     dead process that is still read finds nothing.
     """
 
-    def __init__(self, *, serial: bool, ahead: int, limit: float | None) -> None:
+    def __init__(
+        self, *, serial: bool, ahead: int, limit: float | None, window: Window = WINDOW
+    ) -> None:
         self._serial = serial
+        self._most_unread = max(_MOST_UNREAD, 2 * window.responses)
         self._window = BatchWindow(serial=serial, most=ahead)
         self._timer = ExecutionTimer(limit)
         self._link: Link | None = None
@@ -332,6 +339,8 @@ class InFlight:
         inference = self._requests.get(number)
         if inference is None:  # cancelled, and the process has not read that yet
             return
+        if inference.stream.backlog > self._most_unread:
+            raise ValueError(f"more than {self._most_unread} responses that nobody has read")
         if response.final:
             self._leave(number)
             inference.from_backend = response.error is not None

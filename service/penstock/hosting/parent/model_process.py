@@ -13,12 +13,14 @@ from typing import Any
 from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import CallingInstance
 from penstock.core.errors import UnavailableError, error_from_code
+from penstock.core.log.log_fields import FIELDS
 from penstock.hosting.link.arena import create
 from penstock.hosting.link.introduction import introduce
 from penstock.hosting.link.link import Handler, Link
 from penstock.hosting.link.memory import ARENA_SIZE, SharedMemory
 from penstock.hosting.link.messages import Failed, Kind, Log
 from penstock.hosting.link.region_sharing import Lender
+from penstock.hosting.parent.answer_types import DECODERS
 from penstock.hosting.parent.child import Child, ProcessSpec
 from penstock.hosting.parent.commands import Commands
 from penstock.hosting.parent.heartbeat import Heartbeat
@@ -28,6 +30,8 @@ from penstock.hosting.parent.services import ModelServices, ServedCalls
 from penstock.system.reaper import Reaper
 
 logger = logging.getLogger(__name__)
+
+_MOST_LOGGERS = 10_000
 
 
 class ModelProcess:
@@ -126,7 +130,7 @@ class ModelProcess:
     async def _start(self) -> int:
         """Start the process and the link; returns the descriptor of the child's end of `Probes`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
         memory = self._memory = self._share_memory(inputs, outputs)
         try:
@@ -152,18 +156,28 @@ class ModelProcess:
         """Map the two arenas, and lend the process the clients' regions that it can map."""
         sequences = self._context.config.sequence_batching
         lender = Lender(
-            partial(self._send, Kind.REGION),
+            self._offer_region,
             partial(self._send, Kind.REGION_GONE),
+            model=self._context.config.name,
             repeats=sequences is not None and sequences.iterative_sequence,
         )
         self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
         return SharedMemory(out=os.dup(inputs), into=os.dup(outputs), lender=lender)
 
+    def _offer_region(self, offer: bytes, descriptor: int) -> bool:
+        return self._probes is not None and self._probes.offer(offer, descriptor)
+
     async def _connect(self, ours: socket.socket, memory: SharedMemory) -> None:
         """Open the link over our end of the pair, and send requests there from now on."""
         self._serve_calls(memory)
         _, self._link = await self._loop.create_unix_connection(
-            lambda: Link(self._handlers, lambda: _settle(self._lost, None), self._is_calling),
+            lambda: Link(
+                self._handlers,
+                lambda: _settle(self._lost, None),
+                self._is_calling,
+                DECODERS,
+                self._on_broken,
+            ),
             sock=ours,
         )
         memory.open(lambda freed: self._send(Kind.FREE, freed))
@@ -182,6 +196,7 @@ class ModelProcess:
                 self._send,
                 lambda: in_flight.current,
                 in_flight.timeline_of,
+                model=self._context.config.name,
                 decoupled=self._context.config.decoupled,
             )
             self._handlers |= self._calls.handlers
@@ -195,6 +210,12 @@ class ModelProcess:
         assert self._child is not None
         limit = self._spec.execution_timeout
         self._complaint = f"an execution took longer than its limit of {limit:g} s"
+        self._child.kill_nowait()
+
+    def _on_broken(self, error: Exception) -> None:
+        """What it has sent breaks the protocol: kill it, which is handled as any other end."""
+        assert self._child is not None
+        self._complaint = f"it sent what no model process sends: {error or type(error).__name__}"
         self._child.kill_nowait()
 
     # -- liveness and readiness ---------------------------------------------------------------
@@ -307,6 +328,9 @@ class ModelProcess:
         self.metrics = numbers
 
     def _on_histograms(self, states: dict[str, list[Any]], _: memoryview) -> None:
+        for bounds, counts, *_rest in states.values():
+            if len(counts) != len(bounds) + 1:
+                raise ValueError(f"a histogram of {len(bounds)} bounds with {len(counts)} counts")
         self.histograms = states
 
     def _on_unhealthy(self, complaint: str, _: memoryview) -> None:
@@ -318,10 +342,16 @@ def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
         future.set_result(value)
 
 
+def _logger(name: str) -> logging.Logger:
+    """The logger of this name; of many new names, which Python never forgets, a common one."""
+    known = logging.Logger.manager.loggerDict
+    return logging.getLogger(name if name in known or len(known) < _MOST_LOGGERS else __name__)
+
+
 def _log(origin: Mapping[str, str], header: Log, _: memoryview) -> None:
     """Write a record of the model process to the log, as from the line that it names."""
     level, name, path, line, text, fields = header
-    own = logging.getLogger(name)
+    own = _logger(name)
     if own.isEnabledFor(level):
-        extra = {**fields, **origin}
+        extra = {**{key: fields[key] for key in FIELDS if key in fields}, **origin}
         own.handle(own.makeRecord(name, level, path, line, "%s", (text,), None, None, extra))

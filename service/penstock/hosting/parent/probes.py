@@ -1,4 +1,7 @@
-"""`Probes`: the server's end of the pulse, for liveness and readiness of a model process."""
+"""`Probes`: the server's end of the pulse, for liveness and readiness of a model process.
+
+Regions of memory are offered by it, too.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,16 @@ class Probes:
             return await asyncio.wait_for(asyncio.shield(self._readiness), _PATIENCE)
         except TimeoutError:
             return False
+
+    def offer(self, offer: bytes, descriptor: int) -> bool:
+        """Send the offer of a region with its file; whether the socket has taken it."""
+        if self._closed:
+            return False
+        try:
+            socket.send_fds(self._connection, [bytes((Probe.REGION,)) + offer], [descriptor])
+        except OSError:  # it has ended, or does not read
+            return False
+        return True
 
     def close(self) -> None:
         """Close the socket, as the process has ended or will be: who waits gets "not ready"."""

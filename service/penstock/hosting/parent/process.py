@@ -62,7 +62,10 @@ class ProcessInstance:
         self._hangs = 0
         self._restarts = 0
         self._in_flight = InFlight(
-            serial=spec.serial, ahead=spec.ahead, limit=spec.execution_timeout
+            serial=spec.serial,
+            ahead=spec.ahead,
+            limit=spec.execution_timeout,
+            window=spec.window,
         )
         self._down = "it is not loaded"
         self._origin = {"model": context.config.name, "instance": context.name}

@@ -22,8 +22,8 @@ from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Handler
 from penstock.hosting.link.memory import SharedMemory
+from penstock.hosting.link.messages import RETIRE, Kind, PackedResponse, unpack_request
 from penstock.hosting.link.messages import Call as CallMessage
-from penstock.hosting.link.messages import Kind, PackedResponse, unpack_request
 from penstock.hosting.link.response_sender import EndKinds, ResponseSenders, Send
 from penstock.inflight.inference import Inference
 
@@ -58,7 +58,7 @@ class ServedCalls:
 
     `executing` returns the batch for which it calls, and `timeline_of` the timeline of a request by
     its number on the link, if it is traced; calls of a `decoupled` model may belong to
-    requests whose execution is over.
+    requests whose execution is over. Only the `model` itself can be retired.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class ServedCalls:
         executing: Callable[[], Sequence[Inference]] = tuple,
         timeline_of: Callable[[int], Timeline | None] = lambda _: None,
         *,
+        model: str = "",
         decoupled: bool = False,
     ) -> None:
         self._services = services
@@ -78,6 +79,7 @@ class ServedCalls:
         self._executing = executing
         self._timeline_of = timeline_of
         self._decoupled = decoupled
+        self._model = model
         self._owner = f"{caller.instance} {process}"  # a reload has the same instance names
         self._memory = memory
         self._send = send
@@ -106,6 +108,10 @@ class ServedCalls:
     def _call(self, header: CallMessage, payload: memoryview) -> None:
         decoupled, holds, packed = header
         number, request, _ = unpack_request(packed, payload, 0, self._memory.codec)
+        if number in self._calls:
+            raise ValueError(f"a second call of number {number}, while the first is not answered")
+        if request.sender is not None:  # whose request it is, the server knows
+            request = replace(request, sender=None)
         if (timeline := self._timeline(packed[-1])) is not None:
             request = traced(request, timeline)
         try:
@@ -175,7 +181,8 @@ class ServedCalls:
 
     async def _control(self, number: int, verb: str, arguments: Sequence[Any]) -> None:
         try:
-            value = await self._services.control(verb, arguments)
+            given = [self._model] if verb == RETIRE else arguments
+            value = await self._services.control(verb, given)
         except Exception as error:  # whatever loading a model may raise
             self._send(Kind.CONTROLLED, (number, None, self._problem(error)))
         else:

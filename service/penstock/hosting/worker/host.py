@@ -38,7 +38,7 @@ from penstock.hosting.link.messages import (
     unpack_request,
 )
 from penstock.hosting.link.pulse import Pulse
-from penstock.hosting.link.region_sharing import Borrower
+from penstock.hosting.link.region_sharing import Borrower, Offer
 from penstock.hosting.link.response_sender import EndKinds, ResponseSender, ResponseSenders
 from penstock.hosting.worker.commands import carried_out
 from penstock.hosting.worker.health import HealthMonitor
@@ -107,7 +107,6 @@ class Host:
             Kind.CONTROLLED: lambda *_: None,  # the server has taken note of RETIRE
             Kind.FINALIZE: lambda _, __: self._finished.set(),
             Kind.FREE: lambda header, _: self.memory.free(header),
-            Kind.REGION: lambda offer, _: self._borrow(offer),
             Kind.REGION_GONE: lambda number, _: self._borrower.give_back(number),
         }
 
@@ -127,7 +126,11 @@ class Host:
         self._name, self._usage = header["name"], header["usage"]
         self._model = header["config"]["name"]
         loop = asyncio.get_running_loop()
-        self._pulse = Pulse(header["pulse"], partial(loop.call_soon_threadsafe, self._on_probe))
+        self._pulse = Pulse(
+            header["pulse"],
+            lambda: loop.call_soon_threadsafe(self._on_probe),
+            lambda *offer: loop.call_soon_threadsafe(self._borrow, *offer),
+        )
         try:
             if header["serial"]:  # batches may be sent ahead of their turn
                 self._turn = asyncio.Lock()
@@ -177,8 +180,8 @@ class Host:
     def _report_usage(self, number: int, prompt: int, cached: int, generated: int) -> None:
         self._link.send(Kind.USAGE, (number, prompt, cached, generated))
 
-    def _borrow(self, offer: Any) -> None:
-        if (number := self._borrower.take(offer)) is not None:
+    def _borrow(self, offer: Offer, descriptor: int) -> None:
+        if (number := self._borrower.take(offer, descriptor)) is not None:
             self._link.send(Kind.REGION_MAPPED, number)
 
     def _taken(self, header: Taken, _: memoryview) -> None:

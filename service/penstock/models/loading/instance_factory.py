@@ -34,7 +34,7 @@ class InstanceFactory:
     """Creates instances on the host their model chooses, behind the rate limiter, if any.
 
     `services` handle the calls of model processes to the server (BLS), `environment` has variables
-    of these processes besides the server's own; set before the first load.
+    of these processes besides those of the server's that are passed on; set before the first load.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
 from math import inf, nan
@@ -13,6 +14,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
 from penstock.hosting.parent.child import ProcessSpec
+from penstock.system.model_variables import passed_on
 
 _EXECUTION_TIMEOUT = "penstock.execution_timeout_seconds"
 _HANG = "penstock.hang_seconds"
@@ -44,7 +46,8 @@ def process_spec(
     """The command, settings and limits of the model's processes.
 
     `max_responses` limits the window of responses of every model; `environment` has variables of
-    every process besides the server's own; `usage` asks for the tokens of each request.
+    every process besides those of the server's that are passed on; `usage` asks for the tokens of
+    each request.
     """
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(
@@ -61,7 +64,7 @@ def process_spec(
         restart_hung=_restart_hung(config),
         controlled=backend.control is not Backend.control
         or backend.openai_app is not Backend.openai_app,
-        environment=environment,
+        environment={**passed_on(os.environ), **environment},
         usage=usage,
     )
 

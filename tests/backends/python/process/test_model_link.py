@@ -14,6 +14,7 @@ import uvloop
 from backends.python.linked import Linked
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
+from penstock.hosting.link.messages import Kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
@@ -79,10 +80,10 @@ def test_message_larger_than_the_sockets_buffer_is_sent_while_a_loop_reads(
 
     async def send() -> None:
         linked.link.read_on(asyncio.get_running_loop(), lambda: None)
-        linked.link.send(1, "large", [payload])
+        linked.link.send(Kind.UNHEALTHY, "large", [payload])
 
     with ThreadPoolExecutor(1) as executor:
         received = executor.submit(linked.receive_one)
         uvloop.run(send())
         kind, header, data = received.result()
-    assert (kind, header, len(data)) == (1, "large", len(payload))
+    assert (kind, header, len(data)) == (Kind.UNHEALTHY, "large", len(payload))

@@ -68,7 +68,7 @@ async def test_spans_have_attributes_and_events(house: House) -> None:
     ((name, at, about),) = look.events
     assert (name, about) == ("found", {"count": 3})
     assert look.begin <= at <= look.end
-    assert (look.error, look.kind, look.links) == (None, Kind.CLIENT, [(0x17, 0x18)])
+    assert (look.error, look.kind, look.links) == (None, Kind.CLIENT, [(f"{0x17:032x}", 0x18)])
 
 
 async def test_failed_span_says_why(house: House) -> None:

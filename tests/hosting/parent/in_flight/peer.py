@@ -14,6 +14,7 @@ from penstock.hosting.link.frames import FrameReader
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, pack_response
+from penstock.hosting.parent.answer_types import DECODERS
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
@@ -34,7 +35,7 @@ class Peer:
         inputs, outputs = create(1 << 16), create(1 << 16)
         Arena(outputs).begin(begun)
         self.memory = SharedMemory(out=inputs, into=outputs)
-        self.link = Link({}, nothing)
+        self.link = Link({}, nothing, decoders=DECODERS)
         self.link.connection_made(cast(asyncio.BaseTransport, self))
         self._frames = FrameReader()
         self._messages: list[tuple[int, Any]] = []

@@ -1,0 +1,1 @@
+"""Whatever a model process sends, the server loses no more than that process."""
