@@ -11,6 +11,7 @@ from gateway.control_calls import asked_before_the_body
 from gateway.serving import serving
 from gateway.test_engine import EngineServer
 from penstock.gateway.control_bodies import LARGEST
+from penstock.server.control_policy import ControlPolicy
 from penstock.shared_memory.registry import Regions
 
 SMALL = [
@@ -29,6 +30,7 @@ class _OpenServer(EngineServer):
     """Refuses nothing by itself."""
 
     regions = Regions(allowed=True)
+    control_policy = ControlPolicy(trace=True, log=True)
 
     async def trace_settings(self, *_: object) -> dict[str, list[str]]:
         return {}
