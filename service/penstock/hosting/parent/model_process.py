@@ -51,7 +51,7 @@ class ModelProcess:
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
-        self.histograms: Mapping[str, list[Any]] = {}
+        self.histograms: Mapping[str, Any] = {}
         self.caller = CallingInstance(context.name)
         self._spec = spec
         self._context = context
@@ -327,7 +327,7 @@ class ModelProcess:
     def _on_metrics(self, numbers: dict[str, float], _: memoryview) -> None:
         self.metrics = numbers
 
-    def _on_histograms(self, states: dict[str, list[Any]], _: memoryview) -> None:
+    def _on_histograms(self, states: dict[str, Any], _: memoryview) -> None:
         for bounds, counts, *_rest in states.values():
             if len(counts) != len(bounds) + 1:
                 raise ValueError(f"a histogram of {len(bounds)} bounds with {len(counts)} counts")
