@@ -11,7 +11,25 @@ from penstock.hosting.link.frames import encode_answer
 from penstock.hosting.link.messages import Kind
 
 _RESPONSE = ([("OUT", "INT32", (1,), 4, -1)], {"p": 1.5}, False, None)
-_REQUEST = (9, "m", "", "", [], (), {}, 0, 0, 0, False, False, None, [], "", 0, None)
+_REQUEST: tuple[Any, ...] = (
+    9,
+    "m",
+    "",
+    "",
+    [],
+    (),
+    {},
+    0,
+    0,
+    0,
+    False,
+    False,
+    None,
+    [],
+    "",
+    0,
+    None,
+)
 _SPAN: tuple[Any, ...] = ("s", 1, 0, 1, 2, {"a": ["b"]}, [("e", 1, {})], None, 1, [("0" * 32, 1)])
 
 VALID: tuple[tuple[Kind, Any, bytes], ...] = (
