@@ -78,7 +78,8 @@ _Span = tuple[
 _Marks = Annotated[list[tuple[str, int]], Meta(max_length=MOST_MARKS)]
 _Spans = Annotated[list[_Span], Meta(max_length=MOST_MARKS)]
 
-_MetricName = Annotated[str, Meta(pattern=r"\A[A-Za-z_:][A-Za-z0-9_:]*\Z", max_length=256)]
+_MetricName = Annotated[str, Meta(max_length=4096)]
+"""Of any characters: the page of metrics has a name of Prometheus for each."""
 _Exemplar = tuple[_Count, Annotated[str, _TRACE_ID], float, float]
 _Histogram = tuple[list[float], list[_Count], float, list[_Exemplar]]
 
