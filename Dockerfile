@@ -29,7 +29,13 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM python:${PYTHON}-slim AS install
 ARG ENGINE=onnx,openvino,openai
 COPY --from=wheel /wheels /wheels
+COPY deploy/image/requirements.txt /requirements.txt
+# What the default engines need is pinned with hashes, the server's own needs among it; other engines
+# bring pins of their own, so that what they need is as new as they let it be.
 RUN python -m venv /opt/penstock \
+    && if [ "${ENGINE}" = onnx,openvino,openai ]; then \
+        /opt/penstock/bin/pip install --no-cache-dir --require-hashes -r /requirements.txt; \
+    fi \
     && /opt/penstock/bin/pip install --no-cache-dir "$(echo /wheels/penstock-*.whl)[${ENGINE}]"
 
 FROM ${TRTLLM} AS trtllm

@@ -79,7 +79,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe quick test lint check vllm tools wheel test-compiled \
-	test-clients clean
+	test-clients pins clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -171,6 +171,11 @@ test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment
 test-clients: .venv/.test  ## build the clients in every language and run them against a server
 	@echo "==> clients; the first time minutes, since they are compiled"
 	@PYTHONPATH=tests $(BIN)/python -m clients.check $(ARGS)
+
+pins: .venv/.uv  ## pin anew, with hashes, what the image has installed
+	@$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make pins" $(addprefix --extra ,onnx openvino openai) pyproject.toml \
+		-o deploy/image/requirements.txt
 
 clean:  ## remove the environments, the caches and the demo models
 	rm -rf .venv .venv-vllm .venv-compiled .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO) clients/*/gen clients/typescript/node_modules

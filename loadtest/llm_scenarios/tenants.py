@@ -60,7 +60,8 @@ def main() -> None:
         )
         tenants = directory / "tenants.json"
         tenants.write_text(json.dumps({"reserve": options.reserve}))
-        fair = stack.enter_context(penstock(directory / "open", f"--tenants={tenants}"))
+        options = f"--tenants={tenants}", "--trust-fairness-id=true"
+        fair = stack.enter_context(penstock(directory / "open", *options))
         unfair = stack.enter_context(penstock(directory / "open"))
         limited = stack.enter_context(penstock(directory / "limited"))
         for server in (fair, unfair, limited):

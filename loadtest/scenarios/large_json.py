@@ -67,6 +67,10 @@ _KINDS: dict[str, Callable[[int], str]] = {
 """Texts of bodies of about so many bytes; most ask for an output that is not there."""
 
 
+_OPTIONS = "--model-control-mode=explicit", "--load-model=*", "--allow-model-upload=true"
+"""With which the files of a load are read."""
+
+
 def _body(kind: str, size: int) -> tuple[str, bytes]:
     """The path and body of a request."""
     model = "texts" if "string" in kind else "numbers"
@@ -95,7 +99,7 @@ def _rows(kinds: list[str], size: int, clients: int) -> Iterator[Row]:
             for model, datatype in _MODELS.items():
                 (models / model / "1").mkdir(parents=True)
                 (models / model / "config.pbtxt").write_text(_CONFIG.format(kind=datatype))
-            with penstock(models) as server:
+            with penstock(models, *_OPTIONS) as server:
                 yield {"body": kind} | _measure(server, kind, size, clients)
 
 

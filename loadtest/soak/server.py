@@ -15,6 +15,7 @@ from pathlib import Path
 
 from loadtest.process import free_ports
 
+_ALLOWED = ["--allow-client-shm=true", "--allow-log-control=true"]
 _OPTIONS = [
     "--model-control-mode=explicit",
     "--load-model=*",
@@ -50,7 +51,7 @@ class Server:
 @contextmanager
 def running(repository: Path, folder: Path, other: Sequence[str] = ()) -> Iterator[Server]:
     """`penstock serve`, or another server that takes the same options, ready to answer."""
-    command = list(other) or [sys.executable, "-m", "penstock", "serve", "--allow-client-shm=true"]
+    command = list(other) or [sys.executable, "-m", "penstock", "serve", *_ALLOWED]
     grpc_port, http_port, metrics_port = free_ports(3)
     command += [f"--model-repository={repository}", f"--grpc-port={grpc_port}"]
     command += [f"--http-port={http_port}", f"--metrics-port={metrics_port}", *_OPTIONS]

@@ -133,7 +133,7 @@ def test_what_is_new_during_the_exit_is_refused(tmp_path: Path) -> None:
     "half",
     [
         b"GET /v2 HTTP/1.1\r\n",
-        b"POST /v2/logging HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
+        b"POST /v2/repository/index HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
     ],
 )
 def test_half_an_http_request_does_not_hold_the_exit(

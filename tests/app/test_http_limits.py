@@ -43,7 +43,7 @@ def test_head_is_limited_by_options(served: Served, port: str, data: bytes, stat
 
 
 def test_time_of_a_body_is_an_option(served: Served) -> None:
-    data = b"POST /v2/logging HTTP/1.1\r\nhost: x\r\ncontent-length: 99999\r\n\r\n{"
+    data = b"POST /v2/repository/index HTTP/1.1\r\nhost: x\r\ncontent-length: 99999\r\n\r\n{"
     assert _answer(served.ports["http"], data).startswith(b"HTTP/1.1 408 ")
 
 

@@ -185,7 +185,12 @@ def change(server: Served, **settings: object) -> None:
 @pytest.mark.contract("L-06", "L-09")
 def test_every_line_of_a_server_is_json_until_that_is_changed(models: Path, tmp_path: Path) -> None:
     file = tmp_path / "log"
-    flags = (f"--log-file={file}", "--log-format=json", "--log-verbose=1")
+    flags = (
+        f"--log-file={file}",
+        "--log-format=json",
+        "--log-verbose=1",
+        "--allow-log-control=true",
+    )
     with serving(models, tmp_path / "console", *flags) as server:
         crash(server)
         wait_until(lambda: "is back, pid" in file.read_text())

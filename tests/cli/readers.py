@@ -49,7 +49,9 @@ def leaves(value: Any, path: str = "", classes: tuple[str, ...] = ()) -> Iterato
 FIELDS = dict(leaves(settings_of()))
 
 REFUSED = {row.field for row in UNSUPPORTED_OPTIONS}
-METHODS = {"backends.directory": "backends.options_for", "backends.config": "backends.options_for"}
+METHODS = dict.fromkeys(
+    ("backends.directory", "backends.config", "backends.media_urls"), "backends.options_for"
+)
 """Fields that are read by a method of the settings, which is what others call."""
 
 BY_SETTINGS = {"sagemaker.safe_ports": ("settings/__init__.py",)}

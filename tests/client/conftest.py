@@ -18,6 +18,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("client")
     repository = write_client_models(folder / "models")
     arguments = ["--allow-client-shm=true", "--model-control-mode=explicit", "--load-model=*"]
+    arguments += ["--allow-model-upload=true"]
     with serving(repository, folder / "log", *arguments) as server:
         yield server
 

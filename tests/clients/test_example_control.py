@@ -19,6 +19,7 @@ def test_a_model_is_loaded_changed_and_unloaded(repositories: Path, tmp_path: Pa
             repositories / "model_repository",
             tmp_path / "log",
             "--model-control-mode=explicit",
+            "--allow-model-upload=true",
         ) as server,
         grpcclient.InferenceServerClient(server.grpc) as client,
     ):

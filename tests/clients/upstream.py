@@ -78,6 +78,7 @@ class Servers:
         if name.startswith("control-"):
             own = self._with_models(own, int(name.removeprefix("control-")))
             options = ["--model-control-mode=explicit", "--allow-client-shm=true"]
+            options += ["--allow-model-upload=true"]
         elif name == "tls":
             options += self._tls()
         elif name == "default ports":

@@ -51,6 +51,13 @@ class Setup:
                 yield Peer(server.grpc, server.http, repository)
 
 
+ALLOWED = (
+    "--allow-trace-control=true",
+    "--allow-trace-tensors=true",
+    "--allow-log-control=true",
+)
+"""What clients of the recorded server may change without a flag."""
+
 ANSWERS = Setup(
     ("good",),
     (
@@ -73,7 +80,11 @@ FAILED = Setup(
 LOADS = Setup(
     ("bad", "hang"), ("load_errors", "load_errors_http"), ("--model-control-mode=explicit",)
 )
-CONTROL = Setup(("good", "bad", "hang"), ("model_control",), ("--model-control-mode=explicit",))
+CONTROL = Setup(
+    ("good", "bad", "hang"),
+    ("model_control",),
+    ("--model-control-mode=explicit", "--allow-model-upload=true"),
+)
 TRACE = Setup(
     ("good",),
     ("trace_and_logging",),
@@ -81,6 +92,7 @@ TRACE = Setup(
         "--trace-config=triton,file={folder}/trace.json",
         "--model-control-mode=explicit",
         "--load-model=simple",  # the only one that it is about
+        *ALLOWED,
     ),
 )
 SETUPS = (ANSWERS, FAILED, LOADS, CONTROL, TRACE)

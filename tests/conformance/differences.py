@@ -189,6 +189,14 @@ BEYOND: tuple[Difference, ...] = (
         {"grpc_infer_errors": ("failer mode 8",)},
     ),
     Difference(
+        ("G-20", "G-21", "H-11", "H-12"),
+        "clients change the settings of traces and of the log",
+        "the same",
+        "they read them; changes need `--allow-trace-control=true` and `--allow-log-control=true`, "
+        "or a restriction; the level TENSORS needs `--allow-trace-tensors=true`",
+        "strangers cannot read others' tensors, fill the disk or hide in the log",
+    ),
+    Difference(
         ("G-23",),
         "no server reflection",
         "the same",

@@ -46,8 +46,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def server(tmp_path: Path, scratch: Path) -> Iterator[Served]:
     (tmp_path / "models").mkdir()
-    control = "--model-control-mode=explicit"
-    with serving(tmp_path / "models", tmp_path / "log", control) as served:
+    control = "--model-control-mode=explicit", "--allow-model-upload=true"
+    with serving(tmp_path / "models", tmp_path / "log", *control) as served:
         yield served
 
 

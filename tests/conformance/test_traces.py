@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conformance.agreement import Setup, agreement
+from conformance.agreement import ALLOWED, Setup, agreement
 from harness import recorded
 from harness.serving import wait_until
 from penstock.core.errors import InferenceError
@@ -24,6 +24,7 @@ _ARGUMENTS = (
     "--trace-config=triton,file={folder}/tr.json",
     "--model-control-mode=explicit",
     *(f"--load-model={model}" for model in _MODELS),
+    *ALLOWED,
 )
 
 
@@ -112,7 +113,7 @@ def test_requests_pass_the_same_points_as_in_the_real_server(traced: list[Any]) 
     ],
 )
 def test_settings_are_answered_as_by_the_real_server(file: str, start: TraceSettings) -> None:
-    control = TraceControl(start)
+    control = TraceControl(start, tensors=True)
     for case in recorded.answers(f"{file}.json").values():
         if case.get("rpc") == "TraceSetting":
             texts = case["request"].get("settings", {})

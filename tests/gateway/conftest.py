@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from gateway.serving import FakeServer, SilentServer, connected
+from rpc.certificates import write_certificates
 
 
 @pytest.fixture
@@ -32,3 +34,8 @@ async def silent_client(silent_server: SilentServer) -> AsyncIterator[httpx.Asyn
     """A client of `silent_server`."""
     async with connected(silent_server) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_certificates(tmp_path_factory.mktemp("certificates"))

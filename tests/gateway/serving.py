@@ -125,6 +125,11 @@ class FakeServer(InferenceServer):
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         return tuple(e for e in self.entries if not ready_only or e.state == "READY")
 
+    _model_upload = True
+
+    def check_model_control(self) -> None:
+        """Models may be loaded and unloaded."""
+
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         self.loaded.append((name, parameters))
 

@@ -38,7 +38,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     (folder / "models" / "numbers" / "1").mkdir(parents=True)
     (folder / "models" / "numbers" / "config.pbtxt").write_text(_CONFIG)
-    arguments = "--model-control-mode=explicit", "--allow-client-shm=true"
+    allowed = (f"--allow-{what}=true" for what in ("client-shm", "trace-control", "log-control"))
+    arguments = "--model-control-mode=explicit", *allowed
     with serving(folder / "models", folder / "log", *arguments) as server:
         yield server
 

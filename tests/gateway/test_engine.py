@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
 
-from gateway.serving import FakeServer, connected
-from penstock.core.errors import UnsupportedError
+from gateway.control_calls import asked_before_the_body
+from gateway.serving import FakeServer, connected, serving
+from penstock.core.errors import NotFoundError, UnsupportedError
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.server.answers import EngineControlled
 from penstock.settings import Feature, HttpSettings, Restriction
 
@@ -23,6 +26,11 @@ class EngineServer(FakeServer):
         if action == "fly":
             raise UnsupportedError("unknown action")
         return EngineControlled(name, version or "1", {"m_0": [action, dict(arguments)]})
+
+    def check_engine_control(self, name: str, version: str) -> LoadedModel:
+        if name != "m":
+            raise NotFoundError("no such model")
+        return cast(LoadedModel, self)
 
 
 @pytest.fixture
@@ -69,6 +77,18 @@ async def test_any_name_reaches_the_backend_which_judges_it(engine: httpx.AsyncC
 async def test_body_that_is_no_object_is_refused(engine: httpx.AsyncClient, body: bytes) -> None:
     answer = await engine.post("/v2/models/m/engine/sleep", content=body)
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("other/engine/sleep", 404), ("other/adapters/a", 404)]
+)
+async def test_unknown_model_is_told_before_the_body_comes(path: str, status: int) -> None:
+    assert await asked_before_the_body(EngineServer(), f"/v2/models/{path}") == status
+
+
+async def test_nothing_is_read_where_engines_are_not_controlled(tmp_path: Path) -> None:
+    async with serving(tmp_path, []) as server:
+        assert await asked_before_the_body(server, "/v2/models/m/engine/sleep") == 501
 
 
 async def test_refusal_is_told(engine: httpx.AsyncClient) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from gateway.serving import FakeServer
+from gateway.serving import LOCAL, FakeServer, connected
 from penstock.server.answers import ModelIndexEntry
+from penstock.settings import Feature, Restriction
 
 _MODEL = "/v2/repository/models/numbers"
 
@@ -71,6 +73,35 @@ async def test_load_with_something_else_is_refused(
     answer = await client.post(f"{_MODEL}/load", json={"parameters": parameters})
     assert (answer.status_code, server.loaded) == (status, [])
     assert answer.json()["error"].startswith(text)
+
+
+_FILE = {"parameters": {"config": "{}", "file:1/model.py": b64encode(b"x").decode()}}
+_ADMIN = Restriction(frozenset({Feature.MODEL_REPOSITORY}), "admin", "secret")
+
+
+async def test_files_of_strangers_are_refused_with_what_would_allow_them(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
+    server._model_upload = False
+    answer = await client.post(f"{_MODEL}/load", json=_FILE)
+    assert (answer.status_code, server.loaded) == (501, [])
+    assert answer.json()["error"].startswith("load parameter 'file:1/model.py' is refused: ")
+    assert "--allow-model-upload=true" in answer.json()["error"]
+
+
+async def test_configurations_need_no_leave(client: httpx.AsyncClient, server: FakeServer) -> None:
+    server._model_upload = False
+    await client.post(f"{_MODEL}/load", json={"parameters": {"config": "{}"}})
+    assert server.loaded == [("numbers", {"config": "{}"})]
+
+
+async def test_who_knows_the_secret_may_bring_files(server: FakeServer) -> None:
+    server._model_upload = False
+    async with connected(server, replace(LOCAL, restrictions=(_ADMIN,))) as client:
+        answer = await client.post(f"{_MODEL}/load", json=_FILE, headers={"admin": "secret"})
+        stranger = await client.post(f"{_MODEL}/load", json=_FILE)
+    assert (answer.status_code, stranger.status_code) == (200, 403)
+    assert server.loaded == [("numbers", {"config": "{}", "file:1/model.py": b"x"})]
 
 
 @pytest.mark.contract("H-15")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from fakes import KeptLog
-from gateway.serving import connected, serving
-from penstock.settings import TraceSettings
+from gateway.serving import LOCAL, connected, serving
+from penstock.server.control_policy import ControlPolicy
+from penstock.settings import Feature, HttpSettings, Restriction, TraceSettings
 from penstock.tracing.settings import TraceControl
 from rpc.serving import write_models
 
@@ -24,14 +27,25 @@ _LOG = (
 )
 
 
+_OPEN = ControlPolicy(trace=True, log=True)
+
+
+@asynccontextmanager
+async def settable(
+    folder: Path, policy: ControlPolicy, http: HttpSettings = LOCAL
+) -> AsyncIterator[httpx.AsyncClient]:
+    trace = TraceControl(TraceSettings(file="t.json"), tensors=True)
+    models = write_models(folder)
+    async with (
+        serving(models, ["identity"], trace=trace, log=KeptLog(), control_policy=policy) as server,
+        connected(server, http) as client,
+    ):
+        yield client
+
+
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    trace = TraceControl(TraceSettings(file="t.json"))
-    repository = write_models(tmp_path)
-    async with (
-        serving(repository, ["identity"], trace=trace, log=KeptLog()) as server,
-        connected(server) as client,
-    ):
+    async with settable(tmp_path, _OPEN) as client:
         yield client
 
 
@@ -117,3 +131,34 @@ async def test_fixed_settings_are_refused(
 ) -> None:
     answer = await client.post(f"/v2/{path}", content=body)
     assert (answer.status_code, answer.json()) == (status, {"error": text})
+
+
+_WRITES = [
+    ("/v2/trace/setting", {"trace_rate": "5"}, "--allow-trace-control=true"),
+    ("/v2/models/identity/trace/setting", {"trace_rate": "5"}, "--allow-trace-control=true"),
+    ("/v2/logging", {"log_error": False}, "--allow-log-control=true"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "flag"), _WRITES)
+async def test_settings_are_not_changed_unless_that_is_allowed(
+    tmp_path: Path, path: str, body: dict[str, object], flag: str
+) -> None:
+    async with settable(tmp_path, ControlPolicy()) as client:
+        before = (await client.get(path)).text
+        answer = await client.post(path, json=body)
+        assert answer.status_code == 501
+        assert flag in answer.json()["error"]
+        assert (await client.get(path)).text == before
+
+
+@pytest.mark.parametrize(("path", "body", "_flag"), _WRITES)
+async def test_whoever_knows_the_secret_of_a_group_changes_its_settings(
+    tmp_path: Path, path: str, body: dict[str, object], _flag: str
+) -> None:
+    secret = Restriction(frozenset({Feature.TRACE, Feature.LOGGING}), "Key", "secret")
+    http = replace(LOCAL, restrictions=(secret,))
+    async with settable(tmp_path, ControlPolicy(), http) as client:
+        assert (await client.post(path, json=body)).status_code == 403
+        answer = await client.post(path, json=body, headers={"Key": "secret"})
+        assert answer.json().items() >= body.items()

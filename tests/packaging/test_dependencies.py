@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 MODULES = {
@@ -50,3 +51,24 @@ def test_each_dependency_is_imported() -> None:
 @pytest.mark.parametrize("name", ["grpcio", "protobuf"])
 def test_packages_whose_internals_are_used_have_an_upper_bound(name: str) -> None:
     assert re.search(r">=[\d.]+,<[\d.]+$", _requirements()[name])
+
+
+def _pinned() -> dict[str, str]:
+    """What the image has installed: versions by the name of the distribution."""
+    text = (ROOT / "deploy" / "image" / "requirements.txt").read_text()
+    found = re.findall(r"^([\w-]+)==(\S+).*\\\n    --hash=sha256:", text, re.MULTILINE)
+    return dict(found)
+
+
+def test_the_image_has_pins_of_all_that_the_package_needs() -> None:
+    """Write them with `make pins`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = project["dependencies"] + extras["onnx"] + extras["openvino"] + extras["openai"]
+    for requirement in map(Requirement, needed):
+        assert _pinned()[requirement.name] in requirement.specifier, requirement
+
+
+def test_no_pin_is_without_a_hash() -> None:
+    text = (ROOT / "deploy" / "image" / "requirements.txt").read_text()
+    assert len(_pinned()) == len({*re.findall(r"^([\w-]+)==", text, re.MULTILINE)})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,33 @@ import pytest
 
 from fakes import KeptLog
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.settings import GrpcSettings, TraceSettings
+from penstock.server.control_policy import ControlPolicy
+from penstock.settings import Feature, GrpcSettings, Restriction, TraceSettings
 from penstock.tracing.settings import TraceControl
 from rpc.serving import Client, connected, open_models, write_models
+
+_OPEN = ControlPolicy(trace=True, log=True)
+
+
+@asynccontextmanager
+async def settable(
+    folder: Path, policy: ControlPolicy, settings: GrpcSettings
+) -> AsyncIterator[Client]:
+    trace = TraceControl(TraceSettings(file="t.json"), tensors=True)
+    models = write_models(folder)
+    async with (
+        open_models(
+            models, explicit=True, trace=trace, log=KeptLog(), control_policy=policy
+        ) as server,
+        connected(server, settings) as client,
+    ):
+        await server.load("identity", {})
+        yield client
 
 
 @pytest.fixture
 async def client(local: GrpcSettings, tmp_path: Path) -> AsyncIterator[Client]:
-    trace = TraceControl(TraceSettings(file="t.json"))
-    models = write_models(tmp_path)
-    async with (
-        open_models(models, explicit=True, trace=trace, log=KeptLog()) as server,
-        connected(server, local) as client,
-    ):
-        await server.load("identity", {})
+    async with settable(tmp_path, _OPEN, local) as client:
         yield client
 
 
@@ -136,3 +151,36 @@ async def test_log_settings_that_cannot_be_are_refused(
 async def test_a_level_too_high_wraps_around_to_none(client: Client) -> None:
     answer = await client.call("LogSettings", logged(log_verbose_level=2**32 - 1))
     assert answer.settings["log_verbose_level"].uint32_param == 0
+
+
+_WRITES = [
+    ("TraceSetting", traced(trace_rate=["5"]), "--allow-trace-control=true"),
+    ("TraceSetting", traced("identity", trace_rate=[]), "--allow-trace-control=true"),
+    ("LogSettings", logged(log_error=False), "--allow-log-control=true"),
+]
+
+
+@pytest.mark.parametrize(("name", "message", "flag"), _WRITES)
+async def test_settings_are_not_changed_unless_that_is_allowed(
+    local: GrpcSettings, tmp_path: Path, name: str, message: Any, flag: str
+) -> None:
+    async with settable(tmp_path, ControlPolicy(), local) as client:
+        before = await client.call(name)
+        with pytest.raises(grpc.aio.AioRpcError, match=flag) as refused:
+            await client.call(name, message)
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert await client.call(name) == before
+
+
+@pytest.mark.parametrize(("name", "message", "_flag"), _WRITES)
+async def test_whoever_knows_the_secret_of_a_group_changes_its_settings(
+    local: GrpcSettings, tmp_path: Path, name: str, message: Any, _flag: str
+) -> None:
+    secret = Restriction(frozenset({Feature.TRACE, Feature.LOGGING}), "key", "secret")
+    guarded = replace(local, restrictions=(secret,))
+    header = (("triton-grpc-protocol-key", "secret"),)
+    async with settable(tmp_path, ControlPolicy(), guarded) as client:
+        with pytest.raises(grpc.aio.AioRpcError, match="restricted"):
+            await client.call(name, message)
+        answer = await client.call(name, message, metadata=header)
+        assert answer.settings

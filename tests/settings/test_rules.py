@@ -99,3 +99,15 @@ def test_sagemaker_confines_the_other_ports() -> None:
 def test_there_is_one_response_cache() -> None:
     with pytest.raises(SettingsError, match="only a single cache is currently supported"):
         Settings(repository=MODELS, cache=CacheSettings(config={"local": {}, "redis": {}}))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "allowed", "text"), [("a_", False, "has no effect"), ("a/b", True, "a slash")]
+)
+def test_a_prefix_of_shared_memory_begins_a_name(prefix: str, allowed: bool, text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        Settings(
+            repository=RepositorySettings(paths=("models",)),
+            client_shared_memory=allowed,
+            client_shm_prefix=prefix,
+        )

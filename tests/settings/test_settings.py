@@ -126,3 +126,9 @@ def test_a_backends_own_settings_win_over_those_for_all() -> None:
     backends = BackendSettings(config={"": {"a": "1", "b": "1"}, "python": {"b": "2"}})
     assert backends.options_for("python") == {"a": "1", "b": "2"}
     assert backends.options_for("other") == {"a": "1", "b": "1"}
+
+
+@pytest.mark.parametrize(("allowed", "text"), [(True, "true"), (False, "false")])
+def test_a_flag_of_the_server_wins_over_settings_of_backends(allowed: bool, text: str) -> None:
+    backends = BackendSettings(config={"vllm": {"allow-media-urls": "maybe"}}, media_urls=allowed)
+    assert backends.options_for("vllm") == {"allow-media-urls": text}

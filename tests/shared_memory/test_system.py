@@ -173,3 +173,21 @@ def _descriptors(memory: PosixMemory) -> int:
 
 def _maps(memory: PosixMemory) -> int:
     return Path("/proc/self/maps").read_text().count(memory.key)
+
+
+@pytest.mark.parametrize("key", ["psm_1a2b3c4d", "/psm_x", "//sem.mp-1", "torch_1_2", "nccl-Ab"])
+def test_objects_that_programs_keep_to_themselves_are_refused(key: str) -> None:
+    with pytest.raises(InvalidRequestError, match="like those of programs for themselves"):
+        open_system_region(1, "r", key, 0, 64)
+
+
+def test_names_begin_with_the_prefix(memory: PosixMemory) -> None:
+    name = memory.key.lstrip("/")
+    open_system_region(1, "r", memory.key, 0, 64, prefix=name[:4]).close()
+    with pytest.raises(InvalidRequestError, match="does not begin with 'clients_'"):
+        open_system_region(1, "r", memory.key, 0, 64, prefix="clients_")
+
+
+def test_a_prefix_allows_what_it_names() -> None:
+    with pytest.raises(InternalError, match="Unable to open shared memory region: '/psm_none'"):
+        open_system_region(1, "r", "/psm_none", 0, 64, prefix="psm_")

@@ -71,3 +71,8 @@ def test_arguments_that_do_not_fit_are_an_error_of_the_code(capsys: Capture) -> 
     file.handle(logging.makeLogRecord({"msg": "%d", "args": ("x",)}))
     file.close()
     assert "TypeError" in capsys.readouterr().err
+
+
+def test_a_new_file_is_for_its_user_alone(tmp_path: Path) -> None:
+    LogFile(str(tmp_path / "log")).close()
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600

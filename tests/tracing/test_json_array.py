@@ -100,3 +100,13 @@ def test_a_file_that_was_moved_or_removed_is_noticed(tmp_path: Path) -> None:
     in_place.append(file.in_place)
     file.close()
     assert in_place == [True, False, False]
+
+
+def test_a_file_is_for_its_user_alone(tmp_path: Path) -> None:
+    """Also where one was there, and where a killed server left a part of another."""
+    path = tmp_path / "a.json"
+    for there in (path, tmp_path / ".a.json.new"):
+        there.write_text("[]")
+        there.chmod(0o644)
+    JsonArrayFile(str(path)).append("1")
+    assert path.stat().st_mode & 0o777 == 0o600

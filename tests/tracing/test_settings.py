@@ -19,7 +19,7 @@ pytestmark = pytest.mark.contract("X-13", "X-14", "T-19")
 
 @pytest.fixture
 def control() -> TraceControl:
-    return TraceControl(TraceSettings(file="trace.json"))
+    return TraceControl(TraceSettings(file="trace.json"), tensors=True)
 
 
 def test_settings_are_views_of_text(control: TraceControl) -> None:
@@ -217,7 +217,7 @@ _STARTS = {
 @pytest.mark.contract("T-05", "T-19", "T-20", "G-20", "X-13")
 @pytest.mark.parametrize("mode", _STARTS)
 def test_changes_have_the_answers_of_the_real_server(mode: str) -> None:
-    control = TraceControl(_STARTS[mode])
+    control = TraceControl(_STARTS[mode], tensors=True)
     for number, step in enumerate(_RECORDED[mode]):
         answer = {"model": step["model"], "change": step["change"]}
         try:
@@ -326,7 +326,7 @@ def test_who_asks_is_told_which_settings_were_replaced(tracing: TraceControl) ->
 def test_tensors_in_the_opentelemetry_mode_are_told_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    control = TraceControl(TraceSettings(mode="opentelemetry"))
+    control = TraceControl(TraceSettings(mode="opentelemetry"), tensors=True)
     control.change({"trace_level": ["TENSORS"]})
     text = "Tensor level tracing is not supported by the mode: opentelemetry"
     assert caplog.messages == [text]
@@ -367,3 +367,18 @@ def test_a_tracer_hands_on_what_is_sampled_and_what_its_end_keeps() -> None:
         root.finish(error)
     assert [trace.root for trace in sink.traces] == roots[1:]
     assert [trace.propagated for trace in sink.traces] == [True, False]
+
+
+@pytest.mark.parametrize("levels", [["TENSORS"], ["TIMESTAMPS", "TENSORS"]])
+def test_clients_cannot_have_tensors_traced(levels: list[str]) -> None:
+    control = TraceControl(TraceSettings(file="trace.json"))
+    with pytest.raises(UnsupportedError, match="--trace-config=level=TENSORS"):
+        control.change({"trace_level": levels, "trace_rate": ["1"]})
+    assert control.current() == control.start
+
+
+def test_tensors_of_the_start_can_be_switched_off_and_on() -> None:
+    control = TraceControl(TraceSettings(file="trace.json", levels=frozenset({"TENSORS"})))
+    control.change({"trace_level": ["OFF"]})
+    control.change({"trace_level": ["TENSORS"]}, "model")
+    assert trace_texts(control.current("model"))["trace_level"] == ["TENSORS"]

@@ -17,13 +17,17 @@ from penstock_backends.language_model.generation_times import (
     exemplar_id,
     tenant_label,
 )
-from penstock_backends.language_model.media import (
+from penstock_backends.language_model.image_decoding import (
     PixelBudget,
+    decode_image,
+    keep_image_formats,
+)
+from penstock_backends.language_model.media import (
     check_encoded_size,
     decode_base64,
-    decode_image,
     fetch_media,
     fetch_media_here,
+    take_turns,
 )
 from penstock_backends.language_model.media_bounds import MediaLimits, media_limits
 from penstock_backends.language_model.openai_fields import WITHOUT_EFFECT, asks_for_nothing
@@ -94,6 +98,7 @@ __all__ = [
     "exemplar_id",
     "fetch_media",
     "fetch_media_here",
+    "keep_image_formats",
     "media_limits",
     "read_parameters",
     "read_request",
@@ -101,6 +106,7 @@ __all__ = [
     "refuse",
     "stops_complaint",
     "stream_interval",
+    "take_turns",
     "tenant_label",
     "usage_of",
 ]

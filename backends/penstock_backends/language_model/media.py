@@ -1,29 +1,20 @@
-"""Media of requests, fetched by URL (`http`, `https`, `data`) and decoded, within bounds."""
+"""Media of requests, fetched by URL (`http`, `https`, `data`) within bounds."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
-from io import BytesIO
-from typing import Any
+from contextlib import nullcontext
+from contextvars import ContextVar
 from urllib.parse import unquote_to_bytes
 
-from penstock.backend import InvalidRequestError
 from penstock_backends.language_model.media_bounds import (
     MediaLimits,
     media_refusal,
     media_too_large,
 )
 from penstock_backends.language_model.media_transfer import MediaTransfer
-
-MOST_PIXELS = 100_000_000
-"""Pixels of one image: as RGB these are 300 MB."""
-
-MOST_PIXELS_TOGETHER = 400_000_000
-"""Pixels of all images of one request."""
 
 _AT_ONCE = 1 << 16
 """Characters of a data: URL that are decoded on the event loop."""
@@ -33,25 +24,17 @@ _LONGEST_HEAD = 4096
 """Characters of a data: URL before its content."""
 _THREADS = ThreadPoolExecutor(32, "media")
 """Threads of their own: slow servers must not keep others from the event loop's."""
+MOST_OF_A_REQUEST = 4
+"""Fetches at once of one request: it must not keep others from these threads."""
 
 
-class PixelBudget:
-    """The pixels that the images of one request may have together. For several threads."""
+_TURNS: ContextVar[asyncio.Semaphore | None] = ContextVar("media_turns", default=None)
+"""Turns of the fetches of one request, where they are limited."""
 
-    def __init__(self) -> None:
-        self._left = MOST_PIXELS_TOGETHER
-        self._lock = threading.Lock()
 
-    def take(self, pixels: int, name: str) -> None:
-        """Take those of one more image, of input `name`; raises `InvalidRequestError`."""
-        with self._lock:
-            self._left -= pixels
-            if self._left < 0:
-                raise media_refusal(
-                    name,
-                    f"holds images of more than {MOST_PIXELS_TOGETHER} pixels, "
-                    "with others together",
-                )
+def take_turns() -> None:
+    """Have no more than `MOST_OF_A_REQUEST` fetches at once from here on, in tasks of this one."""
+    _TURNS.set(asyncio.Semaphore(MOST_OF_A_REQUEST))
 
 
 async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
@@ -64,23 +47,31 @@ async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
         if len(url) <= _AT_ONCE:
             return _data(url, name, limits)
         return await asyncio.to_thread(_data, url, name, limits)
-    transfer = MediaTransfer(name, limits)
-    work = asyncio.get_running_loop().run_in_executor(_THREADS, transfer.run, url)
-    try:
-        return await asyncio.wait_for(asyncio.shield(work), limits.seconds)
-    except TimeoutError as error:
-        raise media_refusal(name, f"takes longer than {limits.seconds:g} s") from error
-    finally:
-        if not work.done():
-            transfer.abandon()
-            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+    async with _TURNS.get() or nullcontext():
+        transfer = MediaTransfer(name, limits)
+        work = asyncio.get_running_loop().run_in_executor(_THREADS, transfer.run, url)
+        try:
+            return await asyncio.wait_for(asyncio.shield(work), limits.seconds)
+        except TimeoutError as error:
+            raise transfer.too_slow() from error
+        finally:
+            if not work.done():
+                transfer.abandon()
+                work.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def fetch_media_here(url: str, name: str, limits: MediaLimits) -> bytes:
-    """As `fetch_media`, on the thread of the caller, which it blocks."""
+    """As `fetch_media`, for the thread of a caller, which it blocks."""
     if url[:5].lower() == "data:":
         return _data(url, name, limits)
-    return MediaTransfer(name, limits).run(url)
+    transfer = MediaTransfer(name, limits)
+    work = _THREADS.submit(transfer.run, url)
+    try:
+        return work.result(limits.seconds)
+    except TimeoutError as error:
+        raise transfer.too_slow() from error
+    finally:
+        transfer.abandon()
 
 
 def check_encoded_size(size: int, name: str, limits: MediaLimits) -> None:
@@ -103,30 +94,6 @@ def decode_base64(text: bytes | str, name: str, limits: MediaLimits) -> bytes:
     if len(content) > limits.size:
         raise media_too_large(name, limits)
     return content
-
-
-def decode_image(content: bytes, name: str, budget: PixelBudget) -> Any:
-    """The image as RGB, of any format that Pillow reads; raises `InvalidRequestError`.
-
-    `name` is the input that it was in, `budget` that of its request. A file says how large it is
-    before it is decoded. For threads: it takes a while.
-    """
-    try:
-        image = import_module("PIL.Image").open(BytesIO(content))
-        width, height = image.size
-        if width * height <= MOST_PIXELS:
-            budget.take(width * height, name)
-            return image.convert("RGB")
-    except InvalidRequestError:
-        raise
-    except ImportError as error:
-        raise media_refusal(name, f"cannot be decoded where the engine runs: {error}") from error
-    except Exception as error:  # of decoders, of any kind
-        raise media_refusal(name, f"does not hold an image: {error}") from error
-    raise media_refusal(
-        name,
-        f"holds an image of {width} x {height} pixels; at most {MOST_PIXELS} are allowed",
-    )
 
 
 def _data(url: str, name: str, limits: MediaLimits) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import socket
 import ssl
 import time
@@ -12,20 +11,19 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from penstock.backend import InvalidRequestError
+from penstock_backends.language_model.media_addresses import is_public
 from penstock_backends.language_model.media_bounds import (
     ALLOWED_HOSTS,
     MediaLimits,
     media_refusal,
     media_too_large,
 )
+from penstock_backends.language_model.name_lookups import NameLookups
 
 _REDIRECTIONS = 3
 _MOVED = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-"""Addresses behind which translators reach IPv4 (RFC 6052, section 2.1)."""
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
-"""The old form of IPv4 addresses in IPv6 (RFC 4291, section 2.5.5.1)."""
+_LOOKUPS = NameLookups()
 
 
 @dataclass(slots=True)
@@ -63,6 +61,7 @@ class MediaTransfer:
     def _ask(self, url: str) -> bytes | str:
         """The content, or where it has moved to."""
         parts = _parts(url, self.name)
+        self.limits.check_urls(self.name)
         connection = self._connect(parts)
         try:
             self._left()  # it may have been abandoned meanwhile
@@ -75,7 +74,7 @@ class MediaTransfer:
                     raise media_refusal(self.name, f"is answered with status {answer.status}")
                 return self._content(answer)
         except TimeoutError as error:
-            raise self._too_slow() from error
+            raise self.too_slow() from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise media_refusal(self.name, f"cannot be fetched: {reason}") from error
@@ -99,9 +98,7 @@ class MediaTransfer:
         host, secure = str(parts.hostname), parts.scheme == "https"
         only = self.limits.only_hosts
         if only and host.lower() not in only:
-            raise media_refusal(
-                self.name, f"has the host '{host}', and only {', '.join(sorted(only))} may be asked"
-            )
+            raise media_refusal(self.name, f"has the host '{host}', which the model does not name")
         port = parts.port or (443 if secure else 80)
         address = self._address(host, port)
         try:
@@ -117,17 +114,20 @@ class MediaTransfer:
         return connection
 
     def _address(self, host: str, port: int) -> str:
+        """An address to connect to. A client cannot tell a name of a neighbour from none."""
+        addresses: list[str] = []
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise media_refusal(self.name, f"has an unknown host '{host}'") from error
-        addresses = [str(one[4][0]) for one in found]
+            addresses = _LOOKUPS.addresses(host, port, self._left())
+        except TimeoutError as error:
+            raise self.too_slow() from error
+        except (OSError, UnicodeError):
+            pass  # what is unknown has no address
         allowed = host.lower() in self.limits.allowed_hosts
-        if not allowed and not all(_public(address) for address in addresses):
+        if not addresses or not (allowed or all(map(is_public, addresses))):
             raise media_refusal(
                 self.name,
-                f"has the host '{host}', whose address is not public; the model's parameter "
-                f"'{ALLOWED_HOSTS}' can allow it",
+                f"has the host '{host}', which has no public address; the model's parameter "
+                f"'{ALLOWED_HOSTS}' can allow others",
             )
         return addresses[0]
 
@@ -140,10 +140,11 @@ class MediaTransfer:
         """Seconds that are left; refuses when there are none."""
         left = self._end - time.monotonic()
         if left <= 0 or self._abandoned:
-            raise self._too_slow()
+            raise self.too_slow()
         return left
 
-    def _too_slow(self) -> InvalidRequestError:
+    def too_slow(self) -> InvalidRequestError:
+        """The refusal of what takes too long."""
         return media_refusal(self.name, f"takes longer than {self.limits.seconds:g} s")
 
 
@@ -158,19 +159,3 @@ def _parts(url: str, name: str) -> SplitResult:
     if any(not character.isprintable() or character == " " for character in url):
         raise media_refusal(name, "holds a URL with characters that must be encoded")
     return parts
-
-
-def _public(address: str) -> bool:
-    try:
-        one = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    inner = _inner(one) if isinstance(one, ipaddress.IPv6Address) else None
-    return (inner or one).is_global and not one.is_multicast
-
-
-def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that packets to this one are passed on to, if it holds one."""
-    if address in _NAT64 or address in _COMPATIBLE:
-        return ipaddress.IPv4Address(address.packed[-4:])
-    return address.ipv4_mapped or address.sixtofour

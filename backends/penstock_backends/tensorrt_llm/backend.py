@@ -94,7 +94,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
         leave_job()
         pin_devices(settings, context)
         self._settings = settings
-        self._images = ImageReader(context.config, settings.multimodal)
+        self._images = ImageReader(context.config, context.settings, settings.multimodal)
         self._interval = stream_interval(context.config)
         self._encoder = OutputEncoder(context.config)
         self._processors: LogitsProcessors = await context.run(

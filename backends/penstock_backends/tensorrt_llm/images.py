@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.backend import InvalidRequestError, ModelConfig
@@ -17,8 +17,8 @@ MOST = 16
 class ImageReader:
     """Fetches and decodes images off the event loop, within bounds."""
 
-    def __init__(self, config: ModelConfig, enabled: bool) -> None:
-        self._limits = media_limits(config)
+    def __init__(self, config: ModelConfig, settings: Mapping[str, str], enabled: bool) -> None:
+        self._limits = media_limits(config, settings)
         self._enabled = enabled
 
     def check(self, urls: Sequence[str]) -> None:

@@ -70,7 +70,7 @@ class VllmBackend(LanguageModelBackend):
         prepare_environment(arguments)
         self._model = arguments.model
         self._interval = stream_interval(context.config)
-        self._media_limits = limits_of(context.config, arguments.values)
+        self._media_limits = limits_of(context.config, context.settings, arguments.values)
         lora = read_paths(context.version_path) if arguments.enable_lora else None
         folders = allowed_folders(context)
         if lora is not None:

@@ -28,6 +28,7 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
+from penstock.settings.exposures import exposures
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
 from penstock.system.parent import hide
@@ -52,7 +53,7 @@ def run(settings: Settings) -> int:
     tune_allocator()
     try:
         open_log(settings.logging)
-        for line in without_effect(settings):
+        for line in (*without_effect(settings), *exposures(settings)):
             logger.warning("%s", line)
         with ExitStack() as leftovers:
             repository = leftovers.enter_context(with_model_files(settings.repository))

@@ -23,6 +23,7 @@ from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
 from penstock.server.answers import ServerMetadata
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.model_services import LocalServices
 from penstock.server.server import InferenceServer
 from penstock.settings import (
@@ -90,7 +91,7 @@ async def open_server(
         load_retries=settings.repository.load_retry_count,
         scratch=reaper.folder,
     )
-    trace = TraceControl(settings.trace)
+    trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
     writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
     sinks = sinks if writer is None else (*sinks, writer)
     server = InferenceServer(
@@ -99,12 +100,14 @@ async def open_server(
         lifecycle,
         explicit_control=settings.repository.explicit,
         engine_control=settings.engine_control,
+        model_upload=settings.model_upload,
         strict_readiness=settings.repository.strict_readiness,
         trace=trace,
         log=log,
-        regions=Regions(allowed=settings.client_shared_memory),
+        regions=Regions(allowed=settings.client_shared_memory, prefix=settings.client_shm_prefix),
         tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
         tenants=tenants,
+        control_policy=ControlPolicy(settings.trace_control, settings.log_control),
         most_elements=settings.max_bytes_elements,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
@@ -140,7 +143,9 @@ def _tenants(settings: Settings) -> Tenants | None:
     if not settings.tenants:
         return None
     try:
-        return read_tenants(Path(settings.tenants), settings.tenant_header)
+        return read_tenants(
+            Path(settings.tenants), settings.tenant_header, trusts_id=settings.trust_fairness_id
+        )
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cache as once
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock.app.preflight import StartError
@@ -143,7 +144,8 @@ def _cloud_endpoints(
     """SageMaker and Vertex AI, each on its own port, as the environment describes them."""
     http, sagemaker, vertex, known = settings.http, settings.sagemaker, settings.vertex, os.environ
     if sagemaker.enabled:
-        listening = open_sagemaker(server, http, sagemaker.port, known, deadline, rules)
+        port, root = sagemaker.port, Path(sagemaker.model_root)
+        listening = open_sagemaker(server, http, port, root, known, deadline, rules)
         yield _Endpoint("Sagemaker", "Sagemaker HTTPService", http.host, False, listening)
     if vertex.enabled:
         model, scrape = vertex.default_model, scraper().scrape

@@ -23,6 +23,7 @@ OPENAI_GROUPS = (
     Feature.MODEL_REPOSITORY,
     Feature.HEALTH,
     Feature.METRICS,
+    Feature.REQUEST_CONTROL,
 )
 """Groups of the calls of OpenAI's API."""
 

@@ -9,6 +9,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory as PosixMemory
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class SharedMemory:
 
     def __init__(self, size: int) -> None:
         # Its own mapping may not be closed while arrays look at it; this one goes with the last.
-        self._memory = PosixMemory(create=True, size=size)
+        self._memory = PosixMemory(f"penstock_client_{token_hex(8)}", create=True, size=size)
         self._memory.close()
         with open(f"/dev/shm/{self.name}", "r+b") as file:
             self._bytes = memoryview(mmap.mmap(file.fileno(), size))

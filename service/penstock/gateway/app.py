@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
+from penstock.gateway.control_bodies import ControlBodies
 from penstock.gateway.engine import EngineEndpoints
 from penstock.gateway.inference.body_memory import BodyMemory
 from penstock.gateway.inference.generate import GenerateEndpoints
@@ -24,7 +25,7 @@ from penstock.gateway.router import Route, Router
 from penstock.gateway.settings import SettingsEndpoints
 from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, HttpSettings, OpenAiSettings
+from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 
 NO_OPENAI = OpenAiSettings(enabled=False)
 
@@ -88,7 +89,7 @@ async def open_openai(
     bodies = JsonBodies(http.max_input_size, thread, http.max_json_values)
     metrics = restricted(metrics_route(scrape), Feature.METRICS, openai)
     routes = [*openai_routes(server, http, openai, bodies), metrics]
-    router = Router(routes, http.restrictions)
+    router = Router(routes, http.restrictions, _pages(openai))
     port = openai.port or 0
     try:
         async with listening(
@@ -108,18 +109,24 @@ def gateway_router(
 ) -> Router:
     """The routes of the HTTP endpoint; large JSON is worked on by `thread`."""
     bodies = JsonBodies(settings.max_input_size, thread, settings.max_json_values)
+    small = ControlBodies(thread)
     routes = [
         *_inference_routes(server, settings, bodies, memory or BodyMemory(server.messages)),
         *_server_routes(server),
         *_model_routes(server),
-        *_repository_routes(server, bodies),
-        *_engine_routes(server, bodies),
-        *_settings_routes(server, bodies),
-        *_memory_routes(server, bodies),
+        *_repository_routes(server, settings, bodies, small),
+        *_engine_routes(server, small),
+        *_settings_routes(server, settings, small),
+        *_memory_routes(server, small),
         *openai_routes(server, settings, openai, bodies),
         *(docs_routes(server, openai=openai.enabled) if settings.docs else ()),
     ]
-    return Router(routes, settings.restrictions)
+    return Router(routes, settings.restrictions, _pages(openai))
+
+
+def _pages(openai: OpenAiSettings) -> list[str]:
+    """The web pages that may change the server: those with a name, of which `*` is none."""
+    return [origin for origin in openai.allowed_origins if origin != "*"]
 
 
 def _inference_routes(
@@ -156,9 +163,12 @@ def _model_routes(server: InferenceServer) -> list[Route]:
     ]
 
 
-def _repository_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
-    repository = RepositoryEndpoints(server, bodies)
+def _repository_routes(
+    server: InferenceServer, settings: HttpSettings, bodies: JsonBodies, small: ControlBodies
+) -> list[Route]:
     feature = Feature.MODEL_REPOSITORY
+    restricted = restriction_of(feature, settings.restrictions) is not None
+    repository = RepositoryEndpoints(server, bodies, small, restricted=restricted)
     return [
         Route(f"{_REPOSITORY}/index", _POST, repository.index, feature),
         Route(f"{_REPOSITORY_MODEL}/load", _POST, repository.load, feature),
@@ -166,7 +176,7 @@ def _repository_routes(server: InferenceServer, bodies: JsonBodies) -> list[Rout
     ]
 
 
-def _engine_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
+def _engine_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route]:
     engine = EngineEndpoints(server, bodies)
     feature = Feature.ENGINE_CONTROL
     return [
@@ -176,8 +186,11 @@ def _engine_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
     ]
 
 
-def _settings_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
-    settings = SettingsEndpoints(server, bodies)
+def _settings_routes(
+    server: InferenceServer, http: HttpSettings, bodies: ControlBodies
+) -> list[Route]:
+    policy = server.control_policy.behind(http.restrictions)
+    settings = SettingsEndpoints(server, bodies, policy)
     return [
         Route("/v2/trace/setting", _BOTH, settings.trace, Feature.TRACE),
         Route(f"{_MODEL}/trace/setting", _BOTH, settings.trace, Feature.TRACE),
@@ -185,7 +198,7 @@ def _settings_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]
     ]
 
 
-def _memory_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
+def _memory_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route]:
     feature = Feature.SHARED_MEMORY
     routes = []
     for kind, endpoints in (

@@ -13,6 +13,7 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.control_bodies import ControlBodies
 from penstock.gateway.json.fields import ABSENT, as_bool, as_string, member, members_of
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import Reply, json_reply, reply
@@ -25,33 +26,55 @@ _SLICE = 1 << 20
 
 
 class RepositoryEndpoints:
-    """Handlers of the paths below `/v2/repository`."""
+    """Handlers of the paths below `/v2/repository`.
 
-    def __init__(self, server: InferenceServer, bodies: JsonBodies) -> None:
+    Bodies of loads may hold files, those of others are `small`. Where calls are `restricted`, they
+    come only from those who know a secret.
+    """
+
+    def __init__(
+        self,
+        server: InferenceServer,
+        bodies: JsonBodies,
+        small: ControlBodies,
+        *,
+        restricted: bool,
+    ) -> None:
         self._server = server
         self._bodies = bodies
+        self._small = small
+        self._restricted = restricted
 
     async def index(self, call: HttpCall, target: Target) -> Reply:
         _refuse_repository_name(target)
-        ready_only = await self._bodies.read(call, _ready_only, optional=True)
+        ready_only = await self._small.read(call, _ready_only, optional=True)
         entries = await self._server.index(ready_only)
         return json_reply([_entry(entry) for entry in entries])
 
     async def load(self, call: HttpCall, target: Target) -> Reply:
         _refuse_repository_name(target)
-        parameters = await self._bodies.read(call, _load_parameters, optional=True)
+        self._server.check_model_control()
+        parameters = await self._bodies.read(call, self._load_parameters, optional=True)
         await self._server.load(target.model, parameters)
         return reply()
 
     async def unload(self, call: HttpCall, target: Target) -> Reply:
         """Unload a model; an invalid body is ignored."""
         _refuse_repository_name(target)
+        self._server.check_model_control()
         try:
-            dependents = await self._bodies.read(call, _with_dependents, optional=True)
+            dependents = await self._small.read(call, _with_dependents, optional=True)
         except InferenceError:
             dependents = False
         await self._server.unload(target.model, unload_dependents=dependents)
         return reply()
+
+    def _load_parameters(self, json: Any) -> Mapping[str, str | bytes]:
+        """The parameters of a load: the configuration as text, files as bytes (contract H-14)."""
+        given = member(json, "parameters")
+        found = {} if given is ABSENT else members_of(given)
+        self._server.check_files(found, admitted=self._restricted)
+        return {key: _parameter(key, as_string(value)) for key, value in found.items()}
 
 
 def _ready_only(json: Any) -> bool:
@@ -74,19 +97,12 @@ def _entry(entry: ModelIndexEntry) -> dict[str, str]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _load_parameters(json: Any) -> Mapping[str, str | bytes]:
-    """The parameters of a load: the configuration as text, files as bytes (contract H-14)."""
-    given = member(json, "parameters")
-    parameters: dict[str, str | bytes] = {}
-    for key, value in ({} if given is ABSENT else members_of(given)).items():
-        text = as_string(value)
-        if key == "config":
-            parameters[key] = text
-        elif key.startswith("file:"):
-            parameters[key] = _file(key, text)
-        else:
-            raise InternalError("unexpected error on creating Triton parameter")
-    return parameters
+def _parameter(key: str, text: str) -> str | bytes:
+    if key == "config":
+        return text
+    if key.startswith("file:"):
+        return _file(key, text)
+    raise InternalError("unexpected error on creating Triton parameter")
 
 
 def _file(key: str, text: str) -> bytes:

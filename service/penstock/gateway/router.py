@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -12,6 +12,7 @@ from http import HTTPStatus
 from penstock.core.errors import InferenceError, InternalError, shortened
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
+from penstock.gateway.call_guard import guards
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.replies import (
     JSON,
@@ -71,13 +72,19 @@ class Route:
 
 
 class Router:
-    """Answers calls; the first route that matches the path is used (H-25, H-26)."""
+    """Answers calls; the first route that matches the path is used (H-25, H-26).
 
-    def __init__(self, routes: Sequence[Route], restrictions: Sequence[Restriction] = ()) -> None:
+    Web pages of `origins` may make calls that change the server.
+    """
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        restrictions: Sequence[Restriction] = (),
+        origins: Collection[str] = (),
+    ) -> None:
         self._routes = [(re.compile(route.path), route) for route in routes]
-        self._restrictions = {
-            feature: restriction for restriction in restrictions for feature in restriction.features
-        }
+        self._guards = guards(restrictions, origins)
         self._found: dict[str, tuple[Route, Target]] = {}
 
     def start(self, call: HttpCall) -> None:
@@ -89,10 +96,9 @@ class Router:
             return
         route, target = found
         call.feature = route.feature
-        needed = self._restrictions.get(route.feature)
-        if needed is not None and call.headers.get(needed.key.lower()) != needed.value:
-            text = f"This API is restricted, expecting header '{needed.key}'"
-            call.send(error_reply(text, HTTPStatus.FORBIDDEN, PLAIN))
+        guard = self._guards.get(route.feature)
+        if guard is not None and (refusal := guard.refusal(call)) is not None:
+            call.send(error_reply(refusal, HTTPStatus.FORBIDDEN, PLAIN))
         elif call.method not in route.methods:
             call.send(method_not_allowed(route.methods, route.content_type))
         elif route.start is not None and call.comes_soon:

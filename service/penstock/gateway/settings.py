@@ -11,6 +11,7 @@ from penstock.gateway.json.fields import ABSENT, as_bool, as_list, as_string, as
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.router import Target
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.log_control import FORMATS, LogValues
 from penstock.server.server import InferenceServer
 from penstock.tracing.settings import Texts
@@ -30,11 +31,14 @@ _LOG: dict[str, Callable[[Any], bool | int | str]] = {
 class SettingsEndpoints:
     """Handlers of `/v2/trace/setting`, the same of a model, and `/v2/logging`."""
 
-    def __init__(self, server: InferenceServer, bodies: JsonBodies) -> None:
+    def __init__(self, server: InferenceServer, bodies: JsonBodies, policy: ControlPolicy) -> None:
         self._server = server
         self._bodies = bodies
+        self._policy = policy
 
     async def trace(self, call: HttpCall, target: Target) -> Reply:
+        if call.method == "POST":
+            self._policy.check_trace()
         settings = await self._server.trace_settings(target.model)
         if call.method == "POST":
             changes = await self._bodies.read(call, _trace_changes)
@@ -44,6 +48,7 @@ class SettingsEndpoints:
     async def log(self, call: HttpCall, _: Target) -> Reply:
         changes: LogValues = {}
         if call.method == "POST":
+            self._policy.check_log()
             changes = await self._bodies.read(call, _log_changes)
         return json_reply(dict(await self._server.log_settings(changes)))
 

@@ -48,6 +48,7 @@ class SystemEndpoints:
 
     async def register(self, call: HttpCall, target: Target) -> Reply:
         _check_named(target, "system")
+        self._regions.check_allowed()
         key, offset, byte_size = await self._bodies.read(call, _system_region)
         self._regions.register_system(target.region, key, offset, byte_size)
         return reply()
@@ -72,6 +73,7 @@ class CudaEndpoints:
 
     async def register(self, call: HttpCall, target: Target) -> Reply:
         _check_named(target, "cuda")
+        self._regions.check_allowed()
         handle, device, byte_size = await self._bodies.read(call, _cuda_region)
         self._regions.register_cuda(target.region, handle, device, byte_size)
         return reply()

@@ -65,10 +65,10 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
     """The method, with calls without the header refused; unchanged if there is no restriction."""
     if needed is None:
         return method
-    header, value = f"{_PREFIX}{needed.key.lower()}", needed.value
+    header = f"{_PREFIX}{needed.key.lower()}"
 
     def admits(metadata: Mapping[str, str]) -> bool:
-        return metadata.get(header) == value
+        return needed.admits(metadata.get(header))
 
     async def handler(request: Any, context: RpcContext) -> Message | None:
         if not admits(context.metadata):

@@ -22,7 +22,7 @@ from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
 from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
-from penstock.settings import GrpcSettings
+from penstock.settings import Feature, GrpcSettings, restriction_of
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 
@@ -59,8 +59,13 @@ async def open_grpc(
     `descriptors` and `bodies` are shared with other ports; our own transport heeds them. `access`
     gets a line for each call.
     """
-    forward = header_forward(settings.header_forward_pattern)
-    inference = InferenceServicer(server, forward, None if bodies is None else bodies.quota)
+    inference = InferenceServicer(
+        server,
+        header_forward(settings.header_forward_pattern),
+        server.control_policy.behind(settings.restrictions),
+        None if bodies is None else bodies.quota,
+        loads_restricted=bool(restriction_of(Feature.MODEL_REPOSITORY, settings.restrictions)),
+    )
     services = [
         inference.service(),
         HealthServicer(server).service(),

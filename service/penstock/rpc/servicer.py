@@ -37,6 +37,7 @@ from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import replace_surrogates
 from penstock.rpc.typed_contents import ContentLimits
 from penstock.rpc.unary_answer import UnaryAnswer
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.load_meter import FORMAT
 from penstock.server.server import InferenceServer
 from penstock.tracing.explain import EXPLAIN
@@ -45,15 +46,23 @@ NAME = "inference.GRPCInferenceService"
 
 
 class InferenceServicer:
-    """Handlers of the service: each decodes a message, calls the server, encodes the result."""
+    """Handlers of the service: each decodes a message, calls the server, encodes the result.
+
+    With `loads_restricted`, calls of the model repository come from those only who know a secret.
+    """
 
     def __init__(
         self,
         server: InferenceServer,
         forward: HeaderForward | None = None,
+        policy: ControlPolicy | None = None,
         quota: BodyQuota | None = None,
+        *,
+        loads_restricted: bool = False,
     ) -> None:
         self._server = server
+        self._policy = policy or server.control_policy
+        self._loads_restricted = loads_restricted
         self._forward = forward
         limits = ContentLimits(elements=server.most_elements)
         self._reader = InferReader(limits, quota, server.messages)
@@ -236,7 +245,9 @@ class InferenceServicer:
         self, message: pb.RepositoryModelLoadRequest, _: RpcContext
     ) -> Message:
         _refuse_repository_name(message.repository_name)
-        await self._server.load(message.model_name, load_parameters(message.parameters))
+        parameters = load_parameters(message.parameters)
+        self._server.check_files(parameters, admitted=self._loads_restricted)
+        await self._server.load(message.model_name, parameters)
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(
@@ -251,9 +262,13 @@ class InferenceServicer:
 
     async def TraceSetting(self, message: pb.TraceSettingRequest, _: RpcContext) -> Message:
         changes = decode_trace(message)
+        if changes:
+            self._policy.check_trace()
         return encode_trace(await self._server.trace_settings(message.model_name, changes))
 
     async def LogSettings(self, message: pb.LogSettingsRequest, _: RpcContext) -> Message:
+        if message.settings:
+            self._policy.check_log()
         return encode_log(await self._server.log_settings(decode_log(message.settings)))
 
 

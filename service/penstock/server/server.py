@@ -14,13 +14,14 @@ from penstock.core.errors import (
     InvalidRequestError,
     UnavailableError,
     UnsupportedError,
+    shortened,
 )
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.override import FILE, ModelOverride
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import (
     EngineHistogram,
@@ -40,6 +41,7 @@ from penstock.server.answers import (
     model_index,
     model_statistics,
 )
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.engine_facts import told_adapters, told_descriptions
 from penstock.server.exit import ServerExit
 from penstock.server.load_meter import LoadMeter
@@ -56,13 +58,15 @@ class InferenceServer:
     """All operations of a frontend, on frozen values; raises the core's errors.
 
     `regions` is the registry of clients' shared memory, from which frontends read tensors;
-    `tenants` name the senders of requests, if the server has any.
+    `tenants` name the senders of requests, if the server has any. `control_policy` says which
+    settings requests may change; a frontend adds what its restrictions admit.
     """
 
     regions: Regions = NO_REGIONS
     messages: MessagePools = NO_POOLS
     tracer: Tracer = UNTRACED
     tenants: Tenants | None = None
+    control_policy: ControlPolicy = ControlPolicy()
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
@@ -77,17 +81,20 @@ class InferenceServer:
         *,
         explicit_control: bool = False,
         engine_control: bool = False,
+        model_upload: bool = False,
         strict_readiness: bool = True,
         trace: TraceControl | None = None,
         log: LogControl | None = None,
         regions: Regions = NO_REGIONS,
         tracer: Tracer | None = None,
         tenants: Tenants | None = None,
+        control_policy: ControlPolicy | None = None,
         most_elements: int = MOST_ELEMENTS,
     ) -> None:
         self.regions = regions
         self.most_elements = most_elements
         self.tenants = tenants
+        self.control_policy = control_policy or ControlPolicy()
         self.messages = MessagePools(self._readers_of, lifecycle.catalog.changes)
         self._identity = identity
         self._repository = repository
@@ -95,6 +102,7 @@ class InferenceServer:
         self._catalog = lifecycle.catalog
         self._explicit_control = explicit_control
         self._engine_control = engine_control
+        self._model_upload = model_upload
         self._strict_readiness = strict_readiness
         self._trace = trace or TraceControl()
         propagates = self._trace.start.mode == "opentelemetry"
@@ -254,17 +262,35 @@ class InferenceServer:
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load or reload a model, whose name is trimmed (explicit control only).
 
-        Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12).
+        Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12), which
+        `check_files` must have let through if they come from a client.
         """
-        self._refuse_when_exiting()
-        self._refuse_without_control()
+        self.check_model_control()
         await self._lifecycle.load(name.strip(), ModelOverride.from_parameters(parameters))
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model, whose name is trimmed (explicit control only)."""
+        self.check_model_control()
+        await self._lifecycle.unload(name.strip(), unload_dependents=unload_dependents)
+
+    def check_model_control(self) -> None:
+        """Refuse what loads and unloads models, where requests may not."""
         self._refuse_when_exiting()
         self._refuse_without_control()
-        await self._lifecycle.unload(name.strip(), unload_dependents=unload_dependents)
+
+    def check_files(self, parameters: Iterable[str], *, admitted: bool) -> None:
+        """Refuse files among the load parameters of a client: whoever may send them runs code here.
+
+        They are for clients that a restriction has `admitted`, or for all if the server says so.
+        """
+        if self._model_upload or admitted:
+            return
+        if file := next((name for name in parameters if name.startswith(FILE)), None):
+            raise UnsupportedError(
+                f"load parameter '{shortened(file)}' is refused: clients may bring files of models"
+                " only with --allow-model-upload=true, or where the calls of model-repository are"
+                " restricted (--http-restricted-api, --grpc-restricted-protocol)"
+            )
 
     async def register_repository(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models from another folder too (explicit control only).
@@ -306,15 +332,19 @@ class InferenceServer:
         self, name: str, version: str, action: str, arguments: Mapping[str, Any]
     ) -> EngineControlled:
         """Have every instance of a model version carry out a command of an operator."""
-        if not self._engine_control:
-            raise UnsupportedError(
-                "engines are not controlled by requests; --allow-engine-control=true allows it"
-            )
-        model = self._find(name, version)
+        model = self.check_engine_control(name, version)
         instances = await model.control(action, arguments)
         self.changes.notify()  # an engine may be asleep now
         logger.info("model '%s' version %s: '%s' is done", name, model.version, action)
         return EngineControlled(name, str(model.version), instances)
+
+    def check_engine_control(self, name: str, version: str) -> LoadedModel:
+        """The model version that a command is for; raises where requests may give none."""
+        if not self._engine_control:
+            raise UnsupportedError(
+                "engines are not controlled by requests; --allow-engine-control=true allows it"
+            )
+        return self._find(name, version)
 
     # -- settings -----------------------------------------------------------------------------
 

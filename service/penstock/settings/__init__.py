@@ -24,6 +24,7 @@ from penstock.settings.endpoints import (
     SagemakerSettings,
     TlsSettings,
     VertexSettings,
+    restriction_of,
 )
 from penstock.settings.rules import (
     Endpoint,
@@ -31,6 +32,7 @@ from penstock.settings.rules import (
     check_creation,
     check_ports,
     check_safe_ports,
+    check_shm_prefix,
     check_startup_models,
     check_tenants,
 )
@@ -60,6 +62,7 @@ __all__ = [
     "TlsSettings",
     "TraceSettings",
     "VertexSettings",
+    "restriction_of",
 ]
 
 
@@ -133,20 +136,27 @@ class LogSettings:
 class BackendSettings:
     """`config`: options by backend; those under the empty name are for every backend.
 
-    `directory` holds the backends that are made of a `model.py`; empty for none. `model_env` names
-    environment variables that model processes get besides those of the allow-list.
+    `directory` holds the backends that are made of a `model.py`; empty for none. `media_urls` says
+    whether media of requests are fetched by URL; `None` leaves it to the models that name hosts.
+    `model_env` names environment variables that model processes get besides those of the
+    allow-list.
     """
 
     directory: str = ""
+    media_urls: bool | None = None
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     model_env: tuple[str, ...] = ()
 
     def options_for(self, backend: str) -> dict[str, str]:
-        """The options of one backend: the common ones, overridden by its own, and the directory."""
+        """The options of one backend: the common ones, overridden by its own; then the server's."""
         common = self.config.get("", {})
         directory = self.directory or common.get("backend-directory", "")
-        location = {"backend-directory": directory} if directory else {}
-        return {**common, **self.config.get(backend, {}), **location}
+        options = {**common, **self.config.get(backend, {})}
+        if directory:
+            options["backend-directory"] = directory
+        if self.media_urls is not None:
+            options["allow-media-urls"] = str(self.media_urls).lower()
+        return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +209,15 @@ class Settings:
     max_bytes_elements: int = 1 << 20
     request_memory_pool_byte_size: int = 0
     client_shared_memory: bool = False
+    client_shm_prefix: str = ""
     engine_control: bool = False
+    model_upload: bool = False
+    trace_control: bool = False
+    trace_tensors: bool = False
+    log_control: bool = False
     tenants: str = ""
     tenant_header: str = ""
+    trust_fairness_id: bool = False
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     openai: OpenAiSettings = field(default_factory=OpenAiSettings)
@@ -218,8 +234,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         repository = self.repository
-        check_tenants(self.tenants, self.tenant_header)
+        check_tenants(self.tenants, self.tenant_header, trust=self.trust_fairness_id)
         check_aliases(self.openai.aliases)
+        check_shm_prefix(self.client_shm_prefix, allowed=self.client_shared_memory)
         check_startup_models(repository.startup_models, explicit=repository.explicit)
         check_ports(self._endpoints())
         if self.sagemaker.enabled and self.sagemaker.safe_ports is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hmac
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -32,6 +33,7 @@ class Feature(StrEnum):
     TRACE = "trace"
     LOGGING = "logging"
     ENGINE_CONTROL = "engine-control"
+    REQUEST_CONTROL = "request-control"
     METRICS = "metrics"
 
 
@@ -42,6 +44,21 @@ class Restriction:
     features: frozenset[Feature]
     key: str
     value: str
+
+    def admits(self, value: str | None) -> bool:
+        """Whether a call whose header has this value may pass, in a time that tells no secret."""
+        if value is None:
+            return False
+        return hmac.compare_digest(_comparable(value), _comparable(self.value))
+
+
+def restriction_of(feature: Feature, restrictions: Iterable[Restriction]) -> Restriction | None:
+    """The restriction of a group of calls, if it has one."""
+    return next((one for one in restrictions if feature in one.features), None)
+
+
+def _comparable(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,10 +188,14 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagemakerSettings:
-    """The SageMaker endpoint; `safe_ports` is the range, inclusive, for all other endpoints."""
+    """The SageMaker endpoint; `safe_ports` is the range, inclusive, for all other endpoints.
+
+    The service may load models from folders below `model_root` only.
+    """
 
     enabled: bool = False
     port: int = 8080
+    model_root: str = "/opt/ml/models"
     safe_ports: tuple[int, int] | None = None
     thread_count: int = 8
 

@@ -40,10 +40,22 @@ def check_ports(endpoints: Iterable[Endpoint]) -> None:
             )
 
 
-def check_tenants(file: str, header: str) -> None:
-    """A header that names tenants is of use only where there are some."""
-    if header and not file:
+def check_tenants(file: str, header: str, *, trust: bool) -> None:
+    """Headers that name tenants are of use only where there are some."""
+    if file:
+        return
+    if header:
         raise SettingsError("--tenant-header has no effect without --tenants")
+    if trust:
+        raise SettingsError("--trust-fairness-id has no effect without --tenants")
+
+
+def check_shm_prefix(prefix: str, *, allowed: bool) -> None:
+    """A prefix is the beginning of a name, and of use only where clients share memory."""
+    if prefix and not allowed:
+        raise SettingsError("--client-shm-prefix has no effect without --allow-client-shm=true")
+    if "/" in prefix:
+        raise SettingsError(f"--client-shm-prefix={prefix} cannot hold a slash")
 
 
 def check_aliases(aliases: Mapping[str, str]) -> None:

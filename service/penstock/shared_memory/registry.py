@@ -42,11 +42,13 @@ class _Entry:
 class Regions:
     """Registers, finds and unregisters; one namespace for all kinds of memory.
 
-    Unless clients are `allowed` to share memory, nothing can be registered (X-08).
+    Unless clients are `allowed` to share memory, nothing can be registered (X-08). Names of POSIX
+    shared memory begin with `prefix`.
     """
 
-    def __init__(self, *, allowed: bool = False) -> None:
+    def __init__(self, *, allowed: bool = False, prefix: str = "") -> None:
         self._allowed = allowed
+        self._prefix = prefix
         self._entries: dict[str, _Entry] = {}
         self._numbers = count(1)
 
@@ -55,7 +57,8 @@ class Regions:
         self._check_new(name)
         if any(isinstance(r, SystemRegion) and r.key == key for r in self._regions()):
             raise InternalError(f"Invalid shared memory region: '{key}'")  # as the real server
-        self._add(open_system_region(next(self._numbers), name, key, offset, byte_size))
+        number = next(self._numbers)
+        self._add(open_system_region(number, name, key, offset, byte_size, self._prefix))
 
     def register_cuda(self, name: str, handle: bytes, device: int, byte_size: int) -> None:
         """Open memory of a GPU by its IPC handle; raises what the client did wrong."""
@@ -64,7 +67,7 @@ class Regions:
 
     def unregister(self, kind: Kind, name: str = "") -> None:
         """Unregister one region of a kind, or all of them; regions in use once they are idle."""
-        self._refuse_unless_allowed()
+        self.check_allowed()
         for entry in list(self._entries.values()):
             if isinstance(entry.region, kind) and (not name or entry.region.name == name):
                 entry.unregistered = True
@@ -118,11 +121,12 @@ class Regions:
             _close(entry.region)
 
     def _check_new(self, name: str) -> None:
-        self._refuse_unless_allowed()
+        self.check_allowed()
         if name in self._entries:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
 
-    def _refuse_unless_allowed(self) -> None:
+    def check_allowed(self) -> None:
+        """Refuse what clients may not do here."""
         if not self._allowed:
             raise UnsupportedError(_DISABLED)
 

@@ -16,6 +16,11 @@ from penstock.shared_memory.uses import RegionUses
 _RESERVED = "triton_python_backend_shm_region_"
 """Prefix of keys that clients may not register (contract X-07, SEC-06)."""
 
+_PRIVATE = ("psm_", "sem.", "torch_", "nccl-", "cuda.shm", "sm_segment", "vader_segment")
+"""Beginnings of names that Python, the C library, PyTorch, NCCL, CUDA and MPI give to their own.
+
+Among them are the queues of engines' workers, which unpickle what they find there."""
+
 
 class SystemRegion(Region):
     """`byte_size` bytes of a shared memory object, from `offset` on."""
@@ -63,14 +68,13 @@ class SystemRegion(Region):
 
 
 def open_system_region(
-    number: int, name: str, key: str, offset: int, byte_size: int
+    number: int, name: str, key: str, offset: int, byte_size: int, prefix: str = ""
 ) -> SystemRegion:
-    """Map a shared memory object by its key; texts are those of the real server (X-07, X-10)."""
-    if key.lstrip("/").startswith(_RESERVED):
-        raise InvalidRequestError(
-            f"cannot register shared memory region '{name}' with key '{key}' as the key contains"
-            f" the reserved prefix '{_RESERVED}'"
-        )
+    """Map a shared memory object by its key; texts are those of the real server (X-07, X-10).
+
+    Its name begins with `prefix`; without one, it is none that programs give to their own.
+    """
+    _check_key(name, key, prefix)
     descriptor = _open(key)
     try:
         _check_size(descriptor, name, key, offset + byte_size)
@@ -78,6 +82,19 @@ def open_system_region(
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def _check_key(name: str, key: str, prefix: str) -> None:
+    start = f"cannot register shared memory region '{name}' with key '{key}' as the key"
+    own = key.lstrip("/")
+    if own.startswith(_RESERVED):
+        raise InvalidRequestError(f"{start} contains the reserved prefix '{_RESERVED}'")
+    if not own.startswith(prefix):
+        raise InvalidRequestError(f"{start} does not begin with '{prefix}' (--client-shm-prefix)")
+    if not prefix and own.startswith(_PRIVATE):
+        raise InvalidRequestError(
+            f"{start} is like those of programs for themselves; --client-shm-prefix can allow it"
+        )
 
 
 def _open(key: str) -> int:

@@ -15,13 +15,14 @@ from penstock.telemetry.console import own_record, write_line
 class LogFile(logging.Handler):
     """Appends lines to a file. Those that find no room are lost, and counted in it afterwards.
 
-    One line a minute on standard error reports them. Raises `OSError` if it cannot be opened.
+    One line a minute on standard error reports them. A new file is for this user alone. Raises
+    `OSError` if it cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lost = LogThrottle()
         self._reason = ""
         self._cut = False  # whether the last line in the file lacks its end

@@ -7,15 +7,15 @@ from contextlib import suppress
 from errno import ENOSPC
 from stat import S_ISREG
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_CLOEXEC
 
 
 class JsonArrayFile:
     """Elements are appended over the closing bracket, each with a new one, in one write.
 
-    The file appears with its first elements, in place of one that is there already. A kill
-    in between leaves a whole array. All calls raise `OSError`; what could not be written is left
-    out, and later elements are written.
+    The file appears with its first elements, for this user alone, in place of one that is there
+    already. A kill in between leaves a whole array. All calls raise `OSError`; what could not be
+    written is left out, and later elements are written.
     """
 
     def __init__(self, path: str) -> None:
@@ -50,7 +50,7 @@ class JsonArrayFile:
         """Make the file beside its place, and move it there once it is whole."""
         folder, name = os.path.split(self._path)
         beside = self._path if self._is_special() else os.path.join(folder, f".{name}.new")
-        self._file = os.open(beside, _FLAGS, 0o666)
+        self._file = os.open(beside, _FLAGS) if beside == self._path else _new_file(beside)
         try:
             self._write(data)
             if beside != self._path:
@@ -87,3 +87,10 @@ class JsonArrayFile:
             os.ftruncate(self._file, self._end)
             if self._end:
                 os.pwrite(self._file, b"]", self._end)
+
+
+def _new_file(path: str) -> int:
+    """A file of this user's alone, whatever is there already, such as one of a killed server."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)

@@ -18,6 +18,10 @@ Texts = Mapping[str, Sequence[str]]
 
 LEVELS = ("TIMESTAMPS", "TENSORS")
 _OLD_LEVELS = {"MIN": "TIMESTAMPS", "MAX": "TIMESTAMPS"}
+_TENSORS_REFUSED = (
+    "trace level TENSORS can not be set through network protocol; the command line can"
+    " (--trace-config=level=TENSORS), or allow it (--allow-trace-tensors=true)"
+)
 _INTEGER = re.compile(r"\s*([+-]?[0-9]+)")
 
 
@@ -75,11 +79,13 @@ class TraceControl:
 
     A setting of one model overrides that of all models until it is cleared, also while the model is
     unloaded; the others follow those of all models. `active` says whether any request may be
-    traced.
+    traced. The level TENSORS, which writes clients' data to the trace, can be set only if the
+    start has it, or with `tensors`.
     """
 
-    def __init__(self, start: TraceSettings | None = None) -> None:
+    def __init__(self, start: TraceSettings | None = None, *, tensors: bool = False) -> None:
         self.start = start or TraceSettings()
+        self._tensors = tensors or "TENSORS" in self.start.levels
         self._all = Sampling(self.start)
         self._own: dict[str, Sampling] = {}
         self._given: dict[str, dict[str, Any]] = {}
@@ -118,6 +124,8 @@ class TraceControl:
         change of all models keep what they had, as in Triton.
         """
         changes = _read(texts)
+        if not self._tensors and "TENSORS" in (changes.get("levels") or ()):
+            raise UnsupportedError(_TENSORS_REFUSED)
         self._update(model, changes)
         problems = [] if model else [*filter(None, map(self._follow, list(self._own)))]
         self._note_activity()

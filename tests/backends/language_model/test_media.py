@@ -18,7 +18,9 @@ from penstock_backends.language_model import (
     fetch_media,
     fetch_media_here,
     media_limits,
+    take_turns,
 )
+from penstock_backends.language_model.media import MOST_OF_A_REQUEST
 
 LOCAL = MediaLimits(frozenset({"127.0.0.1"}), size=1000, seconds=10)
 
@@ -27,19 +29,23 @@ class Pages(BaseHTTPRequestHandler):
     """Pages by path; one that never ends waits for `over`."""
 
     over = threading.Event()
+    waiting = threading.Semaphore(0)
 
     def do_GET(self) -> None:
         if self.path.startswith("/endless"):
             self._begin(200)
-            while not self.over.is_set():
-                try:
-                    self.wfile.write(b"x")
-                except OSError:
-                    self.over.set()
-                self.over.wait(0.0 if self.path == "/endless/flood" else 0.01)
+            self._drip(0.0 if self.path == "/endless/flood" else 0.01)
         elif self.path == "/silent":
             self.rfile.read(1)  # until the client leaves
             self.over.set()
+        elif self.path == "/head":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            self._drip(0.01)
+        elif self.path == "/wait":
+            self.waiting.release()
+            self.over.wait()
+            self._begin(200)
+            self.wfile.write(b"x")
         elif self.path.startswith("/to/"):
             self._begin(302, Location=self.path.removeprefix("/to/"))
         elif self.path == "/missing":
@@ -47,6 +53,14 @@ class Pages(BaseHTTPRequestHandler):
         else:
             self._begin(200)
             self.wfile.write(b"x" * int(self.path[1:]))
+
+    def _drip(self, pause: float) -> None:
+        while not self.over.is_set():
+            try:
+                self.wfile.write(b"x")
+            except OSError:
+                self.over.set()
+            self.over.wait(pause)
 
     def _begin(self, status: int, **headers: str) -> None:
         self.send_response(status)
@@ -74,6 +88,10 @@ async def refused(url: str, limits: MediaLimits = LOCAL) -> str:
     with pytest.raises(InvalidRequestError) as error:
         await fetch_media(url, "image_url", limits)
     return error.value.message
+
+
+async def in_a_thread(url: str, name: str, limits: MediaLimits) -> bytes:
+    return await asyncio.to_thread(fetch_media_here, url, name, limits)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +161,7 @@ async def test_the_event_loop_has_its_turns_while_a_large_data_url_is_decoded() 
 )
 async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
     text = await refused(f"http://{host}/", MediaLimits())
-    assert "whose address is not public" in text
+    assert "which has no public address" in text
     assert "penstock.allowed_media_hosts" in text
 
 
@@ -154,7 +172,7 @@ async def test_an_allowed_host_is_asked(server: str) -> None:
 async def test_only_some_hosts_may_be_asked(server: str) -> None:
     limits = MediaLimits(LOCAL.allowed_hosts, only_hosts=frozenset({"a.example"}))
     text = await refused(f"{server}/1000", limits)
-    assert text == "input 'image_url' has the host '127.0.0.1', and only a.example may be asked"
+    assert text == "input 'image_url' has the host '127.0.0.1', which the model does not name"
     limits = MediaLimits(LOCAL.allowed_hosts, only_hosts=frozenset({"127.0.0.1"}))
     assert await fetch_media(f"{server}/5", "image_url", limits) == b"x" * 5
 
@@ -175,7 +193,7 @@ async def test_redirections_are_followed(server: str) -> None:
         ("/1001", "is larger than 1000 bytes"),
         ("/endless/flood", "is larger than 1000 bytes"),
         ("/to//to//to//to//7", "is redirected too often"),
-        ("/to/http://10.0.0.1/", "whose address is not public"),
+        ("/to/http://10.0.0.1/", "which has no public address"),
         ("/to/file:///etc/passwd", "must hold http:, https: or data: URLs"),
     ],
 )
@@ -211,5 +229,60 @@ async def test_a_port_that_nobody_listens_on_is_named(server: str) -> None:
 def test_a_model_allows_hosts_by_a_parameter() -> None:
     parameters = {"penstock.allowed_media_hosts": Parameter("a.example, B.example,")}
     config = ModelConfig("m", parameters=parameters)
-    assert media_limits(config).allowed_hosts == {"a.example", "b.example"}
-    assert media_limits(ModelConfig("m")).allowed_hosts == frozenset()
+    limits = media_limits(config, {})
+    assert limits.allowed_hosts == limits.only_hosts == {"a.example", "b.example"}
+    assert limits.by_url
+    limits = media_limits(config, {"allow-media-urls": "true"})
+    assert limits.allowed_hosts == {"a.example", "b.example"}
+    assert limits.only_hosts == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "settings"),
+    [
+        ({}, {}),
+        ({}, {"allow-media-urls": "false"}),
+        (
+            {"penstock.allowed_media_hosts": Parameter("127.0.0.1")},
+            {"allow-media-urls": "false"},
+        ),
+    ],
+)
+async def test_nothing_is_fetched_unless_somebody_asks_for_it(
+    server: str, parameters: dict[str, Parameter], settings: dict[str, str]
+) -> None:
+    limits = media_limits(ModelConfig("m", parameters=parameters), settings)
+    assert "--allow-media-urls=true allows it" in await refused(f"{server}/5", limits)
+    with pytest.raises(InvalidRequestError, match="this server fetches nothing"):
+        fetch_media_here(f"{server}/5", "image_url", limits)
+    assert await fetch_media("data:,x", "image_url", limits) == b"x"
+
+
+async def test_an_unknown_host_is_told_as_one_inside_is() -> None:
+    texts = [
+        (await refused(f"http://{host}/", MediaLimits())).replace(host, "HOST")
+        for host in ("localhost", "nowhere.invalid", "a..b")
+    ]
+    assert len(set(texts)) == 1
+
+
+async def test_a_head_that_never_ends_is_left(server: str) -> None:
+    limits = MediaLimits(LOCAL.allowed_hosts, seconds=0.2)
+    for fetch in (fetch_media, in_a_thread):
+        with pytest.raises(InvalidRequestError, match=r"takes longer than 0\.2 s"):
+            await fetch(f"{server}/head", "image_url", limits)
+        assert await asyncio.to_thread(Pages.over.wait, 10)
+        Pages.over.clear()
+
+
+async def test_a_request_fetches_a_few_at_once(server: str) -> None:
+    Pages.waiting = threading.Semaphore(0)
+    take_turns()
+    fetching = [
+        asyncio.create_task(fetch_media(f"{server}/wait", "image_url", LOCAL)) for _ in range(9)
+    ]
+    for _ in range(MOST_OF_A_REQUEST):
+        assert await asyncio.to_thread(Pages.waiting.acquire, timeout=10)
+    assert not Pages.waiting.acquire(blocking=False)
+    Pages.over.set()
+    assert await asyncio.gather(*fetching) == [b"x"] * 9

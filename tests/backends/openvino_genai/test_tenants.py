@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, gguf_version: Path) -> Iter
     file = folder / "tenants.json"
     key = f"sha256:{sha256(b'the key').hexdigest()}"
     file.write_text(json.dumps({"tenants": {"with-key": {"api_keys": [key]}}}))
-    options = f"--tenants={file}", "--tenant-header=X-Team"
+    options = f"--tenants={file}", "--tenant-header=X-Team", "--trust-fairness-id=true"
     with serving(version.parent.parent, folder / "log", *options) as served:
         yield served
 
@@ -157,7 +157,8 @@ async def test_the_last_to_come_is_not_behind_all_of_another_tenant(
 @pytest.mark.parametrize(
     ("headers", "tenant"),
     [
-        ({_FAIRNESS_ID: "by-id", "api-key": "the key", "x-team": "by-team"}, "by-id"),
+        ({_FAIRNESS_ID: "by-id", "x-team": "by-team"}, "by-id"),
+        ({_FAIRNESS_ID: "by-id", "api-key": "the key", "x-team": "by-team"}, "with-key"),
         ({"authorization": "Bearer the key", "x-team": "by-team"}, "with-key"),
         ({"x-team": "by-team"}, "by-team"),
         ({}, "anonymous"),

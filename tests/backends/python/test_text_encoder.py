@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 
 import httpx
 import openai
@@ -56,7 +58,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (folder / "models" / name / "config.pbtxt").write_text(config)
         if code:
             (folder / "models" / name / "1" / "model.py").write_text(code)
-    (folder / "tenants.json").write_text("{}")
+    keys = {name: [f"sha256:{sha256(name.encode()).hexdigest()}"] for name in ("red", "blue")}
+    tenants = {"tenants": {name: {"api_keys": hashes} for name, hashes in keys.items()}}
+    (folder / "tenants.json").write_text(json.dumps(tenants))
     options = ("--http-docs=true", f"--tenants={folder / 'tenants.json'}")
     with serving(folder / "models", folder / "log", *options) as server:
         yield server
@@ -106,8 +110,8 @@ def test_a_request_that_waits_for_the_model_is_stopped(served: Served, model: st
 
 def test_requests_are_counted_for_their_tenant(served: Served, client: openai.OpenAI) -> None:
     for tenant in ("red", "red", "blue"):
-        headers = {"x-gateway-inference-fairness-id": tenant}
-        client.embeddings.create(model="lengths", input=["a", "b"], extra_headers=headers)
+        own = client.with_options(api_key=tenant)
+        own.embeddings.create(model="lengths", input=["a", "b"])
     page = httpx.get(served.metrics).text
     found = re.findall(r'tenant_requests_total{tenant="(\w+)",model="lengths".*} (\d+)', page)
     assert {("red", "2"), ("blue", "1")} <= set(found)

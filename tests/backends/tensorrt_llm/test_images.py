@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.usefixtures("stand_in"), pytest.mark.usefixtures("rele
 def pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Pillow whose images are texts of their sizes, such as `3x2`."""
 
-    def load(file: BytesIO) -> Any:
+    def load(file: BytesIO, formats: object) -> Any:
         width, height = file.read().split(b"x")
         size = int(width), int(height)
-        return SimpleNamespace(size=size, convert=lambda mode: (mode, size))
+        return SimpleNamespace(size=size, format="PNG", convert=lambda mode: (mode, size))
 
     module: Any = ModuleType("PIL.Image")
     module.open, module.DecompressionBombError = load, MemoryError
@@ -49,7 +49,7 @@ async def test_images_reach_the_engine(instance: RunningInstance) -> None:
         (["data:,10000x10000"] * 5, "holds images of more than 400000000 pixels, with others"),
         (["data:,what"], "does not hold an image"),
         (["data:,1x1"] * 17, "must hold at most 16 URLs"),
-        (["http://127.0.0.1/"], "whose address is not public"),
+        (["http://127.0.0.1/"], "this server fetches nothing"),
     ],
 )
 async def test_images_are_bounded(instance: RunningInstance, urls: list[str], reason: str) -> None:

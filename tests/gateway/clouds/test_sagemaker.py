@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,12 +14,15 @@ import numpy as np
 import pytest
 
 from gateway.clouds.binary_bodies import LARGE, large_body
+from gateway.clouds.encrypted import statuses_over_tls
 from gateway.serving import LOCAL, AnsweringServer, FakeServer, serving
 from penstock.core.errors import InternalError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.sagemaker import open_sagemaker
 from penstock.server.server import InferenceServer
+from penstock.settings import HttpSettings, SagemakerSettings
+from rpc.certificates import needs_openssl, tls
 
 _MODEL = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "numbers"}
 _BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
@@ -32,9 +36,13 @@ output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
 
 @asynccontextmanager
 async def _opened(
-    server: InferenceServer, environment: Mapping[str, str] = _MODEL
+    server: InferenceServer,
+    environment: Mapping[str, str] = _MODEL,
+    *,
+    root: Path = Path("/no/models"),
+    http: HttpSettings = LOCAL,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    opening = open_sagemaker(server, LOCAL, 0, environment, ExitDeadline(1))
+    opening = open_sagemaker(server, http, 0, root, environment, ExitDeadline(1))
     async with opening as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         yield client
 
@@ -127,7 +135,10 @@ def folders(tmp_path: Path) -> Path:
 async def client(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[object]:
     """A client of a server without models."""
     empty = tmp_path_factory.mktemp("empty")
-    async with serving(empty, [], explicit_control=True) as server, _opened(server) as client:
+    async with (
+        serving(empty, [], explicit_control=True) as server,
+        _opened(server, root=folders) as client,
+    ):
         yield client
 
 
@@ -215,11 +226,64 @@ async def test_without_a_folder_that_of_the_server_is_not_taken(
 
 
 @pytest.mark.contract("CLD-02")
-@pytest.mark.parametrize("url", ["/x\0y", "/" + "x" * 5000], ids=["zero byte", "long"])
-async def test_what_is_no_folder_at_all_is_refused(client: httpx.AsyncClient, url: str) -> None:
-    answer = await client.post("/models", json={"model_name": "m", "url": url})
+@pytest.mark.parametrize("name", ["x\0y", "x" * 5000], ids=["zero byte", "long"])
+async def test_what_is_no_folder_at_all_is_refused(
+    client: httpx.AsyncClient, folders: Path, name: str
+) -> None:
+    answer = await client.post("/models", json={"model_name": "m", "url": f"{folders}/{name}"})
     assert answer.status_code == 400
-    assert answer.json()["error"].startswith("failed to register '/x")
+    assert answer.json()["error"].startswith(f"failed to register '{folders}/x")
+
+
+@pytest.mark.contract("CLD-02")
+@pytest.mark.parametrize("outside", ["hash1/../..", "", "link", "hash1/model/../../../elsewhere"])
+async def test_models_lie_below_the_folder_of_the_service(
+    client: httpx.AsyncClient, folders: Path, outside: str
+) -> None:
+    """A link out of it leads out of it."""
+    (folders / "link").symlink_to(folders.parent)
+    body = {"model_name": "m", "url": str(folders / outside)}
+    answer = await client.post("/models", json=body)
+    assert answer.status_code == 400
+    assert f"Models must lie below '{folders}'" in answer.json()["error"]
+
+
+@pytest.mark.contract("CLD-02")
+async def test_where_the_service_puts_models_is_allowed_by_default() -> None:
+    server = FakeServer()
+    async with _opened(server, root=Path(SagemakerSettings().model_root)) as client:
+        body = {"model_name": "m", "url": "/opt/ml/models/0a1b2c/model"}
+        answer = await client.post("/models", json=body)
+    text = "failed to register '/opt/ml/models/0a1b2c/model', repository not found"
+    assert answer.json() == {"error": text}
+
+
+@pytest.mark.contract("CLD-02")
+@pytest.mark.parametrize("target", ["a/adapters/x", "a/versions/1", "/"])
+async def test_a_targets_name_reaches_no_other_route(
+    client: httpx.AsyncClient, folders: Path, target: str
+) -> None:
+    assert (await _load(client, folders, 1, target)).status_code == 400
+    assert (await _load(client, folders, 1)).status_code == 200
+    headers = {"X-Amzn-SageMaker-Target-Model": target}
+    answer = await client.post("/models/hash1/invoke", json=_INFER, headers=headers)
+    assert (answer.status_code, "no name of a model" in answer.text) == (400, True)
+
+
+async def test_page_of_another_origin_loads_nothing(
+    client: httpx.AsyncClient, folders: Path
+) -> None:
+    client.headers["origin"] = "http://evil.example"
+    assert (await _load(client, folders, 1)).status_code == 403
+    assert (await client.delete("/models/hash1")).status_code == 403
+    assert (await client.get("/models")).json() == {"models": []}
+
+
+@needs_openssl
+async def test_tls_and_certificates_of_clients_hold_here_too(certificates: Path) -> None:
+    http = replace(LOCAL, tls=tls(certificates, mutual=True))
+    async with _opened(FakeServer(), http=http) as client:
+        assert await statuses_over_tls(client, certificates, "/ping") == (None, None, 200)
 
 
 @pytest.mark.contract("CLD-02")
@@ -258,7 +322,7 @@ class _FullServer(AnsweringServer):
 
 @pytest.mark.contract("CLD-02")
 async def test_want_of_memory_in_a_call_is_507_too(folders: Path) -> None:
-    async with _opened(_FullServer()) as client:
+    async with _opened(_FullServer(), root=folders) as client:
         assert (await _load(client, folders, 1, "numbers")).status_code == 200
         assert (await client.post("/models/hash1/invoke", json=_INFER)).status_code == 507
 
@@ -282,7 +346,7 @@ class _SlowServer(AnsweringServer):
 @pytest.mark.contract("CLD-02")
 async def test_model_may_come_while_others_are_listed(folders: Path) -> None:
     server = _SlowServer()
-    async with _opened(server) as client:
+    async with _opened(server, root=folders) as client:
         await _load(client, folders, 1)
         listing = asyncio.ensure_future(client.get("/models"))
         await server.asked.wait()

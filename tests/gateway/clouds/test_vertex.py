@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
 from gateway.clouds.binary_bodies import LARGE, large_body
+from gateway.clouds.encrypted import statuses_over_tls
 from gateway.serving import LOCAL, FakeServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.vertex import open_vertex
 from penstock.server.answers import ModelIndexEntry
+from penstock.settings import Feature, HttpSettings, Restriction
+from rpc.certificates import needs_openssl, tls
 
 _ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
 _BINARY = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
@@ -33,9 +38,12 @@ async def _scrape(accept: str) -> tuple[bytes, str]:
 
 @asynccontextmanager
 async def _opened(
-    server: FakeServer, environment: Mapping[str, str] = _ROUTES, default: str = ""
+    server: FakeServer,
+    environment: Mapping[str, str] = _ROUTES,
+    default: str = "",
+    http: HttpSettings = LOCAL,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    opening = open_vertex(server, LOCAL, 0, default, environment, ExitDeadline(1), _scrape)
+    opening = open_vertex(server, http, 0, default, environment, ExitDeadline(1), _scrape)
     async with opening as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         yield client
 
@@ -138,6 +146,23 @@ async def test_header_names_another_call(
 async def test_other_methods_and_paths_are_refused(client: httpx.AsyncClient) -> None:
     assert (await client.get("/predict", headers=_redirect("v2"))).status_code == 405
     assert (await client.post("/v2/models/numbers/infer", json=_INFER)).status_code == 400
+
+
+@pytest.mark.parametrize(("key", "status"), [("x", 403), ("secret", 200)])
+async def test_metrics_are_restricted_as_statistics_are(key: str, status: int) -> None:
+    restriction = Restriction(frozenset({Feature.STATISTICS}), "Admin", "secret")
+    http = replace(LOCAL, restrictions=(restriction,))
+    async with _opened(_server("numbers"), http=http) as client:
+        for path in ("metrics", "v2/models/stats"):
+            headers = _redirect(path) | {"admin": key}
+            assert (await client.post("/predict", headers=headers)).status_code == status
+
+
+@needs_openssl
+async def test_tls_and_certificates_of_clients_hold_here_too(certificates: Path) -> None:
+    http = replace(LOCAL, tls=tls(certificates, mutual=True))
+    async with _opened(_server("numbers"), http=http) as client:
+        assert await statuses_over_tls(client, certificates, "/health") == (None, None, 200)
 
 
 @pytest.mark.contract("CLD-06")

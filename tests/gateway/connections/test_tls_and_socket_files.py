@@ -12,19 +12,15 @@ import httpx
 import numpy as np
 import pytest
 
+from gateway.clouds.encrypted import statuses_over_tls
 from gateway.serving import LOCAL, FakeServer, SilentServer
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.app import open_gateway
-from penstock.settings import TlsSettings
-from rpc.certificates import needs_openssl, tls, write_certificates
+from penstock.gateway.app import open_gateway, open_openai
+from penstock.settings import OpenAiSettings, TlsSettings
+from rpc.certificates import needs_openssl, tls
 
 _INFER = "/v2/models/numbers/infer"
 _GENERATE = "/v2/models/numbers/generate"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def _context(certificates: Path, client: str = "") -> ssl.SSLContext:
@@ -62,6 +58,21 @@ async def test_clients_without_a_certificate_are_refused(certificates: Path) -> 
         async with httpx.AsyncClient(verify=_context(certificates)) as client:
             with pytest.raises(httpx.TransportError):
                 await client.get(url)
+
+
+@needs_openssl
+async def test_port_of_openais_api_has_the_same_certificates(certificates: Path) -> None:
+    http, openai = replace(LOCAL, tls=tls(certificates, mutual=True)), OpenAiSettings(port=0)
+
+    async def page(_: str) -> tuple[bytes, str]:
+        return b"", "text/plain"
+
+    async with (
+        open_openai(FakeServer(), http, openai, page, ExitDeadline(1)) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as plain,
+    ):
+        statuses = await statuses_over_tls(plain, certificates, "/health/ready")
+    assert statuses == (None, None, 200)
 
 
 @needs_openssl

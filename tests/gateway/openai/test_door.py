@@ -17,6 +17,7 @@ import pytest_asyncio
 from fakes import InstallBackend, until
 from gateway.openai.speaking import CHAT, OPENAI, Speaker, speaking
 from gateway.serving import LOCAL
+from penstock.scheduling.tokens.tenants import Tenants
 from penstock_backends.vllm.openai.response_ids import with_response_id
 
 
@@ -288,18 +289,22 @@ def _in_the_kernel(client: socket.socket) -> int:
     return found
 
 
-async def test_request_is_stopped_by_its_id(client: httpx.AsyncClient) -> None:
+async def test_request_is_stopped_by_its_id(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
     headers = {"x-request-id": "mine"}
     body = {"model": "m", "do": "hang"}
-    async with client.stream("POST", CHAT, json=body, headers=headers) as answer:
-        chunks = answer.aiter_raw()
-        await anext(chunks)
-        stopped = await client.delete("/v1/requests/mine")
-        assert stopped.json()["cancelled"]
-        rest = b"".join([chunk async for chunk in chunks])
-    assert b"cancelled" in rest
-    await asyncio.wait_for(Speaker.left.wait(), 10)
-    assert (await client.delete("/v1/requests/mine")).status_code == 404
+    async with speaking(tmp_path, install_backend, tenants=Tenants()) as (_, client):
+        client.headers["api-key"] = "one tenant's"
+        async with client.stream("POST", CHAT, json=body, headers=headers) as answer:
+            chunks = answer.aiter_raw()
+            await anext(chunks)
+            stopped = await client.delete("/v1/requests/mine")
+            assert stopped.json()["cancelled"]
+            rest = b"".join([chunk async for chunk in chunks])
+        assert b"cancelled" in rest
+        await asyncio.wait_for(Speaker.left.wait(), 10)
+        assert (await client.delete("/v1/requests/mine")).status_code == 404
 
 
 async def test_deadline_ends_a_request(client: httpx.AsyncClient) -> None:

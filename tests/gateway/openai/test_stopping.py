@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ from penstock.gateway.app import open_gateway, open_openai
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.scheduling.tokens.tenants import FAIRNESS_ID, Tenants
 from penstock.server.server import InferenceServer
-from penstock.settings import GrpcSettings, OpenAiSettings
+from penstock.settings import Feature, GrpcSettings, OpenAiSettings, Restriction
 from rpc import serving as rpc
 
 GRPC = GrpcSettings(address="127.0.0.1", port=0)
+RESTRICTED = OpenAiSettings(
+    restrictions=(Restriction(frozenset({Feature.REQUEST_CONTROL}), "Admin", "secret"),)
+)
+ADMIN = {"admin": "secret"}
 CONFIG = """
 input { name: "IN" data_type: TYPE_FP32 dims: -1 }
 output { name: "OUT" data_type: TYPE_FP32 dims: -1 }
@@ -41,15 +46,17 @@ class Doors:
         self.server, self.http, self.grpc = server, http, grpc
         self._script = script
 
-    async def stop(self, name: str, **options: Any) -> int:
-        return (await self.http.delete(f"/v1/requests/{name}", **options)).status_code
+    async def stop(self, name: str, headers: Mapping[str, str] = ADMIN) -> int:
+        return (await self.http.delete(f"/v1/requests/{name}", headers=headers)).status_code
 
     async def begun(self, count: int = 1) -> None:
         await until(lambda: sum(map(len, self._script.batches)) == count)
 
 
 @asynccontextmanager
-async def opened(folder: Path, install: InstallBackend, **options: Any) -> AsyncIterator[Doors]:
+async def opened(
+    folder: Path, install: InstallBackend, openai: OpenAiSettings = RESTRICTED, **options: Any
+) -> AsyncIterator[Doors]:
     script = Script()
     script.gate.clear()
     install("fake", script.backend)
@@ -57,7 +64,7 @@ async def opened(folder: Path, install: InstallBackend, **options: Any) -> Async
     write_model(folder / "models", "m", config=CONFIG)
     async with (
         serving(folder / "models", ["m"], **options) as server,
-        open_gateway(server, LOCAL, ExitDeadline(1), openai=OpenAiSettings()) as port,
+        open_gateway(server, LOCAL, ExitDeadline(1), openai=openai) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
         rpc.connected(server, GRPC, 1) as client,
     ):
@@ -154,21 +161,70 @@ async def test_what_was_answered_is_not_kept(doors: Doors) -> None:
 async def test_the_openai_port_stops_requests_of_the_others(doors: Doors) -> None:
     call = doors.grpc.method("ModelInfer")(message("mine"))
     await doors.begun()
-    openai = OpenAiSettings(port=0)
+    openai = replace(RESTRICTED, port=0)
     async with (
         open_openai(doors.server, LOCAL, openai, no_metrics, ExitDeadline(1)) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
     ):
-        assert (await http.delete("/v1/requests/mine")).status_code == 200
+        assert (await http.delete("/v1/requests/mine")).status_code == 401
+        assert (await http.delete("/v1/requests/mine", headers=ADMIN)).status_code == 200
     assert await code_of(call) == grpc.StatusCode.CANCELLED
 
 
+@pytest.mark.parametrize(
+    ("tenants", "headers"),
+    [
+        (None, {}),
+        (None, {"api-key": "a"}),
+        (Tenants(), {}),
+        (Tenants(header="x-team"), {"x-team": "key-ca978112ca1b"}),
+        (Tenants(), {FAIRNESS_ID: "key-ca978112ca1b"}),
+    ],
+)
+async def test_strangers_stop_nothing(
+    tmp_path: Path, install_backend: InstallBackend, tenants: Tenants | None, headers: Any
+) -> None:
+    """Not even under the name of the tenant whose request it is: no key shows it."""
+    openai = OpenAiSettings()
+    async with opened(tmp_path, install_backend, openai, tenants=tenants) as doors:
+        call = doors.grpc.method("ModelInfer")(message("1"), metadata=(("api-key", "a"),))
+        await doors.begun()
+        assert await doors.stop("1", headers) == 403
+        assert not call.done()
+        call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("trusts_id", "sent", "others", "own"),
+    [
+        (False, ("api-key", "a"), {"api-key": "b", FAIRNESS_ID: "key-ca978112ca1b"}, "api-key"),
+        (True, (FAIRNESS_ID, "a"), {FAIRNESS_ID: "b"}, FAIRNESS_ID),
+    ],
+)
 async def test_a_tenant_stops_its_own_requests_only(
+    tmp_path: Path,
+    install_backend: InstallBackend,
+    trusts_id: bool,
+    sent: tuple[str, str],
+    others: dict[str, str],
+    own: str,
+) -> None:
+    tenants = Tenants(trusts_id=trusts_id)
+    async with opened(tmp_path, install_backend, OpenAiSettings(), tenants=tenants) as doors:
+        call = doors.grpc.method("ModelInfer")(message("mine"), metadata=(sent,))
+        await doors.begun()
+        assert await doors.stop("mine", others) == 404
+        assert await doors.stop("mine", {own: "a"}) == 200
+        assert await code_of(call) == grpc.StatusCode.CANCELLED
+
+
+async def test_who_knows_the_secret_is_believed_any_name(
     tmp_path: Path, install_backend: InstallBackend
 ) -> None:
-    async with opened(tmp_path, install_backend, tenants=Tenants()) as doors:
-        call = doors.grpc.method("ModelInfer")(message("mine"), metadata=((FAIRNESS_ID, "red"),))
+    async with opened(tmp_path, install_backend, tenants=Tenants(header="x-team")) as doors:
+        call = doors.grpc.method("ModelInfer")(message("mine"), metadata=(("x-team", "red"),))
         await doors.begun()
-        assert await doors.stop("mine", headers={FAIRNESS_ID: "blue"}) == 404
-        assert await doors.stop("mine", headers={FAIRNESS_ID: "red"}) == 200
+        assert await doors.stop("mine", {"x-team": "red"}) == 401
+        assert await doors.stop("mine", ADMIN | {"x-team": "blue"}) == 404
+        assert await doors.stop("mine", ADMIN | {"x-team": "red"}) == 200
         assert await code_of(call) == grpc.StatusCode.CANCELLED

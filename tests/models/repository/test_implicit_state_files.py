@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused(path: Path, initial: InitialState, text: s
 @pytest.mark.contract("S-17")
 def test_a_file_that_is_not_there_is_an_internal_error(path: Path) -> None:
     """As Triton calls it."""
-    with pytest.raises(InternalError, match="failed to open text file for read"):
+    with pytest.raises(InternalError, match="for read initial_state/other: No such"):
         first(path, replace(FILE, data_file="other"))
 
 

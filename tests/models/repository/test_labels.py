@@ -21,5 +21,5 @@ def test_a_line_is_the_label_of_its_index(tmp_path: Path, text: bytes) -> None:
 
 
 def test_a_file_that_is_not_there_fails_the_load(tmp_path: Path) -> None:
-    with pytest.raises(InternalError, match="failed to open text file for read"):
+    with pytest.raises(InternalError, match="failed to open text file for read a\\.txt: No such"):
         read_labels(CONFIG, tmp_path)

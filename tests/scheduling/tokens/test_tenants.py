@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from penstock.core.errors import ConfigError
 from penstock.core.request import Sender
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
 
+_ID = "x-gateway-inference-fairness-id"
 _HASH = sha256(b"secret").hexdigest()
 
 
@@ -25,7 +27,9 @@ def _read(folder: Path, given: Any) -> Tenants:
 @pytest.mark.parametrize(
     ("headers", "tenant"),
     [
-        ({"x-gateway-inference-fairness-id": "a", "api-key": "secret"}, "a"),
+        ({_ID: "a", "api-key": "secret"}, "search"),
+        ({_ID: "a", "x-team": "blue"}, "blue"),
+        ({_ID: "a"}, "anonymous"),
         ({"authorization": "Bearer secret", "x-team": "blue"}, "search"),
         ({"api-key": "secret"}, "search"),
         ({"api-key": "other"}, f"key-{sha256(b'other').hexdigest()[:12]}"),
@@ -33,11 +37,33 @@ def _read(folder: Path, given: Any) -> Tenants:
         ({}, "anonymous"),
     ],
 )
-def test_sender_is_named_by_id_then_key_then_header(
+def test_sender_is_named_by_key_then_header_where_no_id_is_trusted(
     tmp_path: Path, headers: dict[str, str], tenant: str
 ) -> None:
     tenants = _read(tmp_path, {"tenants": {"search": {"api_keys": [f"sha256:{_HASH}"]}}})
     assert tenants.sender(headers) == Sender(tenant, 0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "tenant"),
+    [
+        ({_ID: "a", "x-team": "blue"}, "a"),
+        ({_ID: "a", "api-key": "secret"}, "search"),
+        ({"x-team": "blue"}, "blue"),
+    ],
+)
+def test_trusted_id_counts_behind_a_key(
+    tmp_path: Path, headers: dict[str, str], tenant: str
+) -> None:
+    file = {"tenants": {"search": {"api_keys": [f"sha256:{_HASH}"]}}}
+    tenants = replace(_read(tmp_path, file), trusts_id=True)
+    assert tenants.sender(headers).tenant == tenant
+
+
+def test_a_header_of_the_servers_own_proves_nothing(tmp_path: Path) -> None:
+    tenants = _read(tmp_path, {})
+    assert tenants.proven({"x-team": "blue", _ID: "a"}) == ""
+    assert tenants.proven({"x-team": "blue", "api-key": "other"}).startswith("key-")
 
 
 def test_objective_is_a_band_and_an_unknown_one_is_the_middle(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def test_traced_requests_are_exemplars(tmp_path: Path) -> None:
     options = [
         f"--trace-config=triton,file={tmp_path / 'traces'}",
         "--trace-config=rate=1",
+        "--allow-trace-control=true",
         "--metrics-config=histogram_latencies=true",
     ]
     with serving(repository, tmp_path / "log", *options) as server:

@@ -38,6 +38,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             "triton,file=ignored.json",
         )
         arguments = ["--model-control-mode=explicit", "--load-model=plain"]
+        arguments += ["--allow-trace-control=true", "--allow-trace-tensors=true"]
         arguments += [f"--trace-config={option}" for option in options]
         with serving(write_models(folder / "models"), folder / "log", *arguments) as server:
             yield House(server, collector)

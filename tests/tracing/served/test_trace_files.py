@@ -83,7 +83,8 @@ def traced(folder: Path, *arguments: str, models: Sequence[str] = ()) -> Iterato
     place = folder / "traces"
     place.mkdir()
     file = f"--trace-config=triton,file={place}/t.json"
-    with serving(repository, folder / "log", file, *arguments) as server:
+    allow = "--allow-trace-control=true"
+    with serving(repository, folder / "log", file, allow, *arguments) as server:
         house = House(server, place)
         try:
             yield house

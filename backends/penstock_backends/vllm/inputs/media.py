@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +16,7 @@ from penstock_backends.language_model import (
     decode_image,
     fetch_media,
     media_limits,
+    take_turns,
 )
 from penstock_backends.vllm.tasks import results_of
 
@@ -42,13 +42,13 @@ class Medium(NamedTuple):
     content: bytes
 
 
-def limits_of(config: ModelConfig, arguments: Mapping[str, Any]) -> MediaLimits:
+def limits_of(
+    config: ModelConfig, settings: Mapping[str, str], arguments: Mapping[str, Any]
+) -> MediaLimits:
     """The limits of a model, with the `allowed_media_domains` among its engine's `arguments`."""
-    limits, given = media_limits(config), arguments.get("allowed_media_domains")
-    domains = frozenset(str(one).lower() for one in given) if isinstance(given, list) else None
-    if not domains:
-        return limits
-    return replace(limits, allowed_hosts=limits.allowed_hosts | domains, only_hosts=domains)
+    given = arguments.get("allowed_media_domains")
+    domains = (str(one).lower() for one in given) if isinstance(given, list) else ()
+    return media_limits(config, settings, frozenset(domains))
 
 
 def read_media(request: InferenceRequest, accepted: Mapping[str, int | None]) -> tuple[Medium, ...]:
@@ -84,6 +84,7 @@ def read_media(request: InferenceRequest, accepted: Mapping[str, int | None]) ->
 async def load_media(media: Sequence[Medium], limits: MediaLimits) -> dict[str, list[Any]]:
     """The decoded media by modality, as vLLM takes them; raises `InvalidRequestError`."""
     budget, sizes = PixelBudget(), list[int]()
+    take_turns()
     loaded = await results_of(_load(medium, limits, budget, sizes) for medium in media)
     by_modality: dict[str, list[Any]] = {}
     for medium, one in zip(media, loaded, strict=True):

@@ -19,7 +19,12 @@ from penstock.backend import (
     ModelLoadError,
     UnavailableError,
 )
-from penstock_backends.language_model import MediaLimits, UsageSum
+from penstock_backends.language_model import (
+    MediaLimits,
+    UsageSum,
+    keep_image_formats,
+    take_turns,
+)
 from penstock_backends.language_model.asgi import Message, Receive, Send, replayed
 from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
@@ -69,12 +74,13 @@ async def vllm_application(
 ) -> AsgiApp:
     """The application of a running engine, which answers for the model `name`.
 
-    It fetches media within `limits`. Raises `ModelLoadError` for arguments that vLLM refuses,
-    `UnsupportedError` for a vLLM whose entry points are others, and what a vLLM raises that does
-    not fit otherwise.
+    It fetches media within `limits`, and opens images of our formats only. Raises `ModelLoadError`
+    for arguments that vLLM refuses, `UnsupportedError` for a vLLM whose entry points are others,
+    and what a vLLM raises that does not fit otherwise.
     """
     found = await asyncio.to_thread(EntryPoints.find)
     bound_media(limits)
+    keep_image_formats()
     options = _parsed(found, engine, arguments, name)
     llm = MeteredEngine(engine, engine.llm)
     tasks = tuple(sorted(engine.tasks))
@@ -197,6 +203,7 @@ class VllmApplication:
             CURRENT.set(None if report is None else UsageSum(report))
             RECORD.set(exchange_record(request))
             OWNER.set(owner_of(request))
+            take_turns()
             await self._app(scope, receive, EventStream(send).send)
 
     async def _refused(self, path: str, body: bytes, request: InferenceRequest, send: Send) -> bool:

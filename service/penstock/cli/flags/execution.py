@@ -7,6 +7,7 @@ from penstock.cli.flags.flag import (
     Flag,
     Group,
     all_of_each,
+    boolean,
     by_key,
     by_name,
     decimal,
@@ -31,6 +32,13 @@ BACKEND = Group(
             "backends.config",
             "A setting for one backend; without <backend>, for all of them. Repeatable.",
             by_name,
+        ),
+        boolean(
+            "allow-media-urls",
+            "backends.media_urls",
+            "Fetch images, audio and video that requests name by http: and https: URLs: true from "
+            "any public address, false from nowhere. Without it from the hosts alone that a model "
+            "names. data: URLs are always taken.",
         ),
         Flag(
             "model-env",

@@ -107,6 +107,12 @@ SHARED_MEMORY = Group(
             "client_shared_memory",
             "Let clients register shared memory. Default false.",
         ),
+        text(
+            "client-shm-prefix",
+            "client_shm_prefix",
+            "Beginning of the names of POSIX shared memory that clients may register. Default: "
+            "any names but those that Python, engines and MPI give to their own, such as psm_.",
+        ),
     ),
 )
 
@@ -121,6 +127,12 @@ SAGEMAKER = Group(
             values.pair(values.integer, values.integer, "-"),
             "sagemaker.safe_ports",
             "Ports that the other endpoints may have.",
+        ),
+        text(
+            "sagemaker-model-root",
+            "sagemaker.model_root",
+            "Folder that SageMaker's models must lie below. Default /opt/ml/models, where the "
+            "service puts them.",
         ),
         integer("sagemaker-thread-count", "sagemaker.thread_count", "Default 8."),
     ),

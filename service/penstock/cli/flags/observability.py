@@ -50,5 +50,17 @@ TRACING = Group(
             "bsp_max_queue_size, bsp_schedule_delay, bsp_max_export_batch_size, protocol, sampler, "
             "ratio, slow_threshold_ms, always_on_error. Repeatable.",
         ),
+        boolean(
+            "allow-trace-control",
+            "trace_control",
+            "Let every client change the settings of traces. Default false: only calls that a "
+            "restriction of the group trace has let through may.",
+        ),
+        boolean(
+            "allow-trace-tensors",
+            "trace_tensors",
+            "Let those who may change the settings of traces set the level TENSORS, which writes "
+            "clients' tensors to the trace. Default false: --trace-config=level=TENSORS alone may.",
+        ),
     ),
 )

@@ -42,6 +42,19 @@ SERVER = Group(
             "Let HTTP requests put engines to sleep, pause them, reset their caches, and add and "
             "remove adapters. Default false.",
         ),
+        boolean(
+            "allow-model-upload",
+            "model_upload",
+            "Let load requests of clients bring the files of a model (file: parameters), code "
+            "included. Default false: only calls that a restriction of model-repository has let "
+            "through may.",
+        ),
+        boolean(
+            "allow-log-control",
+            "log_control",
+            "Let every client change the settings of the log. Default false: only calls that a "
+            "restriction of the group logging has let through may.",
+        ),
         text(
             "tenants",
             "tenants",
@@ -51,8 +64,15 @@ SERVER = Group(
         text(
             "tenant-header",
             "tenant_header",
-            "The header, or metadata, that names the tenant of a request without a fairness id "
-            "and without an API key. Needs --tenants.",
+            "The header, or metadata, that names the tenant of a request without an API key and "
+            "without a fairness id that is trusted. Needs --tenants.",
+        ),
+        boolean(
+            "trust-fairness-id",
+            "trust_fairness_id",
+            "The header x-gateway-inference-fairness-id names the tenant of a request without an "
+            "API key: a gateway sets it, and takes it away from what clients send. Needs "
+            "--tenants. Default false.",
         ),
     ),
 )

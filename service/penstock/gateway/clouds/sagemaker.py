@@ -6,21 +6,23 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_router
+from penstock.gateway.call_guard import CallGuard
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.clouds.sagemaker_models import MultiModelEndpoints
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
+from penstock.gateway.control_bodies import ControlBodies
 from penstock.gateway.inference.body_memory import BodyMemory
 from penstock.gateway.json.thread import JsonThread
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import PLAIN, method_not_allowed, reply
 from penstock.server.server import InferenceServer
-from penstock.settings import HttpSettings
+from penstock.settings import Feature, HttpSettings, restriction_of
 
 _SERVICE = "Sagemaker"
 _NO_MODEL = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -61,11 +63,12 @@ async def open_sagemaker(
     server: InferenceServer,
     http: HttpSettings,
     port: int,
+    root: Path,
     environment: Mapping[str, str],
     grace: ExitDeadline,
     rules: ConnectionRules | None = None,
 ) -> AsyncIterator[int]:
-    """Serve SageMaker; yields the port.
+    """Serve SageMaker, which loads models from below `root`; yields the port.
 
     Raises `EndpointStartError` for an environment that says what there is not, and `OSError` if the
     address is not available.
@@ -76,16 +79,19 @@ async def open_sagemaker(
     redirect = Redirect(
         router, "sagemaker-triton", memory, lambda head: models.model_of(head) or known.model
     )
-    models = MultiModelEndpoints(
-        server,
-        redirect,
-        JsonBodies(http.max_input_size, thread, http.max_json_values),
-        http.restrictions,
-    )
+    guard = CallGuard(restriction_of(Feature.MODEL_REPOSITORY, http.restrictions), ())
+    models = MultiModelEndpoints(server, redirect, ControlBodies(thread), guard, root)
     endpoint = _SagemakerEndpoint(redirect, models, known)
     try:
         async with listening(
-            endpoint.start, _SERVICE, http.host, port, grace, rules, reserve=redirect.reserve
+            endpoint.start,
+            _SERVICE,
+            http.host,
+            port,
+            grace,
+            rules,
+            reserve=redirect.reserve,
+            tls=http.tls,
         ) as port:
             yield port
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +15,14 @@ from penstock.core.errors import (
     NotFoundError,
     shortened,
 )
+from penstock.gateway.call_guard import CallGuard
 from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
+from penstock.gateway.control_bodies import ControlBodies
 from penstock.gateway.json.fields import as_string, required, unable
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import PLAIN, Refusal, Reply, error_reply, json_reply, reply
 from penstock.http1.request_head import RequestHead
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, Restriction
 
 _PATH = re.compile(r"/models(?:/?|/(?P<model>[^/]+)(?P<invoke>/invoke)?)")
 _TARGET = "x-amzn-sagemaker-target-model"
@@ -68,15 +67,15 @@ class MultiModelEndpoints:
         self,
         server: InferenceServer,
         redirect: Redirect,
-        bodies: JsonBodies,
-        restrictions: Sequence[Restriction],
+        bodies: ControlBodies,
+        guard: CallGuard,
+        root: Path,
     ) -> None:
         self._server = server
         self._redirect = redirect
         self._bodies = bodies
-        self._needed = next(
-            (one for one in restrictions if Feature.MODEL_REPOSITORY in one.features), None
-        )
+        self._guard = guard
+        self._root = root
         self._models: dict[str, _Loaded] = {}
         self._turn = asyncio.Lock()  # one change at a time
 
@@ -95,10 +94,8 @@ class MultiModelEndpoints:
             return False
         if call.method not in ("GET", "POST", "DELETE"):
             return False
-        needed = self._needed
-        if needed is not None and call.headers.get(needed.key.lower()) != needed.value:
-            text = f"This API is restricted, expecting header '{needed.key}'"
-            call.send(error_reply(text, 403))
+        if refusal := self._guard.refusal(call):
+            call.send(error_reply(refusal, 403))
         else:
             call.run(self._answer(call, model))
         return True
@@ -115,6 +112,9 @@ class MultiModelEndpoints:
             call.send(reply(status=404, content_type=PLAIN))
             return
         target = call.headers.get(_TARGET) or loaded.target
+        if "/" in target:  # it would be another path
+            call.send(error_reply(_no_name(target), 400))
+            return
         self._redirect.start(call, "POST", f"/v2/models/{target}/infer", _with_status)
 
     async def _answer(self, call: HttpCall, model: str) -> None:
@@ -157,12 +157,15 @@ class MultiModelEndpoints:
         return json_reply(_described(name, loaded))
 
     async def _load(self, call: HttpCall) -> Reply:
+        self._server.check_model_control()
         name, url = await self._bodies.read(call, _name_and_url)
         target = call.headers.get(_TARGET) or name
+        if "/" in target:
+            raise InvalidRequestError(_no_name(target))
         async with self._turn:
             if name in self._models:
                 raise AlreadyExistsError(f"model '{shortened(name)}' has already been registered")
-            repository, subfolder = await asyncio.to_thread(_repository, url)
+            repository, subfolder = await asyncio.to_thread(_repository, url, self._root)
             await self._server.register_repository(str(repository), {subfolder: target})
             try:
                 await self._server.load(target, {})
@@ -199,24 +202,36 @@ def _text(json: Any, key: str) -> str:
     raise InvalidRequestError(f"{unable(key)}the text is empty")
 
 
-def _folder(url: str) -> Path:
-    """The folder of a model; raises for those of the operating system's own file systems."""
-    folder = os.path.abspath(url)
-    if f"{folder}/".startswith(_FORBIDDEN) or f"{os.path.realpath(url)}/".startswith(_FORBIDDEN):
+def _no_name(target: str) -> str:
+    return f"'{shortened(target)}' is no name of a model: it has a slash"
+
+
+def _folder(url: str, root: Path) -> Path:
+    """The folder of a model, which must lie below `root`.
+
+    Raises also for those of the operating system's own file systems.
+    """
+    folder, real = os.path.abspath(url), os.path.realpath(url)
+    if f"{folder}/".startswith(_FORBIDDEN) or f"{real}/".startswith(_FORBIDDEN):
         raise InvalidRequestError(
             f'Invalid URL: {url}. "url" property value cannot start with /dev/, /proc/, or /sys/.'
+        )
+    if os.path.realpath(root) not in map(str, Path(real).parents):
+        raise InvalidRequestError(
+            f"Invalid URL: {shortened(url)}. Models must lie below '{root}'; --sagemaker-model-root"
+            " names another folder."
         )
     return Path(folder)
 
 
-def _repository(url: str) -> tuple[Path, str]:
+def _repository(url: str, root: Path) -> tuple[Path, str]:
     """The repository of a model, and its folder there.
 
     `url` is the folder of the model, with its configuration, or one that holds models: the ensemble
     is then meant if there is one, else the last.
     """
     try:
-        return _found(_folder(url))
+        return _found(_folder(url, root))
     except (OSError, ValueError) as error:  # it cannot be read, or the system has no such paths
         raise InvalidRequestError(f"failed to register '{shortened(url)}': {error}") from error
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_router
+from penstock.gateway.call_guard import CallGuard
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import HttpCall
@@ -20,7 +21,7 @@ from penstock.gateway.metrics import Scrape, send_metrics
 from penstock.gateway.replies import PLAIN, error_reply, method_not_allowed, reply
 from penstock.http1.request_head import RequestHead
 from penstock.server.server import InferenceServer
-from penstock.settings import HttpSettings
+from penstock.settings import Feature, HttpSettings, restriction_of
 
 _SERVICE = "Vertex AI"
 _REDIRECT = "x-vertex-ai-triton-redirect"
@@ -51,10 +52,18 @@ async def open_vertex(
     thread, memory = JsonThread(), BodyMemory(server.messages)
     router = gateway_router(server, http, thread, memory=memory)
     redirect = Redirect(router, "vertex-ai-triton", memory, partial(_asked, model))
-    endpoint = _VertexEndpoint(redirect, model, predict, health, scrape)
+    guard = CallGuard(restriction_of(Feature.STATISTICS, http.restrictions), None)
+    endpoint = _VertexEndpoint(redirect, model, predict, health, scrape, guard)
     try:
         async with listening(
-            endpoint.start, _SERVICE, http.host, port, grace, rules, reserve=redirect.reserve
+            endpoint.start,
+            _SERVICE,
+            http.host,
+            port,
+            grace,
+            rules,
+            reserve=redirect.reserve,
+            tls=http.tls,
         ) as port:
             yield port
     finally:
@@ -63,13 +72,20 @@ async def open_vertex(
 
 class _VertexEndpoint:
     def __init__(
-        self, redirect: Redirect, model: str, predict: str, health: str, scrape: Scrape
+        self,
+        redirect: Redirect,
+        model: str,
+        predict: str,
+        health: str,
+        scrape: Scrape,
+        metrics_guard: CallGuard,
     ) -> None:
         self._redirect = redirect
         self._model = model
         self._predict = predict
         self._health = health
         self._scrape = scrape
+        self._metrics_guard = metrics_guard
 
     def start(self, call: HttpCall) -> None:
         """Begin to answer a call."""
@@ -88,8 +104,7 @@ class _VertexEndpoint:
     def _redirected(self, call: HttpCall, path: str) -> None:
         """Answer what the header names: calls of models and of health, and metrics."""
         if path == "/metrics":
-            call.head.method, call.head.path = "GET", path
-            call.run(send_metrics(call, self._scrape))
+            self._metrics(call, path)
         elif _CLOSED.fullmatch(path):
             call.send(error_reply(f"'{path[1:]}' cannot be reached through this endpoint", 403))
         elif _POSTED.fullmatch(path):
@@ -98,6 +113,15 @@ class _VertexEndpoint:
             self._redirect.start(call, "GET", path)
         else:
             call.send(reply(status=400, content_type=PLAIN))
+
+    def _metrics(self, call: HttpCall, path: str) -> None:
+        """Answer the metrics, which are restricted as the statistics of models are."""
+        call.feature = Feature.STATISTICS
+        if refusal := self._metrics_guard.refusal(call):
+            call.send(error_reply(refusal, 403, PLAIN))
+            return
+        call.head.method, call.head.path = "GET", path
+        call.run(send_metrics(call, self._scrape))
 
 
 _failure = partial(EndpointStartError, _SERVICE)

@@ -373,7 +373,8 @@ def is_escaped(text: Text, at: int) -> bool:
     """Whether the backslash there is itself escaped."""
     start, whole = at, False
     while start and not whole:
-        part = text[max(0, start - _BACK) : start]
+        begin = max(0, start - _BACK)
+        part = text[begin:start]
         slashes = len(part) - len(part.rstrip(b"\\"))
         start -= slashes
         whole = slashes < len(part)

@@ -31,6 +31,7 @@ _KINDS: tuple[tuple[type[InferenceError], int, str], ...] = (
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
     413: "invalid_request_error",

@@ -22,13 +22,17 @@ from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.request_scope import ForwardedHeaders, with_deadline, with_sender
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
-from penstock.settings import HttpSettings, OpenAiSettings
+from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 
 _CHOSEN: Final = frozenset(
     ("accept", "authorization", "baggage", "content-type", "traceparent", "tracestate")
 )
 _CHOSEN_PREFIXES: Final = ("x-", "openai-", "anthropic-")
 _LONGEST_ID: Final = 128
+_STRANGER: Final = (
+    "requests are stopped by the tenant that sent them (--tenants), shown by its API key, or where"
+    " request-control is restricted (--http-restricted-api, --openai-restricted-api)"
+)
 _FOUND: Final = ("model", "adapter", "unknown_fields")
 """Parameters by which applications learn what the server has found in a request."""
 
@@ -50,6 +54,8 @@ class ExchangeEndpoint:
         self._bodies = RequestBodies(bodies, settings.default_max_tokens)
         self._forward = ForwardedHeaders(http.header_forward_pattern)
         self._keep_alive = http.event_keep_alive_secs
+        restrictions = (*http.restrictions, *settings.restrictions)
+        self._restricted = restriction_of(Feature.REQUEST_CONTROL, restrictions) is not None
 
     async def answer(self, call: HttpCall, _: Target) -> Reply | None:
         """Answer a request by the application of its model."""
@@ -107,12 +113,27 @@ class ExchangeEndpoint:
     # -- requests by their ids ----------------------------------------------------------------
 
     async def cancel(self, call: HttpCall, target: Target) -> Reply:
-        """Stop the requests with an id, of whichever protocol: with tenants, only the sender's."""
-        name, tenants = unquote(target.action), self._server.tenants
-        tenant = None if tenants is None else tenants.sender(call.headers).tenant
+        """Stop the requests with an id, of whichever protocol: with tenants, only the sender's.
+
+        Ids are easily guessed, so that strangers stop nothing.
+        """
+        name, tenant = unquote(target.action), self._tenant(call)
+        if not (tenant or self._restricted):
+            return OpenAiError(_STRANGER, 403).reply()
         if not self._server.cancel(name, tenant):
             return OpenAiError(f"no request '{name[:_LONGEST_ID]}' is running", 404).reply()
         return json_reply({"id": name, "object": "request.cancelled", "cancelled": True})
+
+    def _tenant(self, call: HttpCall) -> str | None:
+        """The tenant that a call comes from, where the server has any; empty if nothing shows it.
+
+        Who knows a restriction's secret is believed whatever header says it.
+        """
+        tenants = self._server.tenants
+        if tenants is None:
+            return None
+        headers = call.headers
+        return tenants.sender(headers).tenant if self._restricted else tenants.proven(headers)
 
 
 def _request_id(call: HttpCall) -> str:

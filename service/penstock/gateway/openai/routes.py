@@ -17,7 +17,7 @@ from penstock.gateway.openai.origins import AllowedOrigins
 from penstock.gateway.replies import Reply
 from penstock.gateway.router import Route, Target
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, HttpSettings, OpenAiSettings
+from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 
 Handler = Callable[[HttpCall, Target], Awaitable[Reply | None]]
 
@@ -50,7 +50,7 @@ def openai_routes(
         (_ANSWERED, _POST, exchanges.answer, inference),
         (_RESPONSE, _GET, exchanges.answer, inference),
         (f"{_RESPONSE}/cancel", _POST, exchanges.answer, inference),
-        ("/v1/requests/(?P<action>.+)", _DELETE, exchanges.cancel, inference),
+        ("/v1/requests/(?P<action>.+)", _DELETE, exchanges.cancel, Feature.REQUEST_CONTROL),
         ("/v1/models/?", _GET, models.listed, repository),
         (model, _GET, models.one, repository),
         (f"{model}/load", _POST, models.load, repository),
@@ -86,22 +86,18 @@ class _Guard:
     """
 
     def __init__(self, settings: OpenAiSettings) -> None:
-        self._needed = {
-            feature: restriction
-            for restriction in settings.restrictions
-            for feature in restriction.features
-        }
+        self._restrictions = settings.restrictions
         self._origins = AllowedOrigins(settings.allowed_origins)
 
     def before(self, handler: Handler, methods: Sequence[str], feature: Feature) -> Handler:
         """The handler, behind all checks."""
-        needed = self._needed.get(feature)
+        needed = restriction_of(feature, self._restrictions)
 
         async def guarded(call: HttpCall, target: Target) -> Reply | None:
             asked = self._origins.admit(call)
             if asked is not None:
                 return asked
-            if needed is not None and call.headers.get(needed.key.lower()) != needed.value:
+            if needed is not None and not needed.admits(call.headers.get(needed.key.lower())):
                 text = f"This API is restricted, expecting header '{needed.key}'"
                 return OpenAiError(text, 401, code="invalid_auth").reply()
             if call.method not in methods:

@@ -79,7 +79,7 @@ _Marks = Annotated[list[tuple[str, int]], Meta(max_length=MOST_MARKS)]
 _Spans = Annotated[list[_Span], Meta(max_length=MOST_MARKS)]
 
 _MetricName = Annotated[str, Meta(max_length=4096)]
-"""Of any characters: the page of metrics has a name of Prometheus for each."""
+"""With its labels, as `series_name` writes them; the page spells it as Prometheus does."""
 _Exemplar = tuple[_Count, Annotated[str, _TRACE_ID], float, float]
 _Histogram = tuple[list[float], list[_Count], float, list[_Exemplar]]
 

@@ -14,6 +14,7 @@ from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.dependencies import DependencyGraph, Failure, Node
 from penstock.models.loading.resizing import Resizing
 from penstock.models.loading.retirement import Retirement
+from penstock.models.loading.told_errors import told
 from penstock.models.repository.repository import ModelFiles, versions_to_load
 from penstock.models.serving.catalog import UNLOADED, ModelCatalog, Versions, VersionState
 from penstock.models.serving.loaded_model import LoadedModel
@@ -67,9 +68,11 @@ class ModelLoad:
             if isinstance(loaded, LoadedModel):
                 loaded.load_seconds = time.monotonic() - begun
         except BaseException as error:  # a backend may raise anything; a load may be cancelled
-            failure = self._failures[version] = as_inference_error(error)
+            whole = as_inference_error(error)
+            failure = self._failures[version] = told(whole)
             reason = f"{code_name(failure)}: {failure.message}"
-            logger.error("failed to load '%s' version %s: %s", self._files.name, version, reason)
+            text = f"{code_name(whole)}: {whole.message}"
+            logger.error("failed to load '%s' version %s: %s", self._files.name, version, text)
             if status.model is None:
                 status.move(VersionState.UNAVAILABLE, reason)
             else:

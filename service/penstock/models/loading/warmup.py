@@ -12,19 +12,18 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.config import ModelConfig, Warmup
-from penstock.core.errors import InferenceError, InternalError, ModelLoadError
+from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
+from penstock.models.config.validation.files import WARMUP
+from penstock.models.repository.named_file import read_named
 from penstock.models.serving.admission import Admission
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.reshape import request_reshape
 
 logger = logging.getLogger(__name__)
-
-FOLDER = "warmup"
-"""The folder of the samples' data files, in the model's folder."""
 
 _NO_ID = "[request id: <id_unknown>] "
 _SEED = 20_011
@@ -47,7 +46,7 @@ def read_samples(config: ModelConfig, model_path: Path) -> list[WarmupSample]:
 
     Samples of batch size 0 are skipped.
     """
-    return list(_samples(config, model_path / FOLDER))
+    return list(_samples(config, model_path))
 
 
 def _samples(config: ModelConfig, folder: Path) -> Iterator[WarmupSample]:
@@ -77,7 +76,7 @@ def _tensor(config: ModelConfig, name: str, warmup: Warmup, folder: Path) -> Ten
     shape = (1, *wanted.dims) if config.max_batch_size else wanted.dims
     datatype = wanted.data_type or DataType.INVALID
     if wanted.input_data_file is not None:
-        return Tensor(datatype, shape, _file(folder / wanted.input_data_file, datatype, shape))
+        return Tensor(datatype, shape, _file(folder, wanted.input_data_file, datatype, shape))
     if wanted.random_data is not None:
         return _random(datatype, shape)
     if wanted.zero_data is not None:
@@ -87,21 +86,16 @@ def _tensor(config: ModelConfig, name: str, warmup: Warmup, folder: Path) -> Ten
     )
 
 
-def _file(path: Path, datatype: DataType, shape: tuple[int, ...]) -> bytes:
+def _file(folder: Path, name: str, datatype: DataType, shape: tuple[int, ...]) -> bytes:
     """The bytes of a tensor from a file, which may be longer; strings take the whole file."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InternalError(
-            f"failed to open text file for read {path}: {error.strerror}"
-        ) from error
+    content = read_named(folder, f"{WARMUP}/{name}")
     if datatype is DataType.BYTES:
         return content
     size = prod(shape) * datatype.itemsize
     if len(content) < size:
         raise ModelLoadError(
             f"{_NO_ID}warmup setting expects {size} bytes, but the data provided from "
-            f"{path.name}only has {len(content)} bytes"
+            f"{Path(name).name}only has {len(content)} bytes"
         )
     return content[:size]
 

@@ -7,11 +7,11 @@ from math import prod
 from pathlib import Path
 
 from penstock.core.config import InitialState, ModelConfig, SequenceState
-from penstock.core.errors import ConfigError, InternalError
+from penstock.core.errors import ConfigError
 from penstock.core.tensor import DataType, Tensor
+from penstock.models.config.validation.files import INITIAL_STATES
+from penstock.models.repository.named_file import read_named
 from penstock.scheduling.sequences.implicit_state import ImplicitStates, StateTensor
-
-_DIRECTORY = "initial_state"
 
 
 def read_states(config: ModelConfig, model_path: Path) -> ImplicitStates:
@@ -84,13 +84,7 @@ def _data(state: SequenceState, given: InitialState, size: int, model_path: Path
         raise ConfigError(
             f"initial_state setting expects state'{state.input_name}' to have state_data set"
         )
-    path = model_path / _DIRECTORY / given.data_file
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InternalError(
-            f"failed to open text file for read {path}: {error.strerror}"
-        ) from error
+    data = read_named(model_path, f"{INITIAL_STATES}/{given.data_file}")
     if given.data_type is DataType.BYTES:
         return data
     if len(data) < size:

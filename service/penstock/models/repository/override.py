@@ -15,6 +15,8 @@ from penstock.core.errors import InvalidRequestError, ModelLoadError
 
 CONFIG = "config"
 FILE = "file:"
+SCRATCH = "penstock-model-"
+"""The beginning of the names of scratch folders."""
 
 _LONGEST_CONFIG = 1 << 20
 """Characters of a configuration: it is parsed in one piece."""
@@ -66,8 +68,9 @@ def _inside(folder: Path, name: str) -> Path:
     root = os.path.normpath(folder)
     path = os.path.normpath(f"{root}/{name.removeprefix(FILE)}")
     if not path.startswith(f"{root}{os.sep}") or "\0" in path:
+        relative = os.path.relpath(path, root)
         raise ModelLoadError(
-            f"Invalid file parameter '{name}' with normalized path '{path}' must stay within"
+            f"Invalid file parameter '{name}' with normalized path '{relative}' must stay within"
             " model directory."
         )
     return Path(path)
@@ -80,7 +83,7 @@ class ScratchFolder:
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="penstock-model-", dir=parent))
+        self.path = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
         self._references = 0
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.core.config import ModelConfig
-from penstock.core.errors import InternalError
+from penstock.models.repository.named_file import read_named
 from penstock.models.repository.repository import CONFIG_FILE, ModelFiles
 
 
@@ -110,15 +110,9 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 def read_labels(config: ModelConfig, folder: Path) -> Mapping[str, Sequence[bytes]]:
     """The class labels of each output with a label file in the model's folder, one a line."""
-    files = {o.name: folder / o.label_filename for o in config.output if o.label_filename}
-    return {output: _lines(path) for output, path in files.items()}
+    files = {o.name: o.label_filename for o in config.output if o.label_filename}
+    return {output: _lines(read_named(folder, name)) for output, name in files.items()}
 
 
-def _lines(path: Path) -> Sequence[bytes]:
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise InternalError(
-            f"failed to open text file for read {path}: {error.strerror}"
-        ) from error
+def _lines(text: bytes) -> Sequence[bytes]:
     return text.removesuffix(b"\n").split(b"\n")

@@ -64,30 +64,33 @@ class FairnessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Names the sender of a request: by fairness id, else API key, else the header `header`.
+    """Names the sender of a request: by API key, else fairness id, else the header `header`.
 
-    API keys are known by their hashes: `keys` has the tenants of those in the file, any other is a
-    tenant of its own, named after the hash. `objectives` are priority bands, the higher first.
+    A fairness id counts only where it is trusted, since any client can send another's. API keys are
+    known by their hashes: `keys` has the tenants of those in the file, any other is a tenant of its
+    own, named after the hash. `objectives` are priority bands, the higher first.
     """
 
     policy: FairnessPolicy = field(default_factory=FairnessPolicy)
     keys: Mapping[str, str] = field(default_factory=dict)
     objectives: Mapping[str, int] = field(default_factory=dict)
     header: str = ""
+    trusts_id: bool = False
     _names: dict[str, str] = field(default_factory=dict)
 
     def sender(self, headers: Mapping[str, str]) -> Sender:
         """The tenant and the priority band of a request; names of headers are in lower case."""
         objective = headers.get(OBJECTIVE)
         band = self.objectives.get(objective, 0) if objective else 0
-        return Sender(self._tenant(headers)[:_LONGEST_NAME], band)
+        name = self.proven(headers) or (headers.get(self.header) if self.header else "")
+        return Sender((name or ANONYMOUS)[:_LONGEST_NAME], band)
 
-    def _tenant(self, headers: Mapping[str, str]) -> str:
-        if name := headers.get(FAIRNESS_ID):
-            return name
+    def proven(self, headers: Mapping[str, str]) -> str:
+        """The tenant by what others cannot send: its key, or a trusted id; empty without either."""
         if key := _api_key(headers):
             return self._key_tenant(key)
-        return (headers.get(self.header) if self.header else "") or ANONYMOUS
+        name = headers.get(FAIRNESS_ID, "") if self.trusts_id else ""
+        return name[:_LONGEST_NAME]
 
     def _key_tenant(self, key: str) -> str:
         name = self._names.get(key)
@@ -110,11 +113,11 @@ def _api_key(headers: Mapping[str, str]) -> str:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def read_tenants(path: Path, header: str = "") -> Tenants:
+def read_tenants(path: Path, header: str = "", *, trusts_id: bool = False) -> Tenants:
     """Read the file of tenants; raises `ConfigError` that names the file and the field."""
     try:
         given = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
-        return _tenants(given, header.lower())
+        return _tenants(given, header.lower(), trusts_id)
     except OSError as error:
         raise ConfigError(f"cannot read tenants from '{path}': {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one too
@@ -131,7 +134,7 @@ def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _tenants(given: Any, header: str) -> Tenants:
+def _tenants(given: Any, header: str, trusts_id: bool) -> Tenants:
     top = _object(given, "the file")
     names = ("tenants", "others", "objectives", "prompt_weight", "output_weight", "reserve")
     _refuse_unknown(top, names, "")
@@ -157,7 +160,7 @@ def _tenants(given: Any, header: str) -> Tenants:
         raise ConfigError("'prompt_weight' and 'output_weight' cannot both be 0")
     if policy.reserve > 0.5:
         raise ConfigError(f"'reserve' must be at most 0.5, got {policy.reserve:g}")
-    return Tenants(policy, keys, _objectives(top.get("objectives", {})), header)
+    return Tenants(policy, keys, _objectives(top.get("objectives", {})), header, trusts_id)
 
 
 def _policy(given: Any, where: str, names: Sequence[str]) -> TenantPolicy:

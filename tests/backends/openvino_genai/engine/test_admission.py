@@ -108,7 +108,7 @@ async def test_refusals_of_tenants_are_counted_by_reason_and_tenant(
     tmp_path: Path, gguf_version: Path
 ) -> None:
     async with (
-        _serving(tmp_path, gguf_version, limit=1, tenants=Tenants()) as server,
+        _serving(tmp_path, gguf_version, limit=1, tenants=Tenants(trusts_id=True)) as server,
         _client(server) as client,
     ):
         first = asyncio.ensure_future(_generate(client, **{_FAIRNESS_ID: "a"}))
@@ -171,7 +171,7 @@ async def test_client_that_leaves_has_cost_its_tenant_all_that_the_engine_made(
     tmp_path: Path, gguf_version: Path
 ) -> None:
     async with (
-        _serving(tmp_path, gguf_version, tenants=Tenants()) as server,
+        _serving(tmp_path, gguf_version, tenants=Tenants(trusts_id=True)) as server,
         _client(server) as client,
     ):
         headers = {_FAIRNESS_ID: "a"}
@@ -189,7 +189,7 @@ async def test_tenants_have_counters_and_their_requests_survive_an_unload(
     tmp_path: Path, gguf_version: Path
 ) -> None:
     """Requests that wait in the server are answered before the model goes."""
-    tenants = Tenants()
+    tenants = Tenants(trusts_id=True)
     async with (
         _serving(tmp_path, gguf_version, tenants=tenants) as server,
         _client(server) as client,

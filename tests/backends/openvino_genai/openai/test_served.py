@@ -40,7 +40,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, gguf_version: Path) -> Iter
         (version / name).symlink_to(gguf_version / name)
     write_settings(version, num_kv_blocks=256)
     (version.parent / "config.pbtxt").write_text('backend: "openvino_genai"\n')
-    with serving(version.parent.parent, folder / "log") as served:
+    option = "--http-restricted-api=request-control:admin=secret"
+    with serving(version.parent.parent, folder / "log", option) as served:
         yield served
 
 
@@ -120,7 +121,10 @@ def test_requests_are_stopped_by_their_id(served: Served, http: httpx.Client) ->
         lines = answer.iter_text()
         text = next(lines)
         assert "chatcmpl-mine" in text
-        assert httpx.delete(f"http://{served.http}/v1/requests/mine").status_code == 200
+        stopped = httpx.delete(
+            f"http://{served.http}/v1/requests/mine", headers={"admin": "secret"}
+        )
+        assert stopped.status_code == 200
         text += "".join(lines)
     assert "error" in events_of(text)[-1]
     until(lambda: metric(served, "penstock_llm_running_requests") == 0)

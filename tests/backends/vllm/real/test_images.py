@@ -143,7 +143,7 @@ async def test_what_is_on_an_image_changes_the_answer(seeing: BackendApplication
     [
         ([image("red")] * 3, "At most 2 image(s)"),
         (["data:image/png;base64,AAAA"], "Failed to load image"),
-        (["http://169.254.169.254/latest"], "whose address is not public"),
+        (["http://169.254.169.254/latest"], "which has no public address"),
         (["file:///etc/passwd"], "files are not read"),
     ],
 )

@@ -90,8 +90,8 @@ async def test_no_media_are_nothing() -> None:
         ("image", b"http://example.com/a.png", "URLs go into input 'image_url'"),
         ("image_url", b"file:///etc/passwd", "must hold http:, https: or data: URLs"),
         ("image_url", b"/etc/passwd", "must hold http:, https: or data: URLs"),
-        ("image_url", b"http://127.0.0.1:1/a.png", "whose address is not public"),
-        ("image_url", b"http://169.254.169.254/latest", "whose address is not public"),
+        ("image_url", b"http://127.0.0.1:1/a.png", "which has no public address"),
+        ("image_url", b"http://169.254.169.254/latest", "which has no public address"),
         ("image_url", data_url(huge_png()), "pixels"),
         ("image_url", b"\xff", "does not hold an image"),
         ("audio", b"file:///etc/passwd", "input 'audio' must hold http:, https: or data: URLs"),
@@ -147,10 +147,10 @@ async def test_so_many_media_are_taken_whatever_the_model_takes() -> None:
 
 async def test_hosts_that_the_engine_is_told_hold_for_tensors_too() -> None:
     config = ModelConfig("m", parameters={"penstock.allowed_media_hosts": Parameter("inside")})
-    limits = limits_of(config, {"allowed_media_domains": ["A.example"]})
+    limits = limits_of(config, {}, {"allowed_media_domains": ["A.example"]})
     assert limits.only_hosts == {"a.example"}
     assert limits.allowed_hosts == {"a.example", "inside"}
-    assert limits_of(config, {}).only_hosts == frozenset()
+    assert limits_of(config, {"allow-media-urls": "true"}, {}).only_hosts == frozenset()
 
 
 @pytest.fixture
@@ -164,8 +164,8 @@ def connector() -> Any:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://127.0.0.1:1/a.png", "input 'image_url' has the host .* address is not public"),
-        ("HTTP://169.254.169.254/latest", "whose address is not public"),
+        ("http://127.0.0.1:1/a.png", "input 'image_url' has the host .* no public address"),
+        ("HTTP://169.254.169.254/latest", "which has no public address"),
         (" http://10.0.0.1/a.png", "must hold http:, https: or data: URLs|must be encoded"),
         ("ftp://example.com/a.png", "must hold http:, https: or data: URLs"),
         ("file:///etc/passwd", "files are not read"),

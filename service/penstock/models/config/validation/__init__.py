@@ -11,6 +11,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.models.config.validation.batching import batching_problems, sequence_problems
 from penstock.models.config.validation.ensembles import ensemble_problems
+from penstock.models.config.validation.files import file_problems
 from penstock.models.config.validation.model import (
     backend_problems,
     cache_problems,
@@ -32,6 +33,7 @@ _POLLED: tuple[Rule, ...] = (
     cache_problems,
     metric_problems,
     parameter_problems,
+    file_problems,
 )
 _COMPLETE: tuple[Rule, ...] = (*_POLLED, tensor_problems, batch_tensor_problems)
 

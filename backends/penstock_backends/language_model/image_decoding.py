@@ -1,0 +1,105 @@
+"""Images of requests, decoded within bounds of formats, pixels and time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Final
+
+from penstock.backend import InvalidRequestError
+from penstock_backends.language_model.media_bounds import media_refusal
+
+FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+"""What is decoded. Pillow reads many more, with less care, and some by programs that it runs."""
+
+MOST_PIXELS: Final = 100_000_000
+"""Pixels of one image: as RGB these are 300 MB."""
+
+_MOST_AT_ONCE: Final = {"WEBP": 50_000_000, "TIFF": 50_000_000}
+"""Pixels of formats whose decoders read everything at once, so that no time ends them."""
+
+MOST_PIXELS_TOGETHER: Final = 400_000_000
+"""Pixels of all images of one request."""
+
+SECONDS: Final = 10.0
+"""Seconds that the decoding of one image may take: JPEG may go over its pixels again and again."""
+
+_PIECE: Final = 1 << 12
+"""Bytes that decoders read at a stretch; between two of them the time is looked at."""
+
+
+class PixelBudget:
+    """The pixels that the images of one request may have together. For several threads."""
+
+    def __init__(self) -> None:
+        self._left = MOST_PIXELS_TOGETHER
+        self._lock = threading.Lock()
+
+    def take(self, pixels: int, name: str) -> None:
+        """Take those of one more image, of input `name`; raises `InvalidRequestError`."""
+        with self._lock:
+            self._left -= pixels
+            if self._left < 0:
+                raise media_refusal(
+                    name,
+                    f"holds images of more than {MOST_PIXELS_TOGETHER} pixels, "
+                    "with others together",
+                )
+
+
+class _TimedContent(BytesIO):
+    """A file that can be read for some seconds: the decoder that reads it ends with them."""
+
+    def __init__(self, content: bytes, seconds: float) -> None:
+        super().__init__(content)
+        self._end = time.monotonic() + seconds
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if time.monotonic() > self._end:
+            raise TimeoutError
+        return super().read(size)
+
+
+def decode_image(content: bytes, name: str, budget: PixelBudget, seconds: float = SECONDS) -> Any:
+    """The image as RGB, of one of `FORMATS`; raises `InvalidRequestError`.
+
+    `name` is the input that it was in, `budget` that of its request. A file says how large it is
+    before it is decoded. For threads: it takes a while.
+    """
+    try:
+        return _decoded(_TimedContent(content, seconds), name, budget)
+    except InvalidRequestError:
+        raise
+    except ImportError as error:
+        raise media_refusal(name, f"cannot be decoded where the engine runs: {error}") from error
+    except TimeoutError as error:
+        text = f"holds an image that takes longer than {seconds:g} s to decode"
+        raise media_refusal(name, text) from error
+    except Exception as error:  # of decoders, of any kind
+        reason = str(error).partition(" <")[0]  # without the file, which is an object here
+        text = f"does not hold an image of the formats {', '.join(FORMATS)}: {reason}"
+        raise media_refusal(name, text) from error
+
+
+def _decoded(file: BytesIO, name: str, budget: PixelBudget) -> Any:
+    image = import_module("PIL.Image").open(file, formats=FORMATS)
+    width, height = image.size
+    most = _MOST_AT_ONCE.get(image.format, MOST_PIXELS)
+    if width * height > most:
+        raise media_refusal(
+            name, f"holds an image of {width} x {height} pixels; at most {most} are allowed"
+        )
+    budget.take(width * height, name)
+    image.decodermaxblock = _PIECE
+    return image.convert("RGB")
+
+
+def keep_image_formats() -> None:
+    """Have Pillow know no other formats in this process: engines open images as well."""
+    images = import_module("PIL.Image")
+    images.init()
+    images.ID[:] = [one for one in images.ID if one in FORMATS]
+    for one in [each for each in images.OPEN if each not in FORMATS]:
+        del images.OPEN[one]

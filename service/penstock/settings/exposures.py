@@ -1,0 +1,26 @@
+"""What the settings open to every client, for the log of the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.settings import Feature, Settings, restriction_of
+
+
+def exposures(settings: Settings) -> Iterator[str]:
+    """A line for each thing that strangers may do because of an option."""
+    if settings.model_upload and settings.repository.explicit:
+        for flag, ways in _open_ways(settings):
+            yield (
+                f"every client may load files of its own as models over {ways}, that is, run code"
+                f" here: --allow-model-upload=true needs {flag}=model-repository:<key>=<value>"
+            )
+
+
+def _open_ways(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The protocols by which anybody may load models, each with the flag that restricts it."""
+    feature = Feature.MODEL_REPOSITORY
+    if settings.http.enabled and not restriction_of(feature, settings.http.restrictions):
+        yield "--http-restricted-api", "HTTP"
+    if settings.grpc.enabled and not restriction_of(feature, settings.grpc.restrictions):
+        yield "--grpc-restricted-protocol", "gRPC"

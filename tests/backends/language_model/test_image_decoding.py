@@ -1,0 +1,63 @@
+"""Images of requests: which are decoded, and for how long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from penstock.backend import InvalidRequestError
+from penstock_backends.language_model import PixelBudget, decode_image
+from penstock_backends.language_model.image_decoding import FORMATS
+
+_EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+"""An image that Pillow has Ghostscript draw."""
+
+
+def encoded(form: str, width: int = 3, height: int = 2, color: str = "red") -> bytes:
+    file = BytesIO()
+    Image.new("RGB", (width, height), color).save(file, form)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_image_of_a_listed_format_is_decoded(form: str) -> None:
+    image = decode_image(encoded(form), "image", PixelBudget())
+    assert (image.mode, image.size) == ("RGB", (3, 2))
+
+
+@pytest.mark.parametrize("content", [_EPS, encoded("PPM"), encoded("PCX"), encoded("TGA"), b"x"])
+def test_no_other_is(content: bytes) -> None:
+    with pytest.raises(InvalidRequestError, match="formats PNG, JPEG, WEBP, GIF, BMP, TIFF"):
+        decode_image(content, "image", PixelBudget())
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP"])
+def test_decoding_ends_when_its_time_is_over(form: str) -> None:
+    with pytest.raises(InvalidRequestError, match="longer than 0 s to decode"):
+        decode_image(encoded(form), "image", PixelBudget(), seconds=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["WEBP", "TIFF"])
+def test_what_is_decoded_at_once_has_fewer_pixels(form: str) -> None:
+    with pytest.raises(InvalidRequestError, match="at most 50000000 are allowed"):
+        decode_image(encoded(form, 10_000, 5_001), "image", PixelBudget())
+
+
+def test_a_process_may_keep_those_formats_alone() -> None:
+    """Also for whoever opens images without naming them, as engines do."""
+    code = (
+        "import io, sys; from PIL import Image, UnidentifiedImageError as No\n"
+        "from penstock_backends.language_model import keep_image_formats\n"
+        "keep_image_formats()\n"
+        f"good, bad = {encoded('PNG')!r}, {_EPS!r}\n"
+        "print(Image.open(io.BytesIO(good)).size)\n"
+        "try: Image.open(io.BytesIO(bad))\n"
+        "except No: print('refused')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["(3, 2)", "refused"]
