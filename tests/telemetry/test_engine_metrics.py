@@ -91,3 +91,17 @@ def test_families_stand_under_vllms_names_too_if_asked() -> None:
         'vllm:lora_requests_info{max_lora="4",model="m",version="1"} 7',
     ]
     assert "vllm:num_requests_waiting" not in render(engine_families(gauges))
+
+
+def test_whatever_a_backend_names_its_numbers_the_page_is_one_of_prometheus() -> None:
+    gauges = [
+        Gauge("1 second", "m", "1", 1),
+        Gauge("", "m", "1", 2),
+        Gauge('x{model="y",é="z",a="1",a="2"}', "m", "1", 3),
+    ]
+    lines = render(engine_families(gauges)).splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        '_1_second{model="m",version="1"} 1',
+        '_{model="m",version="1"} 2',
+        'x{a="2",model="m",version="1"} 3',
+    ]

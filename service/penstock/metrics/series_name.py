@@ -11,7 +11,7 @@ from functools import lru_cache
 from penstock.metrics.exposition import Labels
 
 _NAMED = re.compile(r"([^{]*)\{(.*)\}", re.DOTALL)
-_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.DOTALL)
+_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII | re.DOTALL)
 _PLAIN = {"\\": "\\", "n": "\n", '"': '"'}
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from penstock.metrics.exposition import Family, MetricKind, Series
+from penstock.metrics.exposition import Family, Labels, MetricKind, Series
 from penstock.metrics.language_model import (
     LANGUAGE_MODEL_METRICS,
     TRITON_VLLM_METRICS,
     VLLM_NAMES,
 )
-from penstock.models.serving.answers import EngineHistogram, Gauge
+from penstock.models.serving.answers import EngineHistogram, EngineMetric, Gauge
 
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_:]|^(?=[0-9]|$)")
+"""What is an underscore in a family's name: other characters, and what lacks before a digit."""
+
+_TAKEN = ("model", "version", "le")
+"""Labels that are the server's own."""
 
 
 def engine_families(
@@ -51,11 +55,16 @@ def _description(name: str) -> str:
     return "Reported by the model's engine" if declared is None else declared.description
 
 
+def _labels(one: EngineMetric) -> Labels:
+    """Each label once, whatever the backend has named its own."""
+    own = {name: value for name, value in one.labels if name not in _TAKEN}
+    return (*own.items(), ("model", one.model), ("version", one.version))
+
+
 def _number(one: Gauge) -> Series:
-    return Series((*one.labels, ("model", one.model), ("version", one.version)), one.value)
+    return Series(_labels(one), one.value)
 
 
 def _distribution(one: EngineHistogram) -> Series:
     histogram = one.histogram
-    labels = (*one.labels, ("model", one.model), ("version", one.version))
-    return Series(labels, histogram.total, histogram.buckets, exemplars=histogram.exemplars)
+    return Series(_labels(one), histogram.total, histogram.buckets, exemplars=histogram.exemplars)

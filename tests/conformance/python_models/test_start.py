@@ -30,4 +30,4 @@ def test_process_imports_only_numpy_and_what_hosts_it(client: Client) -> None:
     found = set(client.infer("imported")["Y"][0].decode().split())
     interface = {"triton_python_backend_utils", "c_python_backend_utils"}
     more = found - set(plain) - sys.stdlib_module_names
-    assert more == {"1", "penstock", "penstock_backends", *interface}
+    assert more == {"1", "ormsgpack", "penstock", "penstock_backends", *interface}

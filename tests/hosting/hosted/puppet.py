@@ -226,6 +226,14 @@ class Puppet(Backend):
     def exit(self, request: InferenceRequest) -> Outcome:
         os._exit(int(request.parameters["n"]))
 
+    def say(self, request: InferenceRequest) -> Outcome:
+        """Write bytes to the link behind its back."""
+        os.write(int(sys.argv[2]), bytes.fromhex(str(request.parameters["hex"])))
+        return InferenceResponse()
+
+    def variables(self, _: InferenceRequest) -> Outcome:
+        return InferenceResponse(parameters={"names": ",".join(os.environ)})
+
     def sicken(self, _: InferenceRequest) -> Outcome:
         self.well = False
         return InferenceResponse()

@@ -23,6 +23,7 @@ from penstock.hosting.link.messages import (
 )
 from penstock.hosting.link.region_sharing import Borrower, Lender, unpack_offer
 from penstock.hosting.link.tensor_codec import TensorCodec
+from penstock.shared_memory.message_memory import MessageMemory
 from penstock.shared_memory.system import SystemRegion, open_system_region
 from penstock.shared_memory.tensors import put, tensor_in
 
@@ -248,3 +249,21 @@ async def test_region_whose_offer_could_not_be_sent_is_offered_again(memory: Pos
     assert not lender.lends(place)
     assert not lender.lends(place)
     assert len(sent) == 2
+
+
+async def test_memory_of_messages_is_lent_to_its_readers_only() -> None:
+    memory = MessageMemory(frozenset({"m"}))
+    message = memory.reserve(SIZE, 0)
+    assert message is not None
+    place = memory.place(message, 0, message)
+    assert place is not None
+    offers: list[bytes] = []
+
+    def offer(data: bytes, _: int) -> bool:
+        offers.append(data)
+        return True
+
+    Lender(offer, print, model="other").lends(place)
+    assert offers == []
+    Lender(offer, print, model="m").lends(place)
+    assert len(offers) == 1

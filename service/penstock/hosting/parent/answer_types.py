@@ -78,10 +78,8 @@ _Span = tuple[
 _Marks = Annotated[list[tuple[str, int]], Meta(max_length=MOST_MARKS)]
 _Spans = Annotated[list[_Span], Meta(max_length=MOST_MARKS)]
 
-_MetricName = Annotated[
-    str, Meta(pattern=r"\A[A-Za-z_:][A-Za-z0-9_:]*(?:\{[\s\S]*\})?\Z", max_length=4096)
-]
-"""With its labels, as `series_name` writes them."""
+_MetricName = Annotated[str, Meta(max_length=4096)]
+"""With its labels, as `series_name` writes them; the page spells it as Prometheus does."""
 _Exemplar = tuple[_Count, Annotated[str, _TRACE_ID], float, float]
 _Histogram = tuple[list[float], list[_Count], float, list[_Exemplar]]
 
