@@ -32,6 +32,12 @@ _OPERATOR = "monitoring.coreos.com/v1"
 """The group of Prometheus' operator, of which Kubernetes has no schemas."""
 
 
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that the chart gives the server from a secret, which its arguments name."""
+    monkeypatch.setenv("ADMIN", "of the secret")
+
+
 @pytest.fixture(params=[*VARIANTS.values()], ids=[*VARIANTS])
 def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
     """The manifests of each variant."""
