@@ -173,7 +173,7 @@ KINDS: dict[str, tuple[Make, frozenset[str]]] = {
     "long URL": (_url, _CUT),
     "truncated": (_truncated, _LEAVING),
 }
-"""What is sent to each route, and how it may end."""
+"""Requests that are sent to each route, and how they may end."""
 
 
 def _prepare(place: Place, make: Make, sizes: Sizes) -> Lines:

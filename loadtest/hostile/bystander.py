@@ -134,7 +134,7 @@ class _Asking:
         self._begun = time.perf_counter()
 
     def look(self) -> Waits:
-        """What has happened since the beginning."""
+        """Counts of answers and waits since the beginning."""
         since = self._since
         waiting = 0.0 if since is None else self._waited(since)
         return Waits(max(self._longest, waiting), self._answered, self._failed)
@@ -161,7 +161,7 @@ class Bystander:
         self._say("begin")
 
     def look(self) -> Waits:
-        """What has happened since the beginning."""
+        """Counts of answers and waits since the beginning."""
         self._say("look")
         assert self.process.stdout is not None
         return Waits(*json.loads(self.process.stdout.readline()))

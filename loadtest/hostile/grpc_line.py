@@ -26,7 +26,7 @@ _CODES = (
 
 @dataclass(frozen=True, slots=True)
 class GrpcSending:
-    """What each call of a row sends: messages with their prefixes.
+    """The messages that each call of a row sends, with their prefixes.
 
     With a `pause` it goes a byte at a time. With `patience` the request never ends. `unpacked` is
     the size of a compressed message.

@@ -15,7 +15,7 @@ _SHOWN = 160
 
 @dataclass(frozen=True, slots=True)
 class HttpSending:
-    """What a connection sends: method, path and body, and further header fields.
+    """The requests of a connection: method, path and body, and further header fields.
 
     With a `pause` it goes a byte at a time. With `patience` the client leaves when it has sent
     this, and has waited so long for an answer. `length` is the announced one, `unpacked` the size

@@ -88,7 +88,7 @@ class Line(ABC):
 
     @abstractmethod
     def _next(self, now: float) -> bytes:
-        """What may be sent now."""
+        """Bytes that may be sent now."""
 
     @abstractmethod
     def _take(self, received: bytes) -> None:

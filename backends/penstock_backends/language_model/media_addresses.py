@@ -1,4 +1,4 @@
-"""Which addresses are public, by a table of our own: Python's differs from release to release."""
+"""Public addresses, by a table of our own: Python's differs from release to release."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_PUBLIC_4: Final = tuple(
         ),
     )
 )
-"""What IANA's registry of special addresses does not take for globally reachable, and multicast."""
+"""Networks that IANA's registry does not take for globally reachable, and multicast."""
 
 _UNICAST_6: Final = IPv6Network("2000::/3")
 """All of IPv6 that is handed out to networks."""

@@ -104,23 +104,11 @@ def at_least(name: str, least: int) -> Parser:
     return parse
 
 
-def not_negative(name: str) -> Parser:
-    """A number, or 0 for none."""
+def not_negative(name: str, read: Parser = integer) -> Parser:
+    """A number, or 0 for none; `read` bounds it to 32 bits, or 64."""
 
     def parse(value: str) -> int:
-        number = integer(value)
-        if number < 0:
-            raise ValueRefused(f"invalid argument for --{name}. Must be 0 or more.")
-        return number
-
-    return parse
-
-
-def big_not_negative(name: str) -> Parser:
-    """As `not_negative`, of 64 bits."""
-
-    def parse(value: str) -> int:
-        number = big_integer(value)
+        number: int = read(value)
         if number < 0:
             raise ValueRefused(f"invalid argument for --{name}. Must be 0 or more.")
         return number

@@ -27,7 +27,7 @@ SERVER = Group(
             "Bytes that the bodies of all requests in flight may take together, over HTTP and gRPC;"
             " beyond, no more is read of incomplete ones. Default 0: a quarter of the memory that"
             " the process may use.",
-            values.big_not_negative("request-memory-pool-byte-size"),
+            values.not_negative("request-memory-pool-byte-size", values.big_integer),
         ),
         integer(
             "max-bytes-elements",
