@@ -17,19 +17,19 @@ from penstock_backends.language_model.generation_times import (
     exemplar_id,
     tenant_label,
 )
-from penstock_backends.language_model.image_decoding import (
-    PixelBudget,
-    decode_image,
-    keep_image_formats,
-)
-from penstock_backends.language_model.media import (
+from penstock_backends.language_model.media.bounds import MediaLimits, media_limits
+from penstock_backends.language_model.media.fetching import (
     check_encoded_size,
     decode_base64,
     fetch_media,
     fetch_media_here,
     take_turns,
 )
-from penstock_backends.language_model.media_bounds import MediaLimits, media_limits
+from penstock_backends.language_model.media.image_decoding import (
+    PixelBudget,
+    decode_image,
+    keep_image_formats,
+)
 from penstock_backends.language_model.openai_fields import WITHOUT_EFFECT, asks_for_nothing
 from penstock_backends.language_model.parameters import (
     ParameterReader,

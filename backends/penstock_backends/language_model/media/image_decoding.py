@@ -9,10 +9,10 @@ from io import BytesIO
 from typing import Any, Final
 
 from penstock.backend import InvalidRequestError
-from penstock_backends.language_model.media_bounds import media_refusal
+from penstock_backends.language_model.media.bounds import media_refusal
 
 FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-"""Formats that are decoded. Pillow reads many more, with less care, and some by programs that it runs."""
+"""Formats that are decoded. Pillow reads more, with less care, some by programs that it runs."""
 
 MOST_PIXELS: Final = 100_000_000
 """Pixels of one image: as RGB these are 300 MB."""

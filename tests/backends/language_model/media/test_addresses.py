@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_backends.language_model.media_addresses import is_public
+from penstock_backends.language_model.media.addresses import is_public
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from penstock_backends.language_model import (
     media_limits,
     take_turns,
 )
-from penstock_backends.language_model.media import MOST_OF_A_REQUEST
+from penstock_backends.language_model.media.fetching import MOST_OF_A_REQUEST
 
 LOCAL = MediaLimits(frozenset({"127.0.0.1"}), size=1000, seconds=10)
 

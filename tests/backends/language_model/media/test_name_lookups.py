@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock_backends.language_model.name_lookups import MOST_OF_A_SITE, NameLookups
+from penstock_backends.language_model.media.name_lookups import MOST_OF_A_SITE, NameLookups
 
 
 class Resolver:

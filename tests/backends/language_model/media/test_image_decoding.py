@@ -11,7 +11,7 @@ from PIL import Image
 
 from penstock.backend import InvalidRequestError
 from penstock_backends.language_model import PixelBudget, decode_image
-from penstock_backends.language_model.image_decoding import FORMATS
+from penstock_backends.language_model.media.image_decoding import FORMATS
 
 _EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 """An image that Pillow has Ghostscript draw."""

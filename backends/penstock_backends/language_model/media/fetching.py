@@ -9,12 +9,12 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from urllib.parse import unquote_to_bytes
 
-from penstock_backends.language_model.media_bounds import (
+from penstock_backends.language_model.media.bounds import (
     MediaLimits,
     media_refusal,
     media_too_large,
 )
-from penstock_backends.language_model.media_transfer import MediaTransfer
+from penstock_backends.language_model.media.transfer import MediaTransfer
 
 _AT_ONCE = 1 << 16
 """Characters of a data: URL that are decoded on the event loop."""

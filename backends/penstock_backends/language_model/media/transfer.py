@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from penstock.backend import InvalidRequestError
-from penstock_backends.language_model.media_addresses import is_public
-from penstock_backends.language_model.media_bounds import (
+from penstock_backends.language_model.media.addresses import is_public
+from penstock_backends.language_model.media.bounds import (
     ALLOWED_HOSTS,
     MediaLimits,
     media_refusal,
     media_too_large,
 )
-from penstock_backends.language_model.name_lookups import NameLookups
+from penstock_backends.language_model.media.name_lookups import NameLookups
 
 _REDIRECTIONS = 3
 _MOVED = (301, 302, 303, 307, 308)

@@ -1,0 +1,1 @@
+"""Media of requests: fetched by URL within bounds, and images decoded."""
