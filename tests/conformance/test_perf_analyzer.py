@@ -30,8 +30,11 @@ _GRPC = "-i grpc -u {grpc}"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("perf")
     models = analyzer_files.write_models(directory / "models")
-    trace = f"--trace-config=triton,file={directory / 'trace.json'}"
-    with serving(models, directory / "log", "--allow-client-shm=true", trace) as served:
+    options = [
+        f"--trace-config=triton,file={directory / 'trace.json'}",
+        "--allow-trace-control=true",
+    ]
+    with serving(models, directory / "log", "--allow-client-shm=true", *options) as served:
         yield served
 
 

@@ -59,7 +59,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs("vLLM", missing())]
 
 STATUSES = {
     "body that a model does not read": 400,
-    "100,000 parts": 400,
     "a million token ids and a text": 400,
     "text of 8 MB to tokenize": 400,
     "message without content": 200,

@@ -97,9 +97,16 @@ def _decoded(file: BytesIO, name: str, budget: PixelBudget) -> Any:
 
 
 def keep_image_formats() -> None:
-    """Have Pillow know no other formats in this process: engines open images as well."""
+    """Have Pillow open no other formats in this process: engines open images as well.
+
+    Formats are refused, not removed: who names one that Pillow does not know gets a `KeyError` from
+    Pillow, and vLLM names them all.
+    """
     images = import_module("PIL.Image")
     images.init()
-    images.ID[:] = [one for one in images.ID if one in FORMATS]
     for one in [each for each in images.OPEN if each not in FORMATS]:
-        del images.OPEN[one]
+        images.register_open(one, images.OPEN[one][0], _refuse)
+
+
+def _refuse(prefix: bytes) -> bool:
+    return False

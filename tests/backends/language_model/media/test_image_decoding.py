@@ -55,7 +55,7 @@ def test_a_process_may_keep_those_formats_alone() -> None:
         "from penstock_backends.language_model import keep_image_formats\n"
         "keep_image_formats()\n"
         f"good, bad = {encoded('PNG')!r}, {_EPS!r}\n"
-        "print(Image.open(io.BytesIO(good)).size)\n"
+        "print(Image.open(io.BytesIO(good), formats=['EPS', 'PNG']).size)\n"
         "try: Image.open(io.BytesIO(bad))\n"
         "except No: print('refused')\n"
     )
