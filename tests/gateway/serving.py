@@ -126,12 +126,16 @@ class FakeServer(InferenceServer):
         return tuple(e for e in self.entries if not ready_only or e.state == "READY")
 
     _model_upload = True
+    trusted = False
 
     def check_model_control(self) -> None:
         """Models may be loaded and unloaded."""
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
+    ) -> None:
         self.loaded.append((name, parameters))
+        self.trusted = trusted
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         self.unloaded.append((name, unload_dependents))

@@ -104,6 +104,16 @@ async def test_who_knows_the_secret_may_bring_files(server: FakeServer) -> None:
     assert server.loaded == [("numbers", {"config": "{}", "file:1/model.py": b"x"})]
 
 
+async def test_configurations_of_strangers_are_not_trusted(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
+    await client.post(f"{_MODEL}/load", json={"parameters": {"config": "{}"}})
+    assert not server.trusted
+    async with connected(server, replace(LOCAL, restrictions=(_ADMIN,))) as admins:
+        await admins.post(f"{_MODEL}/load", json=_FILE, headers={"admin": "secret"})
+    assert server.trusted
+
+
 @pytest.mark.contract("H-15")
 @pytest.mark.parametrize(
     ("body", "dependents"),

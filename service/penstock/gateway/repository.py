@@ -55,7 +55,7 @@ class RepositoryEndpoints:
         _refuse_repository_name(target)
         self._server.check_model_control()
         parameters = await self._bodies.read(call, self._load_parameters, optional=True)
-        await self._server.load(target.model, parameters)
+        await self._server.load(target.model, parameters, trusted=self._restricted)
         return reply()
 
     async def unload(self, call: HttpCall, target: Target) -> Reply:

@@ -259,14 +259,18 @@ class InferenceServer:
         """The models of the repositories, and those in more than one."""
         return set(self._repository.names()), self._repository.duplicates()
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
+    ) -> None:
         """Load or reload a model, whose name is trimmed (explicit control only).
 
         Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12), which
-        `check_files` must have let through if they come from a client.
+        `check_files` must have let through if they come from a client. Configurations name code
+        only where they are `trusted`, or all clients may bring files.
         """
         self.check_model_control()
-        await self._lifecycle.load(name.strip(), ModelOverride.from_parameters(parameters))
+        override = ModelOverride.from_parameters(parameters, trusted=trusted or self._model_upload)
+        await self._lifecycle.load(name.strip(), override)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model, whose name is trimmed (explicit control only)."""
