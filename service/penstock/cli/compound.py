@@ -17,6 +17,7 @@ from penstock.cli.values import (
 )
 from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, RateLimitResource, Restriction
+from penstock.system.model_variables import passed_on
 
 OPENAI_GROUPS = (
     Feature.INFERENCE,
@@ -174,8 +175,7 @@ def secret(value: str) -> str:
     if value[:2] in ("@@", "$$"):
         return value[1:]
     if value[0] == "$":
-        found = os.environ.get(value[1:], "")
-        problem = "is not set, or empty"
+        found, problem = _variable(value[1:])
         where = f"environment variable '{value[1:]}'"
     elif value[0] == "@":
         where = f"file '{value[1:]}'"
@@ -185,6 +185,13 @@ def secret(value: str) -> str:
     if not found:
         raise ValueRefused(f"the secret cannot be read: {where} {problem}")
     return found
+
+
+def _variable(name: str) -> tuple[str, str]:
+    """The value of an environment variable, and why it is no secret if there is none."""
+    if passed_on({name: ""}):
+        return "", "is one that model processes get, too; choose another name"
+    return os.environ.get(name, ""), "is not set, or empty"
 
 
 def _contents(path: str) -> tuple[str, str]:
