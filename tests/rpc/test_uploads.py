@@ -25,7 +25,9 @@ class Loaded(ManualServer):
         self._model_upload = uploads
         self.loaded: list[Mapping[str, str | bytes]] = []
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
+    ) -> None:
         self.loaded.append(parameters)
 
 
