@@ -95,7 +95,7 @@ class InferenceServer:
         self.most_elements = most_elements
         self.tenants = tenants
         self.control_policy = control_policy or ControlPolicy()
-        self.messages = MessagePools(self._readers_of, lifecycle.catalog.changes)
+        self.messages = MessagePools(lifecycle.catalog.readers_of, lifecycle.catalog.changes)
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle
@@ -128,19 +128,6 @@ class InferenceServer:
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; returns the stream of its responses, which the caller closes."""
         return self.find(request.model_name, request.model_version).infer(request)
-
-    def _readers_of(self, name: str) -> frozenset[str]:
-        """The model whose processes get what a request to this one holds, or an ensemble's models.
-
-        Models within an ensemble are served wherever it is.
-        """
-        readers, found = {name}, list(self._catalog.served(name).values())
-        for model in found:
-            if (ensemble := model.config.ensemble_scheduling) is not None:
-                new = {step.model_name for step in ensemble.step} - readers
-                readers |= new
-                found += [one for each in new for one in self._catalog.served(each).values()]
-        return frozenset(readers) if found else frozenset()
 
     def cancel(self, request_id: str, tenant: str | None = None) -> int:
         """Cancel the requests in flight with this `id` or `call_id`; how many there were.
