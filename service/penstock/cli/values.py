@@ -93,7 +93,7 @@ def positive(message: str) -> Parser:
 
 
 def at_least(name: str, least: int) -> Parser:
-    """A number of so many bytes, or of other units, up to what 32 bits hold."""
+    """A number from `least` up to what 32 bits hold."""
 
     def parse(value: str) -> int:
         number = integer(value)

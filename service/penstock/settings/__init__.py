@@ -201,7 +201,11 @@ class DeviceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a server. Raises `SettingsError` if they contradict each other."""
+    """All settings of a server. Raises `SettingsError` if they contradict each other.
+
+    `max_bytes_elements` limits a BYTES tensor from the network. All request bodies in flight share
+    `request_memory_pool_byte_size` bytes; 0 is a quarter of the memory that the process may use.
+    """
 
     id: str = "triton"
     exit_timeout_seconds: int = 30
