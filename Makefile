@@ -154,6 +154,7 @@ lint: .venv/.test  ## run ruff, mypy and the import rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy loadtest
 	@$(BIN)/lint-imports --no-logo
 
 check: lint  ## run every check that is not a test
