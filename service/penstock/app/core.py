@@ -100,14 +100,18 @@ async def open_server(
         lifecycle,
         explicit_control=settings.repository.explicit,
         engine_control=settings.engine_control,
-        model_upload=settings.model_upload,
         strict_readiness=settings.repository.strict_readiness,
         trace=trace,
         log=log,
         regions=Regions(allowed=settings.client_shared_memory, prefix=settings.client_shm_prefix),
         tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
         tenants=tenants,
-        control_policy=ControlPolicy(settings.trace_control, settings.log_control),
+        control_policy=ControlPolicy(
+            settings.trace_control,
+            settings.log_control,
+            settings.model_upload,
+            by_secret=not settings.secure,
+        ),
         most_elements=settings.max_bytes_elements,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
