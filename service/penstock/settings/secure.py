@@ -80,11 +80,11 @@ def check_secure(settings: Settings) -> None:
 
 
 def is_local(address: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether only this machine reaches an address, such as `127.0.0.1` or `ipv6:[::1]`."""
     if address == "localhost" or address.startswith("unix:"):
         return True
     try:
-        return ip_address(address).is_loopback
+        return ip_address(address.removeprefix("ipv6:").strip("[]")).is_loopback
     except ValueError:
         return False
 
