@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from app.python_models import write_python_model
 from harness.serving import Served, serving
+from penstock.settings.secure import GRPC_GROUPS, HTTP_GROUPS
 from rpc.certificates import write_certificates
 
 httpclient = pytest.importorskip("tritonclient.http", exc_type=ImportError)
@@ -35,11 +38,11 @@ _GRPC_SECRET = {"triton-grpc-protocol-admin": "secret"}
 _FILES = {"file:1/model.py": b"raise SystemExit"}
 
 
-def _answer(module: Any, client: Any) -> list[int]:
+def _answer(module: Any, client: Any, headers: dict[str, str] | None = None) -> list[int]:
     """What the model answers to a stock client."""
     given = module.InferInput("X", [1], "INT32")
     given.set_data_from_numpy(np.array([7], np.int32))
-    found: list[int] = client.infer("identity", [given]).as_numpy("X").tolist()
+    found: list[int] = client.infer("identity", [given], headers=headers).as_numpy("X").tolist()
     return found
 
 
@@ -81,6 +84,17 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served
         yield server, files
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Listens on every address without TLS: calls need a secret."""
+    folder = tmp_path_factory.mktemp("guarded")
+    http, grpc = ",".join(HTTP_GROUPS), ",".join(GRPC_GROUPS)
+    secrets = f"--http-restricted-api={http}:k=v", f"--grpc-restricted-protocol={grpc}:k=v"
+    arguments = "--secure", "--http-address=0.0.0.0", "--grpc-address=0.0.0.0", *secrets
+    with serving(_models(folder), folder / "log", "--openai-port=0", *arguments) as server:
+        yield server
+
+
 def test_a_stock_client_is_served_over_loopback(local: Served) -> None:
     with httpclient.InferenceServerClient(local.http) as client:
         assert _answer(httpclient, client) == [7]
@@ -113,6 +127,48 @@ def test_who_knows_the_secret_reads_settings_and_changes_none(local: Served) -> 
             client.update_trace_settings(settings={"trace_rate": "1"}, headers=_GRPC_SECRET)
         with pytest.raises(utils.InferenceServerException, match="started with --secure"):
             client.update_log_settings({"log_error": False}, headers=_GRPC_SECRET)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2/health/live", 200),
+        ("GET", "/v2/models/identity", 200),
+        ("GET", "/v2/models/identity/config", 403),
+        ("GET", "/v2/models/stats", 403),
+        ("POST", "/v2/models/identity/infer", 403),
+        ("POST", "/v2/models/identity/generate", 403),
+        ("POST", "/v2/repository/index", 403),
+        ("POST", "/v2/models/identity/engine/sleep", 403),
+        ("GET", "/v2/logging", 403),
+        ("GET", "/v2/trace/setting", 403),
+        ("GET", "/v2/systemsharedmemory/status", 403),
+        ("GET", "/v1/models", 403),
+        ("POST", "/v1/completions", 403),
+        ("DELETE", "/v1/requests/1", 403),
+        ("GET", "/docs", 404),
+        ("GET", "/openapi.json", 404),
+    ],
+)
+def test_a_stranger_gets_health_and_metadata_alone(
+    guarded: Served, method: str, path: str, status: int
+) -> None:
+    assert httpx.request(method, f"http://{guarded.http}{path}").status_code == status
+
+
+@pytest.mark.parametrize(("path", "status"), [("/metrics", 403), ("/health/ready", 200)])
+def test_openai_port_needs_the_secrets_too(guarded: Served, path: str, status: int) -> None:
+    found = re.search(r"Started OpenAIService at 0\.0\.0\.0:(\d+)", guarded.log.read_text())
+    assert found is not None
+    assert httpx.get(f"http://127.0.0.1:{found[1]}{path}").status_code == status
+
+
+def test_a_stock_client_sends_the_secret_over_grpc(guarded: Served) -> None:
+    with grpcclient.InferenceServerClient(guarded.grpc) as client:
+        assert client.get_model_metadata("identity").name == "identity"
+        with pytest.raises(utils.InferenceServerException, match="restricted"):
+            _answer(grpcclient, client)
+        assert _answer(grpcclient, client, {"triton-grpc-protocol-k": "v"}) == [7]
 
 
 def test_a_stock_client_is_served_with_tls_on_every_address(
