@@ -137,14 +137,18 @@ def _facade(
         lifecycle,
         explicit_control=settings.repository.explicit,
         engine_control=settings.engine_control,
-        model_upload=settings.model_upload,
         strict_readiness=settings.repository.strict_readiness,
         trace=trace,
         log=log,
         regions=Regions(allowed=settings.client_shared_memory, prefix=settings.client_shm_prefix),
         tracer=tracer,
         tenants=tenants,
-        control_policy=ControlPolicy(settings.trace_control, settings.log_control),
+        control_policy=ControlPolicy(
+            settings.trace_control,
+            settings.log_control,
+            settings.model_upload,
+            by_secret=not settings.secure,
+        ),
         most_elements=settings.max_bytes_elements,
     )
 

@@ -26,6 +26,11 @@ def text(value: str) -> str:
     return value
 
 
+def given(_: str) -> bool:
+    """The value of an option that has none."""
+    return True
+
+
 def variable_names(value: str) -> tuple[str, ...]:
     """Names of environment variables, or their beginnings with `*`."""
     names = tuple(value.split(","))

@@ -36,6 +36,7 @@ from penstock.settings.rules import (
     check_startup_models,
     check_tenants,
 )
+from penstock.settings.secure import check_secure
 from penstock.settings.tracing import OpenTelemetrySettings, TraceSettings
 
 __all__ = [
@@ -208,6 +209,7 @@ class Settings:
     """
 
     id: str = "triton"
+    secure: bool = False
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536
     max_bytes_elements: int = 1 << 20
@@ -248,6 +250,8 @@ class Settings:
         check_creation(
             repository.paths + repository.files, repository.startup_models, self.cache.config
         )
+        if self.secure:
+            check_secure(self)
 
     def _endpoints(self) -> Iterator[Endpoint]:
         """Every enabled endpoint."""
