@@ -20,6 +20,7 @@ from penstock.core.errors import (
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.server.answers import ServerMetadata
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.server import InferenceServer
 from server.house import House, index
 
@@ -113,7 +114,7 @@ async def test_configurations_of_strangers_name_no_code(house: House, named: str
 
 async def test_clients_that_may_bring_files_may_name_code(tmp_path: Path) -> None:
     write_model(tmp_path)
-    server = await House(tmp_path, model_upload=True).started()
+    server = await House(tmp_path, control_policy=ControlPolicy(upload=True)).started()
     await server.load("m", {"config": f'{{"backend": "fake", {_ENVIRONMENT}}}'})
     assert await server.model_ready("m", "")
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from penstock.system.parent import die_with_parent, hide
+from penstock.system.process_control import die_with_parent, hide
 from penstock.tracing.frames import Frames, Report, frame
 
 _NICENESS = 5
