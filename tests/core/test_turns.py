@@ -101,3 +101,20 @@ async def test_computation_may_be_a_part_of_another() -> None:
 
 def test_all_steps_may_run_now() -> None:
     assert finished(Work().steps("a", 5)) == "a"
+
+
+async def test_those_who_wait_for_their_turn_go_on_one_a_turn_of_the_loop() -> None:
+    turns, gone_on = Turns(), []
+
+    async def wait(number: int) -> None:
+        await turns.wait()
+        gone_on.append(number)
+
+    tasks = [asyncio.ensure_future(wait(number)) for number in range(20)]
+    seen = [0]
+    while len(gone_on) < 20:
+        await asyncio.sleep(0)
+        seen.append(len(gone_on))
+    assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) == 1
+    assert gone_on == list(range(20))
+    await asyncio.gather(*tasks)

@@ -46,6 +46,14 @@ class Turns:
             finally:
                 self._lock.release()
 
+    async def wait(self) -> None:
+        """Leave the event loop to others until it is the caller's turn to go on."""
+        await self._lock.acquire()
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._lock.release()
+
 
 class Sliced(Generic[T]):
     """A computation whose first step was not its last."""

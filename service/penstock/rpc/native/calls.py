@@ -36,6 +36,9 @@ from penstock.rpc.context import (
 from penstock.rpc.native.rpc_call import CallHost, RpcCall
 from penstock.rpc.status import StatusCode
 
+_MOST_IN_A_ROW = 16
+"""Messages of a stream that are taken one after the other before the event loop has its turn."""
+
 _TOO_SLOW = "the server's memory for requests is used up, and this one takes the longest to come"
 
 
@@ -105,8 +108,11 @@ class ReadingCall(RpcCall):
         try:
             return reader.feed_pieces(pieces, size)
         except MessageSizeError as error:
-            self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
+            self._too_large(error)
             return []
+
+    def _too_large(self, error: MessageSizeError) -> None:
+        self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
 
     def _message_read(self, flag: int) -> None:
         self.request_compressed = bool(flag)
@@ -192,9 +198,8 @@ class UnaryCall(ReadingCall):
             return
         complete = self._reader is None or self._reader.empty
         message, self._message, self._reader = self._message, None, None
-        if message is None or self._count != 1 or not complete:
-            text = f"expected one request message, got {self._count}"
-            self.fail(StatusError(StatusCode.INTERNAL, text))
+        if message is None or not complete:
+            self._refuse_count()
             return
         if message[0]:
             self.run(self._handle_later(*message))
@@ -223,10 +228,19 @@ class UnaryCall(ReadingCall):
         for message in messages:
             self._count += 1
             self._message = message
+        if self._count > 1:  # now: there may be any number of them
+            self._message = None
+            self._refuse_count()
+
+    def _refuse_count(self) -> None:
+        text = f"expected one request message, got {self._count}"
+        self.fail(StatusError(StatusCode.INTERNAL, text))
 
 
 class StreamCall(ReadingCall):
     """A call with an iterator of requests; those not yet read keep the stream's window closed."""
+
+    _in_a_row = 0
 
     def __init__(self, host: CallHost, stream_id: int, head: CallHead, method: Method) -> None:
         super().__init__(host, stream_id, head, method)
@@ -261,6 +275,9 @@ class StreamCall(ReadingCall):
         return self
 
     async def __anext__(self) -> Any:
+        if self._in_a_row == _MOST_IN_A_ROW:
+            self._in_a_row = 0
+            await self._host.server.turns.wait()
         while not self._messages:
             if self.remote_ended:
                 if self._reader is not None and not self._reader.empty:
@@ -268,12 +285,24 @@ class StreamCall(ReadingCall):
                 raise StopAsyncIteration
             self._arrival = self._host.loop.create_future()
             await self._arrival
-        flag, data = self._messages.popleft()
+            self._in_a_row = 0
+        self._in_a_row += 1
+        flag, data = self._next()
         used = self._held if not self._messages else min(PREFIX_SIZE + len(data), self._held)
         self._held -= used
         self.connection.consumed(self, used)
         self._host.wake()
         return await self._parse(flag, data)
+
+    def _next(self) -> tuple[int, Buffer]:
+        """The next message; those that follow it are queued before it is the last one."""
+        message = self._messages.popleft()
+        if not self._messages and self._reader is not None:
+            try:
+                self._messages += self._reader.more()
+            except MessageSizeError as error:
+                self._too_large(error)
+        return message
 
     def _received(self, size: int, messages: list[tuple[int, Buffer]]) -> None:
         """Queue messages; bytes of an incomplete one return credit at once if none is queued."""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
+from penstock.core.turns import Turns
 from penstock.http2.compression import Work
 from penstock.http2.keepalive import ConnectionAges, PingStrikes
 from penstock.http2.limits import Limits
@@ -52,7 +53,9 @@ class OpenConnection(Protocol):
 
 
 class ServerState:
-    """The shared state of one server's connections. `scratch` is the read buffer of all of them."""
+    """The shared state of one server's connections. `scratch` is the read buffer of all of them,
+    `turns` the order of the streams that have more messages than may be taken at once.
+    """
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class ServerState:
         self.scratch = memoryview(bytearray(_SCRATCH))
         self.tasks: set[asyncio.Task[object]] = set()
         self.workers = Workers()
+        self.turns = Turns()
         self._descriptors = descriptors or DescriptorReserve()
         self._keepalive = keepalive
         self._connections: dict[OpenConnection, asyncio.BaseTransport] = {}
