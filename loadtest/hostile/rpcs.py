@@ -161,6 +161,10 @@ def _thousand(_: Rpc, sizes: Sizes) -> GrpcSending:
     return GrpcSending(framed(b""), calls=sizes.of(_MOST_CALLS))
 
 
+def _thousand_left(_: Rpc, sizes: Sizes) -> GrpcSending:
+    return GrpcSending(framed(b""), calls=sizes.of(_MOST_CALLS), patience=0.2)
+
+
 def _large_length(_: Rpc, __: Sizes) -> GrpcSending:
     return GrpcSending(announced(_LARGEST, bytes(100)), patience=0.3)
 
@@ -221,6 +225,7 @@ KINDS: dict[str, tuple[Make, frozenset[str]]] = {
     "slow": (_slow, _LEAVING),
     "many at once": (_at_once, ANSWERED),
     "a thousand at once": (_thousand, ANSWERED),
+    "a thousand left": (_thousand_left, ANSWERED | GONE),
     "2 GiB announced": (_large_length, _LEAVING),
     "4 GiB announced": (_larger_length, _LEAVING),
     "2 GiB announced by many": (_many_lengths, _LEAVING),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -115,6 +116,6 @@ async def test_those_who_wait_for_their_turn_go_on_one_a_turn_of_the_loop() -> N
     while len(gone_on) < 20:
         await asyncio.sleep(0)
         seen.append(len(gone_on))
-    assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) == 1
+    assert max(after - before for before, after in pairwise(seen)) == 1
     assert gone_on == list(range(20))
     await asyncio.gather(*tasks)

@@ -12,11 +12,12 @@ import h2.connection
 import h2.events
 
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.http2.frame_parser import MOST_FRAMES
 from penstock.http2.grpc_messages import MOST_AT_ONCE
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.rpc.native.transport import open_native
-from rpc.native.wire import LOCAL, PATIENCE, Handlers, exchange, head, until
+from rpc.native.wire import LOCAL, PATIENCE, Handlers, exchange, head, until, wire
 
 _MANY = 8 * MOST_AT_ONCE
 _EMPTY = bytes(5)
@@ -74,3 +75,19 @@ async def test_messages_of_a_stream_leave_the_loop_to_others() -> None:
                 seen.append(handlers.taken)
         assert max(after - before for before, after in pairwise(seen)) <= 16
         writer.close()
+
+
+async def test_calls_of_one_read_leave_the_loop_to_others() -> None:
+    handlers = Handlers()
+    async with (
+        open_native([handlers.service()], LOCAL, ExitDeadline(0)) as port,
+        wire(port, handlers) as client,
+    ):
+        client.begin(1000, "/s/linger")
+        await client.until(lambda: True)
+        seen = [0]
+        async with asyncio.timeout(PATIENCE):
+            while handlers.begun < 1000:
+                await asyncio.sleep(0)
+                seen.append(handlers.begun)
+        assert max(after - before for before, after in pairwise(seen)) <= MOST_FRAMES // 2
