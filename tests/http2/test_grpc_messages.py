@@ -113,6 +113,15 @@ def test_many_messages_of_one_read_are_returned_a_part_at_a_time() -> None:
     assert [message for part in got for message in part] == sent
 
 
+def test_many_messages_of_a_frame_each_are_returned_a_part_at_a_time() -> None:
+    reader = MessageReader(1 << 20)
+    sent = [(0, b"%d" % number) for number in range(2 * MOST_AT_ONCE)]
+    pieces = [memoryview(_wire(*one)) for one in sent]
+    got = [reader.feed_pieces(pieces, sum(map(len, pieces))), reader.more()]
+    assert [len(part) for part in got] == [MOST_AT_ONCE] * 2
+    assert [message for part in got for message in part] == sent
+
+
 def test_message_beyond_the_limit_is_found_behind_many_others() -> None:
     reader = MessageReader(10)
     data = _wire(0, b"") * MOST_AT_ONCE + PREFIX.pack(0, 11)

@@ -22,7 +22,7 @@ _DATA = 0
 _KNOWN = len(FrameType)
 DIRECT = 64 << 10
 """Bytes from which the rest of a payload is read straight into its message's buffer."""
-MOST_FRAMES = 128
+MOST_FRAMES = 64
 """Frames that are parsed at once, each of which may begin or end a call."""
 
 

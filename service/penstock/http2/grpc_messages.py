@@ -137,7 +137,13 @@ class MessageReader:
     def feed_pieces(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         """As `feed`, for bytes in pieces; `size` is their total."""
         if self._memory is None or self._filled + size > self._size:
-            return [message for piece in pieces for message in self.feed(piece)]
+            done: list[tuple[int, Buffer]] = []
+            for piece in pieces:
+                if len(done) < MOST_AT_ONCE:
+                    done += self.feed(piece)
+                elif not self._closed:
+                    self._rest += piece
+            return done
         memory, at = self._room(self._filled + size), self._filled
         for piece in pieces:
             end = at + len(piece)

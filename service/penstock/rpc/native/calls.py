@@ -36,9 +36,6 @@ from penstock.rpc.context import (
 from penstock.rpc.native.rpc_call import CallHost, RpcCall
 from penstock.rpc.status import StatusCode
 
-_MOST_IN_A_ROW = 16
-"""Messages of a stream that are taken one after the other before the event loop has its turn."""
-
 _TOO_SLOW = "the server's memory for requests is used up, and this one takes the longest to come"
 
 
@@ -240,8 +237,6 @@ class UnaryCall(ReadingCall):
 class StreamCall(ReadingCall):
     """A call with an iterator of requests; those not yet read keep the stream's window closed."""
 
-    _in_a_row = 0
-
     def __init__(self, host: CallHost, stream_id: int, head: CallHead, method: Method) -> None:
         super().__init__(host, stream_id, head, method)
         self._messages: deque[tuple[int, Buffer]] = deque()
@@ -275,9 +270,8 @@ class StreamCall(ReadingCall):
         return self
 
     async def __anext__(self) -> Any:
-        if self._in_a_row == _MOST_IN_A_ROW:
-            self._in_a_row = 0
-            await self._host.server.turns.wait()
+        if self._messages and (turn := self._host.server.backlog.take()) is not None:
+            await turn
         while not self._messages:
             if self.remote_ended:
                 if self._reader is not None and not self._reader.empty:
@@ -285,8 +279,6 @@ class StreamCall(ReadingCall):
                 raise StopAsyncIteration
             self._arrival = self._host.loop.create_future()
             await self._arrival
-            self._in_a_row = 0
-        self._in_a_row += 1
         flag, data = self._next()
         used = self._held if not self._messages else min(PREFIX_SIZE + len(data), self._held)
         self._held -= used
