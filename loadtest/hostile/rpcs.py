@@ -45,6 +45,7 @@ from penstock import protocol
 _PLAIN = 8 * MIB
 _UNPACKED = 64 * MIB
 _MANY_CALLS = 64
+_MOST_CALLS = 1000  # about what a connection may have at once
 _LARGEST = (1 << 31) - 1
 _DEPTH = 3  # of fields within fields
 _LARGE = ("ModelInfer", "ModelStreamInfer", "RepositoryModelLoad")  # what holds tensors or files
@@ -156,6 +157,14 @@ def _at_once(_: Rpc, sizes: Sizes) -> GrpcSending:
     return GrpcSending(framed(block(UNKNOWN, bytes(size))), calls=_MANY_CALLS)
 
 
+def _thousand(_: Rpc, sizes: Sizes) -> GrpcSending:
+    return GrpcSending(framed(b""), calls=sizes.of(_MOST_CALLS))
+
+
+def _thousand_left(_: Rpc, sizes: Sizes) -> GrpcSending:
+    return GrpcSending(framed(b""), calls=sizes.of(_MOST_CALLS), patience=0.2)
+
+
 def _large_length(_: Rpc, __: Sizes) -> GrpcSending:
     return GrpcSending(announced(_LARGEST, bytes(100)), patience=0.3)
 
@@ -215,6 +224,8 @@ KINDS: dict[str, tuple[Make, frozenset[str]]] = {
     "doubled fields": (_doubled, ANSWERED),
     "slow": (_slow, _LEAVING),
     "many at once": (_at_once, ANSWERED),
+    "a thousand at once": (_thousand, ANSWERED),
+    "a thousand left": (_thousand_left, ANSWERED | GONE),
     "2 GiB announced": (_large_length, _LEAVING),
     "4 GiB announced": (_larger_length, _LEAVING),
     "2 GiB announced by many": (_many_lengths, _LEAVING),

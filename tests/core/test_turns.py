@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
-from penstock.core.turns import Sliced, Steps, Turns, begun, finished
+from penstock.core.turns import Ration, Sliced, Steps, Turns, begun, finished
 
 
 class Work:
@@ -101,3 +102,32 @@ async def test_computation_may_be_a_part_of_another() -> None:
 
 def test_all_steps_may_run_now() -> None:
     assert finished(Work().steps("a", 5)) == "a"
+
+
+async def test_ration_is_for_all_together_and_for_one_turn_of_the_loop() -> None:
+    ration, done = Ration(3), []
+
+    async def work(number: int) -> None:
+        for _ in range(2):
+            if (turn := ration.take()) is not None:
+                await turn
+            done.append(number)
+
+    tasks = [asyncio.ensure_future(work(number)) for number in range(10)]
+    seen = [0]
+    while len(done) < 20:
+        await asyncio.sleep(0)
+        seen.append(len(done))
+    assert max(after - before for before, after in pairwise(seen)) == 3
+    await asyncio.gather(*tasks)
+
+
+async def test_ration_is_not_spent_on_those_who_have_left() -> None:
+    ration = Ration(1)
+    assert ration.take() is None
+    left, staying = ration.take(), ration.take()
+    assert left is not None
+    left.cancel()
+    await asyncio.sleep(0)
+    assert staying is not None
+    assert staying.done()

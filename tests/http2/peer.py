@@ -76,9 +76,12 @@ class Server:
 
     def receive(self, data: bytes) -> None:
         """Feed bytes; those that are not consumed are fed again with the next."""
-        data = self._rest + data
-        done = self.connection.receive(memoryview(data))
-        self._rest = data[done:]
+        self._rest += data
+        again = True
+        while again:
+            done = self.connection.receive(memoryview(self._rest))
+            self._rest = self._rest[done:]
+            again = self.connection.parser.interrupted
         self.write()
 
     def write(self) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from http2.peer import HEAD, Server, error_of, opened, request, resets_of
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
+from penstock.http2.frame_parser import MOST_FRAMES
 from penstock.http2.frames import ACK, END_STREAM, PADDED, FrameType
 from penstock.http2.limits import Limits
 
@@ -320,3 +321,12 @@ def test_stream_that_ends_with_its_connection_makes_no_other_answer(
     monkeypatch.setattr(first, "on_reset", answer_second)
     server.connection.lost()
     assert second.resets == [ErrorCode.CANCEL]
+
+
+def test_frames_beyond_what_is_parsed_at_once_are_left_for_later() -> None:
+    server = opened()
+    sent = memoryview(b"".join(request(2 * number + 1) for number in range(MOST_FRAMES + 1)))
+    done = server.connection.receive(sent)
+    assert (len(server.opened), server.connection.parser.interrupted) == (MOST_FRAMES, True)
+    assert done + server.connection.receive(sent[done:]) == len(sent)
+    assert (len(server.opened), server.connection.parser.interrupted) == (MOST_FRAMES + 1, False)

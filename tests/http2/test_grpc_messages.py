@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.http2.grpc_messages import (
     CHOSEN_FROM,
+    MOST_AT_ONCE,
     PREFIX,
     MessageReader,
     MessageSizeError,
@@ -99,3 +100,38 @@ def test_closed_reader_holds_nothing_and_begins_nothing() -> None:
     reader.close()
     assert reader.feed(memoryview(data)) == []
     assert (reader.memory(), len(chooser.calls)) == (None, 1)
+
+
+def test_many_messages_of_one_read_are_returned_a_part_at_a_time() -> None:
+    reader = MessageReader(1 << 20)
+    sent = [(0, b"%d" % number) for number in range(3 * MOST_AT_ONCE)]
+    data = b"".join(_wire(*one) for one in sent)
+    cut = len(data) - 1  # within the last one
+    got = [reader.feed(memoryview(data)[:cut]), reader.feed(memoryview(data)[cut:])]
+    got += [reader.more() for _ in range(3)]
+    assert [len(part) for part in got] == [MOST_AT_ONCE, 0, MOST_AT_ONCE, MOST_AT_ONCE, 0]
+    assert [message for part in got for message in part] == sent
+
+
+def test_many_messages_of_a_frame_each_are_returned_a_part_at_a_time() -> None:
+    reader = MessageReader(1 << 20)
+    sent = [(0, b"%d" % number) for number in range(2 * MOST_AT_ONCE)]
+    pieces = [memoryview(_wire(*one)) for one in sent]
+    got = [reader.feed_pieces(pieces, sum(map(len, pieces))), reader.more()]
+    assert [len(part) for part in got] == [MOST_AT_ONCE] * 2
+    assert [message for part in got for message in part] == sent
+
+
+def test_message_beyond_the_limit_is_found_behind_many_others() -> None:
+    reader = MessageReader(10)
+    data = _wire(0, b"") * MOST_AT_ONCE + PREFIX.pack(0, 11)
+    assert len(reader.feed(memoryview(data))) == MOST_AT_ONCE
+    with pytest.raises(MessageSizeError):
+        reader.more()
+
+
+def test_closed_reader_has_no_more_messages() -> None:
+    reader = MessageReader(10)
+    reader.feed(memoryview(_wire(0, b"") * 2 * MOST_AT_ONCE))
+    reader.close()
+    assert reader.more() == []

@@ -30,6 +30,18 @@ def request(field: str, datatype: str, values: Any, inputs: int = 1) -> pb.Model
     return message
 
 
+def block(number: int, content: bytes) -> bytes:
+    """A field that holds a text, or a message."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def wired(datatype: str, count: int, contents: bytes) -> bytes:
+    """A request with one input, whose typed contents are these bytes."""
+    shape = block(3, varint(count))
+    tensor = block(1, b"x") + block(2, datatype.encode()) + shape + block(5, contents)
+    return block(1, b"m") + block(5, tensor)
+
+
 def parsed(
     message: pb.ModelInferRequest | bytes,
     limits: ContentLimits | None = None,
@@ -102,6 +114,28 @@ def test_contents_of_all_inputs_together_are_bounded() -> None:
 def test_contents_are_bounded_as_they_are_sent_too() -> None:
     message = request("int64_contents", "INT64", [-1] * 20_000)  # ten bytes each
     assert "exceeds the 180000 bytes" in refusal(parsed(message, ContentLimits(size=180_000)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 300, 16_383, 16_384, 70_000])
+def test_texts_of_any_length_lie_beside_each_other(size: int) -> None:
+    texts = [b"a" * size, b"", b"b" * size, b"c"] * 100
+    data = request("bytes_contents", "BYTES", texts).SerializeToString()
+    assert understood(parsed(data)) == understood(by_protobuf(data))
+
+
+def test_texts_lie_between_fields_that_are_unknown() -> None:
+    unknown = varint(99 << 3) + b"\1"
+    contents = (block(8, b"a") + unknown + varint(8 << 3) + b"\1" + block(8, b"b" * 200)) * 1000
+    data = wired("BYTES", 2000, contents)
+    assert understood(parsed(data)) == understood(by_protobuf(data))
+
+
+@pytest.mark.parametrize("unknown", [b"\x78\1", b"\x40\1"], ids=["number", "kind"])
+def test_unknown_fields_of_contents_are_few(unknown: bytes) -> None:
+    contents = unknown * ((1 << 16) + 1)
+    assert "has more than 65536 unknown fields in its contents, use raw_input_contents" in refusal(
+        parsed(wired("BYTES", 1, contents))
+    )
 
 
 def test_numbers_that_are_not_packed_are_few() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
@@ -44,6 +45,40 @@ class Turns:
                 return result
             finally:
                 self._lock.release()
+
+
+class Ration:
+    """How much is done in one turn of the event loop, by all together: `most` pieces of work."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._renewing = False
+
+    def take(self) -> asyncio.Future[None] | None:
+        """Take one piece; `None` if it may be done now, else a future that is done when it may."""
+        loop = asyncio.get_running_loop()
+        if not self._renewing:
+            self._renewing = True
+            loop.call_soon(self._renew)
+        if self._left:
+            self._left -= 1
+            return None
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        return turn
+
+    def _renew(self) -> None:
+        """Let those go on who have waited longest."""
+        self._left = self._most
+        self._renewing = bool(self._waiting)
+        if self._renewing:
+            asyncio.get_running_loop().call_soon(self._renew)
+        while self._waiting and self._left:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._left -= 1
 
 
 class Sliced(Generic[T]):

@@ -22,6 +22,8 @@ _DATA = 0
 _KNOWN = len(FrameType)
 DIRECT = 64 << 10
 """Bytes from which the rest of a payload is read straight into its message's buffer."""
+MOST_FRAMES = 64
+"""Frames that are parsed at once, each of which may begin or end a call."""
 
 
 class FrameHandler(Protocol):
@@ -52,10 +54,11 @@ class FrameParser:
     The handler sets `opened` after the first SETTINGS, and `block_stream` while the header block
     of that stream is incomplete: only its CONTINUATION may follow. `left` counts the bytes
     expected of a payload that arrives in pieces; from `DIRECT` on, `memory()` may take them.
+    `interrupted`: what was not consumed may hold whole frames.
     """
 
     def __init__(self, limits: Limits, handler: FrameHandler) -> None:
-        self.stopped = self.opened = False
+        self.stopped = self.opened = self.interrupted = False
         self.block_stream = 0
         self._max_frame_size = limits.max_frame_size
         self._longest_block = min(limits.longest_block, limits.max_frame_size)
@@ -71,7 +74,9 @@ class FrameParser:
     def feed(self, view: memoryview) -> int:
         """Parse received bytes; returns how many are consumed. The rest must be passed again."""
         at, end = self._read_preface(view) if self._preface else 0, len(view)
-        while not self.stopped:
+        frames = 0
+        while not self.stopped and frames < MOST_FRAMES:
+            frames += 1
             if self.left:
                 at = self._payload(view, at, end)
             if self.left or end - at < HEADER_SIZE:
@@ -91,6 +96,7 @@ class FrameParser:
                 at = start
             else:
                 break
+        self.interrupted = frames == MOST_FRAMES and at < end
         return at
 
     def _frame(self, kind: int, flags: int, stream_id: int, payload: memoryview) -> None:

@@ -20,6 +20,9 @@ _FIRST_PIECE = 4 << 20
 CHOSEN_FROM = 32 << 10
 """Bytes of a message from which its buffer may be allocated by the caller's `Reserve`."""
 
+MOST_AT_ONCE = 256
+"""Messages that are cut at once; 50,000 empty ones of a read would take 50 ms."""
+
 Reserve = Callable[[int, memoryview], memoryview | None]
 """Allocates the buffer of a message, given its size and first bytes; `None` for the default."""
 
@@ -47,7 +50,8 @@ class MessageReader:
     """Parses a byte stream into messages, each of which is copied into a buffer of its own.
 
     The buffer grows as the bytes arrive, whatever size the peer announces, or is allocated by
-    `reserve`. `quota` counts the bytes of all but small messages.
+    `reserve`. `quota` counts the bytes of all but small messages. Of many messages that come at
+    once, some are left to be asked for: see `more`.
     """
 
     __slots__ = (
@@ -61,6 +65,7 @@ class MessageReader:
         "_prefix",
         "_quota",
         "_reserve",
+        "_rest",
         "_size",
     )
 
@@ -72,6 +77,7 @@ class MessageReader:
         self._quota = quota
         self._charge: Any = None
         self._prefix = bytearray()
+        self._rest = bytearray()
         self._memory: memoryview | None = None
         self._closed = False
         self._filled = self._size = self._flag = self._counted = 0
@@ -82,10 +88,31 @@ class MessageReader:
         return self._memory is None and not self._prefix
 
     def feed(self, data: memoryview) -> list[tuple[int, Buffer]]:
-        """The messages that these bytes complete, each with its compression flag."""
+        """The next messages that these bytes complete, each with its compression flag."""
         done: list[tuple[int, Buffer]] = []
-        at, end = 0, 0 if self._closed else len(data)
-        while at < end:
+        if self._closed:
+            return done
+        if self._rest:
+            self._rest += data
+            return done
+        at = self._cut(data, done)
+        if at < len(data):
+            self._rest += data[at:]
+        return done
+
+    def more(self) -> list[tuple[int, Buffer]]:
+        """The messages that follow those returned before, of bytes that have come already."""
+        done: list[tuple[int, Buffer]] = []
+        if self._rest:
+            with memoryview(self._rest) as rest:
+                at = self._cut(rest, done)
+            del self._rest[:at]
+        return done
+
+    def _cut(self, data: memoryview, done: list[tuple[int, Buffer]]) -> int:
+        """Add to `done` as many messages as may be; returns where the rest begins."""
+        at, end = 0, len(data)
+        while at < end and len(done) < MOST_AT_ONCE:
             if self._memory is not None:
                 at = self._fill(data, at, end, done)
             elif not self._prefix and end - at >= PREFIX_SIZE:
@@ -99,17 +126,24 @@ class MessageReader:
                     self._begin(flag, size, data[at:])
             else:
                 at = self._read_prefix(data, at, end, done)
-        return done
+        return at
 
     def close(self) -> None:
         """Discard buffered data and ignore the rest."""
         self._closed = True
+        self._rest = bytearray()
         self._memory = self._charge = None
 
     def feed_pieces(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         """As `feed`, for bytes in pieces; `size` is their total."""
         if self._memory is None or self._filled + size > self._size:
-            return [message for piece in pieces for message in self.feed(piece)]
+            done: list[tuple[int, Buffer]] = []
+            for piece in pieces:
+                if len(done) < MOST_AT_ONCE:
+                    done += self.feed(piece)
+                elif not self._closed:
+                    self._rest += piece
+            return done
         memory, at = self._room(self._filled + size), self._filled
         for piece in pieces:
             end = at + len(piece)

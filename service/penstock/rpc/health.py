@@ -51,8 +51,9 @@ class HealthServicer:
         return pb.HealthCheckResponse(status=await self._status(message.service if known else ""))
 
     async def List(self, _: pb.HealthListRequest, __: RpcContext) -> Message:
-        names = [*SERVER, *self._server.model_names()]
-        statuses = await asyncio.gather(*map(self._status, names))
+        names = ["", *self._server.model_names()]
+        whole, *statuses = await asyncio.gather(*map(self._status, names))
+        names, statuses = [*SERVER, *names[1:]], [whole] * len(SERVER) + statuses
         answers = [pb.HealthCheckResponse(status=status) for status in statuses]
         return pb.HealthListResponse(statuses=dict(zip(names, answers, strict=True)))
 

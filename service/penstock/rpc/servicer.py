@@ -244,7 +244,7 @@ class InferenceServicer:
         _refuse_repository_name(message.repository_name)
         parameters = load_parameters(message.parameters)
         self._policy.check_files(parameters)
-        await self._server.load(message.model_name, parameters)
+        await self._server.load(message.model_name, parameters, trusted=self._policy.upload)
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(

@@ -42,17 +42,25 @@ _TYPED = {
 
 _NUMBERS = dict(enumerate(_TYPED.values(), start=1))
 """Datatypes by the number of the field."""
-_FIXED = {DataType.FP32: 5, DataType.FP64: 1}
-"""Wire types of single values; those of all others are 0, varints."""
 _DELIMITED = 2
+_FIXED = {DataType.FP32: 5, DataType.FP64: 1}
+_SINGLE = dict.fromkeys(_TYPED.values(), 0) | _FIXED | {DataType.BYTES: _DELIMITED}
+"""Wire types of single values."""
 _LENGTH = struct.Struct("<I")
+_TEXT = 0x42
+"""The tag of an element of `bytes_contents`."""
+_WINDOW = 16 << 10
+"""Bytes of short elements that are read together; what a varint of two bytes counts may fit."""
+_LENGTHS = [_LENGTH.pack(size) for size in range(128)]
 
-_STEP = 4096
-"""Fields of a step."""
+_STEP = 1024
+"""Fields of a step, of which larger ones count more."""
+_COPIED = 10
+"""Bits of the number of bytes whose copy takes as long as a field besides."""
 _SLICE = 64 << 10
 """Bytes of numbers that are decoded in a step."""
 _MOST_SINGLE = 64 << 10
-"""The most numbers that are not packed; every encoder packs them."""
+"""The most numbers that are not packed, which every encoder does, and unknown fields."""
 _SHORT = 64
 """Bytes of numbers that are copied behind those before them: a view takes more."""
 _LONGEST_VARINT = 10
@@ -121,7 +129,8 @@ class LargeContents:
         self._before = before
         self._numbers: dict[DataType, list[memoryview | bytearray]] = {}
         self._decoded = bytearray()
-        self._count = self._single = 0
+        self._count = self._single = self._unknown = 0
+        self._left = _STEP
 
     def decode(self, datatype: DataType) -> Steps[tuple[Buffer, int | None]]:
         """The bytes as of raw contents, and the number of elements where they are BYTES.
@@ -147,28 +156,70 @@ class LargeContents:
         return decoded, None
 
     def _read_fields(self) -> Steps[None]:
-        fields = 0
         self._check_size(sum(end - begin for begin, end in self._spans))
-        for begin, end in self._spans:
-            for tag, _, value, after in fields_of(self._message, begin, end):
-                self._read(tag >> 3, tag & 7, self._message[value:after])
-                fields += 1
-                if not fields % _STEP:
+        for at, end in self._spans:
+            while at < end:
+                at = self._read_texts(at, end)
+                if at < end and self._left > 0:
+                    at = self._read_others(at, end)
+                if self._left <= 0:
+                    self._left = _STEP
                     yield
+
+    def _read_texts(self, at: int, end: int) -> int:
+        """Read the short texts that begin here, without the cost of other fields; returns where
+        something else begins, or the step ends.
+        """
+        window = bytes(self._message[at : min(end, at + _WINDOW)])
+        whole = len(window)
+        last, here, count, lengths = whole - 2, 0, 0, _LENGTHS
+        parts: list[bytes] = []
+        while here < last and window[here] == _TEXT:
+            size, start = window[here + 1], here + 2
+            if size < 0x80:
+                length = lengths[size]
+            else:
+                size, start = size & 0x7F | window[start] << 7, start + 1
+                length = _LENGTH.pack(size)
+            after = start + size
+            if after > whole:
+                break
+            parts.append(length)
+            parts.append(window[start:after])
+            here = after
+            count += 1
+        self._decoded += b"".join(parts)
+        self._left -= count
+        self._count_texts(count)
+        return at + here
+
+    def _count_texts(self, count: int) -> None:
+        self._count += count
+        if self._count > self._limits.elements:
+            raise too_many_elements(self._where, self._limits.elements)
+
+    def _read_others(self, at: int, end: int) -> int:
+        """Read a field, and those that follow up to the next text, or the end of the step."""
+        for tag, _, value, after in fields_of(self._message, at, end):
+            self._read(tag >> 3, tag & 7, self._message[value:after])
+            at = after
+            self._left -= 1 + (after - value >> _COPIED)
+            if self._left <= 0 or (at < end and self._message[at] == _TEXT):
+                break
+        return at
 
     def _read(self, number: int, kind: int, value: memoryview) -> None:
         """Keep the value of a field; what has another wire type than the field's is unknown."""
         datatype = _NUMBERS.get(number)
-        if datatype is None:
-            return
-        if datatype is DataType.BYTES:
-            if kind == _DELIMITED:
-                self._count += 1
-                if self._count > self._limits.elements:
-                    raise too_many_elements(self._where, self._limits.elements)
-                self._decoded += _LENGTH.pack(len(value))
-                self._decoded += value
-        elif kind == _DELIMITED or kind == _FIXED.get(datatype, 0):
+        if kind == _DELIMITED and datatype is DataType.BYTES:
+            self._count_texts(1)
+            self._decoded += _LENGTH.pack(len(value))
+            self._decoded += value
+        elif datatype is None or (kind != _DELIMITED and kind != _SINGLE[datatype]):
+            self._unknown += 1
+            if self._unknown > _MOST_SINGLE:
+                raise self._use_raw(f"has more than {_MOST_SINGLE} unknown fields in its contents")
+        else:
             self._single += kind != _DELIMITED or len(value) < _LONGEST_VARINT
             if self._single > _MOST_SINGLE:
                 raise self._use_raw(f"has more than {_MOST_SINGLE} numbers that are not packed")

@@ -77,6 +77,8 @@ class Puppet(Backend):
         if action == "wait":
             await asyncio.sleep(0.05)
             self.commands += 10
+        if action == "tell":
+            return "x" * arguments["size"]
         self.reason = str(arguments.get("reason", ""))
         return object() if action == "unspeakable" else {"action": action, **arguments}
 
@@ -105,6 +107,17 @@ class Puppet(Backend):
 
     def echo(self, request: InferenceRequest) -> Outcome:
         return InferenceResponse(request.inputs, request.parameters)
+
+    def swell(self, request: InferenceRequest) -> Outcome:
+        """A small response, one with the `text`, another small one, all at once."""
+        stream = ResponseStream()
+        for parameters in ({}, request.parameters, {}):
+            stream.send(InferenceResponse(parameters=parameters, final=False))
+        stream.end()
+        return stream
+
+    def complain(self, request: InferenceRequest) -> Outcome:
+        return NotFoundError(str(request.parameters["text"]))
 
     def report(self, _: InferenceRequest) -> Outcome:
         """What has happened here."""

@@ -58,6 +58,12 @@ class Talker(Backend):
     async def large(self, scope: Message, receive: Receive, send: Send) -> None:
         await _whole(send, 200, bytes(int(scope["query_string"])))
 
+    async def heavy(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Headers of as many bytes as the query says."""
+        headers = [(b"x-long", b"x" * int(scope["query_string"]))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
     async def usage(self, scope: Message, receive: Receive, send: Send) -> None:
         report = scope["extensions"][ASGI_EXTENSION]["request"].report_usage
         report(7, 2, 3)

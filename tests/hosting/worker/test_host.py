@@ -23,6 +23,8 @@ from penstock.core.errors import (
 from penstock.core.flow_control import WINDOW
 from penstock.core.log.log_fields import fields_of
 from penstock.core.tensor import Tensor
+from penstock.hosting.link.frames import LARGEST_HEAD
+from penstock.hosting.link.messages import LONGEST_TEXT
 from penstock.hosting.parent.process import ProcessInstance
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -361,3 +363,47 @@ async def settled(puppets: Puppets, instance: ProcessInstance) -> None:
 
 async def closed(puppets: Puppets, instance: ProcessInstance, count: int) -> bool:
     return bool(await puppets.report(instance, "closed") == count)
+
+
+# -- answers too large for the link -----------------------------------------------------------
+
+
+_BEYOND = "x" * (LARGEST_HEAD + 1)
+
+
+async def test_response_with_too_much_of_a_header_is_an_error_and_harms_no_other(
+    puppets: Puppets, instance: ProcessInstance
+) -> None:
+    """Even if both would have been in one message of the link."""
+    (large, small), _ = puppets.tell(
+        instance, order("echo", text=_BEYOND), order("echo", text="short")
+    )
+    (answered,) = await everything(small)
+    assert answered.parameters["text"] == "short"
+    with pytest.raises(InternalError, match=f"exceeds the limit .* {LARGEST_HEAD} of them"):
+        await everything(large)
+
+
+async def test_stream_ends_at_a_response_that_cannot_be_sent(
+    puppets: Puppets, instance: ProcessInstance
+) -> None:
+    inference = puppets.begin(instance, "swell", text=_BEYOND)
+    assert (await anext(inference.stream)).parameters == {}
+    with pytest.raises(InternalError, match="exceeds the limit"):
+        await everything(inference)
+
+
+async def test_responses_that_are_too_much_together_come_one_by_one(
+    puppets: Puppets, instance: ProcessInstance
+) -> None:
+    orders = [order("echo", text="x" * (LARGEST_HEAD // 4)) for _ in range(8)]
+    inferences, _ = puppets.tell(instance, *orders)
+    responses = [(await everything(one))[0] for one in inferences]
+    assert [len(str(one.parameters["text"])) for one in responses] == [LARGEST_HEAD // 4] * 8
+
+
+async def test_long_text_of_an_error_is_cut(puppets: Puppets, instance: ProcessInstance) -> None:
+    with pytest.raises(InferenceError) as raised:
+        await puppets.ask(instance, "complain", text=_BEYOND)
+    assert raised.value.message.startswith("xxx")
+    assert len(raised.value.message) == LONGEST_TEXT

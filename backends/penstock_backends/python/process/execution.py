@@ -143,23 +143,30 @@ class Execution:
     def finish(self) -> list[Buffer]:
         """The messages with the responses; they ask for the next batch."""
         again = self._recorded() + self._rescheduled()
-        headers, payload, failures = self._pack()
+        headers, payload, ends, failures = self._pack()
         self._finished = time.monotonic_ns()
         self._waited += self._link.waited
         times = self._begun, self._started, self._finished, self._waited
         header = (self._number, *times, headers)
         try:
             executed = encode_answer(Kind.EXECUTED, header, payload)
-        except ValueError as error:  # too much to be sent
+        except ValueError:  # too much to be sent in one message
             executed = encode_answer(Kind.EXECUTED, (self._number, *times, []))
-            problem = self._report(error)
-            for number, _ in headers:
-                executed += encode_answer(Kind.ERROR, (number, InternalError.code, problem))
+            for answer, begin, end in zip(headers, [0, *ends], ends, strict=False):
+                executed += self._alone(answer, payload[begin:end])
         return again + executed + failures
+
+    def _alone(self, answer: NumberedResponse, payload: list[Buffer]) -> list[Buffer]:
+        """A response in a message of its own; if that is too large, an error."""
+        try:
+            return encode_answer(Kind.RESPONSE, answer, payload)
+        except ValueError as error:
+            number, problem = answer[0], self._report(error)
+            return encode_answer(Kind.ERROR, (number, InternalError.code, problem))
 
     def failures(self) -> list[Buffer]:
         """The errors of failed requests; the others are answered by their response senders."""
-        return self._recorded() + self._pack()[2]
+        return self._recorded() + self._pack()[3]
 
     def _recorded(self) -> list[Buffer]:
         """The messages with recordings of traced requests, which precede their responses.
@@ -182,11 +189,14 @@ class Execution:
                 parts += encode_answer(Kind.RESCHEDULE, reply.number)
         return parts
 
-    def _pack(self) -> tuple[list[NumberedResponse], list[Buffer], list[Buffer]]:
-        """Headers and bytes of the responses, and the errors of requests that fail."""
+    def _pack(self) -> tuple[list[NumberedResponse], list[Buffer], list[int], list[Buffer]]:
+        """Headers of the responses, their bytes, and where those of each end among them; then the
+        errors of requests that fail.
+        """
         self.requests, self._cores = [], []  # so that no request keeps inputs that are outputs too
         headers: list[NumberedResponse] = []
         payload: list[Buffer] = []
+        ends: list[int] = []
         collected = self._collected
         try:
             while collected:
@@ -194,11 +204,12 @@ class Execution:
                 packed = self._link.pack_response(core, payload, reply.places)
                 collected.popleft()
                 headers.append((reply.number, packed))
+                ends.append(len(payload))
                 self._table.forget(reply.number)
         except Exception as error:  # a response may fail to encode in any way
             self._give_up()
             self._problem = self._report(error)
-        return headers, payload, self._failures()
+        return headers, payload, ends, self._failures()
 
     def _failures(self) -> list[Buffer]:
         """The same error for every request that fails and has no final answer yet."""

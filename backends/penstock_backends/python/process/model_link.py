@@ -17,7 +17,7 @@ from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.link.frames import Message
 from penstock.hosting.link.messages import (
-    LONGEST_LINE,
+    LONGEST_TEXT,
     Kind,
     PackedResponse,
     pack_next_response,
@@ -108,7 +108,7 @@ class ModelLink:
         self, level: int, message: str, file: str, line: int, fields: dict[str, str] = _NO_FIELDS
     ) -> None:
         """Write to the server's log, which adds the names of model and instance to `fields`."""
-        text = message[:LONGEST_LINE]
+        text = message[:LONGEST_TEXT]
         self._link.send(Kind.LOG, (level, "penstock.model", file, line, text, fields))
 
     def report_released(self) -> None:

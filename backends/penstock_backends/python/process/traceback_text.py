@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from penstock.core.errors import ConfigError, InferenceError, InternalError
+from penstock.hosting.link.messages import LONGEST_TEXT
 
 _OWN = ("penstock", "penstock_backends", "concurrent.futures")
 """Packages whose frames are hidden: they lie between the model's and say nothing about it."""
@@ -68,8 +69,11 @@ def place(error: BaseException) -> tuple[str, int]:
 
 
 def printable(text: str) -> str:
-    """The text without lone surrogates, which file names may contain but no protocol carries."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """The text without lone surrogates, which file names may contain but no protocol carries.
+
+    A long one is cut.
+    """
+    return text[:LONGEST_TEXT].encode("utf-8", "backslashreplace").decode()
 
 
 def _description(error: BaseException) -> str:

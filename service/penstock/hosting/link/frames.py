@@ -59,8 +59,8 @@ def encode_answer(kind: int, header: Any, payload: Sequence[Buffer] = ()) -> lis
     size = _PREFIX.size + len(head) + sum(map(len, payload))
     if not _fits(kind, len(head), size):
         raise ValueError(
-            f"a message of {size} bytes, {len(head)} of them for names, parameters and texts, is"
-            " too large to be sent"
+            f"a message of {size} bytes, {len(head)} of them for names, parameters and texts,"
+            f" exceeds the limit of {LARGEST} bytes, {LARGEST_HEAD} of them for these"
         )
     return [_PREFIX.pack(size, len(head), kind) + head, *payload]
 

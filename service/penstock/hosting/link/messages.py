@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InternalError, error_from_code
+from penstock.core.errors import InferenceError, InternalError, error_from_code
 from penstock.core.http_exchange import Headers, HttpExchange, HttpHead
 from penstock.core.request import (
     ExchangePart,
@@ -75,8 +75,8 @@ Done = tuple[int, int, int, int, int]
 Executed = tuple[int, int, int, int, int, list[NumberedResponse]]
 Log = tuple[int, str, str, int, str, dict[str, str]]
 """Level, name of the logger, path, line, text, fields (`core.log_fields`)."""
-LONGEST_LINE = 1 << 20
-"""Characters of the text of a LOG message; longer ones are cut."""
+LONGEST_TEXT = 1 << 20
+"""Characters of the text of a LOG message, or of an error; longer ones are cut."""
 Call = tuple[bool, bool, PackedRequest]
 """Whether any number of responses may come; whether the caller waits for the first; the request."""
 Recorded = tuple[int, Any, Any, Any]
@@ -226,6 +226,11 @@ def unpack_request(
     return number, request, at
 
 
+def pack_error(error: InferenceError) -> PackedError:
+    """Code and message of an error, which is cut if it is long."""
+    return error.code, error.message[:LONGEST_TEXT]
+
+
 def pack_response(
     response: InferenceResponse, codec: TensorCodec = INLINE, places: Places = NO_PLACES
 ) -> tuple[PackedResponse, list[Buffer]]:
@@ -247,7 +252,7 @@ def pack_next_response(
     parameters = _plain(response.parameters)  # first: what is in the arena must be sent
     specs = codec.pack(response.outputs, payload, places)
     problem = response.error
-    error = None if problem is None else (problem.code, problem.message)
+    error = None if problem is None else pack_error(problem)
     return specs, parameters, response.final, error
 
 
@@ -298,7 +303,7 @@ def unpack_exchange(header: Exchange, payload: memoryview) -> tuple[int, Inferen
 def pack_part(number: int, part: ExchangePart) -> Part:
     """The header of one of several parts; its body belongs into the payload."""
     problem = part.error
-    error = None if problem is None else (problem.code, problem.message)
+    error = None if problem is None else pack_error(problem)
     head = None if part.head is None else (part.head.status, part.head.headers)
     return number, head, len(part.body), part.final, error
 

@@ -17,7 +17,7 @@ from penstock.core.request import ExchangePart, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.memory import SharedMemory
-from penstock.hosting.link.messages import Kind, pack_next_response, pack_part
+from penstock.hosting.link.messages import Kind, pack_error, pack_next_response, pack_part
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
 
 Send = Callable[..., None]
@@ -231,7 +231,7 @@ class ResponseSender:
         if error is None:
             send(end_kinds.end, self._number)
         else:
-            send(end_kinds.error, (self._number, error.code, error.message))
+            send(end_kinds.error, (self._number, *pack_error(error)))
 
 
 class ExchangeSender(ResponseSender):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from penstock.core.errors import as_inference_error
-from penstock.hosting.link.messages import Command, Commanded
+from penstock.hosting.link.messages import Command, Commanded, pack_error
 
 Control = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Carries out a command, by its action and arguments; may raise anything."""
@@ -20,5 +20,4 @@ async def carried_out(control: Control, command: Command) -> Commanded:
         value = await control(action, json.loads(arguments))
         return number, json.dumps(value), None
     except Exception as error:  # a backend may raise anything, or return what JSON has not
-        problem = as_inference_error(error)
-        return number, "", (problem.code, problem.message)
+        return number, "", pack_error(as_inference_error(error))

@@ -18,7 +18,7 @@ from penstock.core.application import DESCRIBE, BackendApplication
 from penstock.core.backend import Backend, Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
-from penstock.core.errors import InferenceError, as_inference_error
+from penstock.core.errors import InferenceError, InternalError, as_inference_error
 from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, metered
@@ -34,6 +34,7 @@ from penstock.hosting.link.messages import (
     Kind,
     PackedResponse,
     Taken,
+    pack_error,
     unpack_exchange,
     unpack_request,
 )
@@ -69,7 +70,7 @@ async def _serve(connection: socket.socket, host: Host) -> None:
     loop = asyncio.get_running_loop()
     link: Link
     _, link = await loop.create_unix_connection(
-        lambda: Link(host.handlers, _end_group), sock=connection
+        lambda: Link(host.handlers, _end_group, on_unsent=host.unsent), sock=connection
     )
     logging.basicConfig(level=logging.INFO, handlers=[LinkHandler(link)])
     await host.serve(link)
@@ -144,8 +145,7 @@ class Host:
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
             if not isinstance(error, InferenceError):
                 logger.exception("initializing '%s' failed", header["name"])
-            failure = as_inference_error(error)
-            self._link.send(Kind.FAILED, (failure.code, failure.message))
+            self._link.send(Kind.FAILED, pack_error(as_inference_error(error)))
             return
         # While an execution does not return to the loop, no probe would be answered.
         self._link.send(Kind.READY, not header["serial"])
@@ -196,6 +196,17 @@ class Host:
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._link.add(Kind.RESPONSES, (number, packed), payload)
+
+    def unsent(self, kind: int, header: Any, reason: ValueError) -> None:
+        """Something is too large for the link: whoever waits for it gets an error instead."""
+        error = InternalError(str(reason))
+        if kind in (Kind.RESPONSES, Kind.PARTS):
+            self._replies.cancel(header[0])
+            self._link.send(Kind.ERROR, (header[0], *pack_error(error)))
+        elif kind == Kind.COMMANDED:
+            self._link.send(Kind.COMMANDED, (header[0], "", pack_error(error)))
+        else:
+            logger.error("%s is lost: %s", Kind(kind).name, reason)
 
     # -- work ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import logging
 
 from penstock.core.log.log_fields import fields_of
 from penstock.hosting.link.link import Link
-from penstock.hosting.link.messages import LONGEST_LINE, Kind
+from penstock.hosting.link.messages import LONGEST_TEXT, Kind
 
 
 class LinkHandler(logging.Handler):
@@ -23,7 +23,7 @@ class LinkHandler(logging.Handler):
         try:
             text = self.format(record)
             place = record.pathname, record.lineno
-            header = record.levelno, record.name, *place, text[:LONGEST_LINE], fields_of(record)
+            header = record.levelno, record.name, *place, text[:LONGEST_TEXT], fields_of(record)
             self._loop.call_soon_threadsafe(self._link.send, Kind.LOG, header)
         except RuntimeError:  # the loop is closed: the process is ending
             return

@@ -215,7 +215,10 @@ class LoadedModel:
         if self._stopping:
             return False
         instances = self.instances
-        healthy = await asyncio.gather(*(instance.healthy() for instance in instances))
+        if len(instances) == 1:  # without a task: readiness is asked for often, of every model
+            healthy = [await instances[0].healthy()]
+        else:
+            healthy = await asyncio.gather(*(instance.healthy() for instance in instances))
         self._readiness_log.update(instances, healthy)
         return all(healthy)
 

@@ -105,8 +105,11 @@ class ReadingCall(RpcCall):
         try:
             return reader.feed_pieces(pieces, size)
         except MessageSizeError as error:
-            self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
+            self._too_large(error)
             return []
+
+    def _too_large(self, error: MessageSizeError) -> None:
+        self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
 
     def _message_read(self, flag: int) -> None:
         self.request_compressed = bool(flag)
@@ -192,9 +195,8 @@ class UnaryCall(ReadingCall):
             return
         complete = self._reader is None or self._reader.empty
         message, self._message, self._reader = self._message, None, None
-        if message is None or self._count != 1 or not complete:
-            text = f"expected one request message, got {self._count}"
-            self.fail(StatusError(StatusCode.INTERNAL, text))
+        if message is None or not complete:
+            self._refuse_count()
             return
         if message[0]:
             self.run(self._handle_later(*message))
@@ -223,6 +225,13 @@ class UnaryCall(ReadingCall):
         for message in messages:
             self._count += 1
             self._message = message
+        if self._count > 1:  # now: there may be any number of them
+            self._message = None
+            self._refuse_count()
+
+    def _refuse_count(self) -> None:
+        text = f"expected one request message, got {self._count}"
+        self.fail(StatusError(StatusCode.INTERNAL, text))
 
 
 class StreamCall(ReadingCall):
@@ -261,6 +270,8 @@ class StreamCall(ReadingCall):
         return self
 
     async def __anext__(self) -> Any:
+        if self._messages and (turn := self._host.server.backlog.take()) is not None:
+            await turn
         while not self._messages:
             if self.remote_ended:
                 if self._reader is not None and not self._reader.empty:
@@ -268,12 +279,22 @@ class StreamCall(ReadingCall):
                 raise StopAsyncIteration
             self._arrival = self._host.loop.create_future()
             await self._arrival
-        flag, data = self._messages.popleft()
+        flag, data = self._next()
         used = self._held if not self._messages else min(PREFIX_SIZE + len(data), self._held)
         self._held -= used
         self.connection.consumed(self, used)
         self._host.wake()
         return await self._parse(flag, data)
+
+    def _next(self) -> tuple[int, Buffer]:
+        """The next message; those that follow it are queued before it is the last one."""
+        message = self._messages.popleft()
+        if not self._messages and self._reader is not None:
+            try:
+                self._messages += self._reader.more()
+            except MessageSizeError as error:
+                self._too_large(error)
+        return message
 
     def _received(self, size: int, messages: list[tuple[int, Buffer]]) -> None:
         """Queue messages; bytes of an incomplete one return credit at once if none is queued."""

@@ -44,8 +44,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         self._direct = False
-        self._passing = False
-        self._armed = False
+        self._passing = self._armed = False
+        self._interrupted = self._starved = False
         self._lifetime = ConnectionLifetime(server.ages, self.loop.time())
         self._timer: asyncio.TimerHandle | None = None
 
@@ -77,16 +77,37 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         connection = self.connection
-        now = connection.now = self.loop.time()
-        self._passing = True
-        done = 0
+        connection.now = self.loop.time()
         if self._direct:
+            self._passing = True
             connection.filled(size)
+            self._read_done(0)
         else:
-            size += len(self._rest)
-            scratch = self.server.scratch
-            done = connection.receive(scratch[:size])
-            self._rest = bytes(scratch[done:size]) if done < size else b""
+            self._receive(self.server.scratch[: len(self._rest) + size])
+
+    def _receive(self, data: memoryview) -> None:
+        """Process what has come: of many frames some, and the others in the loop's next turn."""
+        self._passing = True
+        done = self.connection.receive(data)
+        self._rest = bytes(data[done:]) if done < len(data) else b""
+        if self.connection.parser.interrupted:
+            self._interrupted = True
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self.loop.call_soon(self._receive_rest)
+        self._read_done(done)
+
+    def _receive_rest(self) -> None:
+        self._interrupted = False
+        if self._transport is None or self._transport.is_closing():
+            return
+        self.connection.now = self.loop.time()
+        self._receive(memoryview(self._rest))
+        self._resume_reading()
+
+    def _read_done(self, done: int) -> None:
+        """Answer what was read, of which `done` bytes were whole frames."""
+        connection, now = self.connection, self.connection.now
         self._passing = False
         if self.begun:
             begun, self.begun = self.begun, []
@@ -94,7 +115,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
                 call.start_deadline()
         self._flush()
         parser, streams = connection.parser, len(connection.streams)
-        in_block = parser.block_stream != 0 or len(self._rest) > HEADER_SIZE
+        incomplete = not self._interrupted and len(self._rest) > HEADER_SIZE
+        in_block = parser.block_stream != 0 or incomplete
         anew = done > 0 and not parser.block_stream
         self._lifetime.bytes_received(
             now, opened=parser.opened, in_block=in_block, streams=streams, anew=anew
@@ -168,12 +190,20 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def stop_reading(self) -> None:
         """Read nothing until there is memory for bodies."""
         if self._transport is not None and not self._transport.is_closing():
+            self._starved = True
             self._transport.pause_reading()
             self.server.bodies.wait(self._read_on)
 
     def _read_on(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._starved = False
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        """Read on, unless something else is waited for."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._starved or self._interrupted:
+            return
+        transport.resume_reading()
 
     def drain(self) -> None:
         """Ask the client to leave when its calls are done."""

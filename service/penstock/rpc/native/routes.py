@@ -60,15 +60,14 @@ class Routes:
 def _call_class(head: CallHead, method: Method) -> type[RpcCall]:
     if head.http_status:
         return NotGrpcCall
-    if head.refusal or method is _NO_METHOD or head.encoding not in _READABLE:
+    admitted = method.admits is None or method.admits(head.metadata)
+    if head.refusal or method is _NO_METHOD or head.encoding not in _READABLE or not admitted:
         return RefusedCall
-    if method.admits is not None and not method.admits(head.metadata):
-        return ForbiddenCall
     return StreamCall if method.client_streaming else UnaryCall
 
 
 class RefusedCall(RpcCall):
-    """A call that is answered with an error as soon as it is opened."""
+    """A call that is answered with an error as soon as it is opened: no message of it is read."""
 
     def on_open(self) -> None:
         head = self._head
@@ -76,18 +75,11 @@ class RefusedCall(RpcCall):
             self.fail(StatusError(StatusCode.RESOURCE_EXHAUSTED, head.refusal))
         elif head.refusal:
             self.fail(StatusError(StatusCode.INTERNAL, head.refusal))
-        elif self._method is _NO_METHOD:
-            self.run(self._method.handler(None, self))
-        else:
+        elif self._method is not _NO_METHOD and head.encoding not in _READABLE:
             text = f"Compression algorithm '{head.encoding.decode('latin-1')}' is not supported"
             self.fail(StatusError(StatusCode.UNIMPLEMENTED, text), responses.ACCEPT)
-
-
-class ForbiddenCall(RpcCall):
-    """A call whose metadata its method does not admit: none of its messages is read."""
-
-    def on_open(self) -> None:
-        self.run(self._method.handler(None, self))
+        else:  # there is no such method, or it does not admit the call's metadata
+            self.run(self._method.handler(None, self))
 
 
 class NotGrpcCall(RpcCall):

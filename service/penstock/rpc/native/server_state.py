@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
+from penstock.core.turns import Ration
 from penstock.http2.compression import Work
 from penstock.http2.keepalive import ConnectionAges, PingStrikes
 from penstock.http2.limits import Limits
@@ -16,6 +17,8 @@ from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
 
 _SCRATCH = 256 << 10
+_MOST_AT_ONCE = 100
+"""Messages that streams read in one turn of the event loop: some 10 ms, with their answers."""
 _CLOSE_SECONDS = 0.3
 """Seconds for clients to read the last frames; over TLS they need not answer the close."""
 
@@ -52,7 +55,9 @@ class OpenConnection(Protocol):
 
 
 class ServerState:
-    """The shared state of one server's connections. `scratch` is the read buffer of all of them."""
+    """The shared state of one server's connections. `scratch` is the read buffer of all of them,
+    `backlog` the ration of messages that streams read of those that wait for them.
+    """
 
     def __init__(
         self,
@@ -74,6 +79,7 @@ class ServerState:
         self.scratch = memoryview(bytearray(_SCRATCH))
         self.tasks: set[asyncio.Task[object]] = set()
         self.workers = Workers()
+        self.backlog = Ration(_MOST_AT_ONCE)
         self._descriptors = descriptors or DescriptorReserve()
         self._keepalive = keepalive
         self._connections: dict[OpenConnection, asyncio.BaseTransport] = {}

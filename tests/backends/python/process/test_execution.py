@@ -13,6 +13,7 @@ import pytest
 from backends.python.linked import Linked, answers, messages
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock.hosting.link.frames import LARGEST_HEAD
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.responses import (
@@ -280,6 +281,19 @@ def test_response_that_cannot_travel_fails_with_those_behind_it(begin: Begin) ->
     first, *_ = messages(parts := execution.finish())
     assert list(answers(first)) == [1]
     assert [header[0] for kind, header, _ in messages(parts)[1:]] == [2, 3]
+
+
+def test_response_too_large_for_the_link_leaves_the_others_alone(begin: Begin) -> None:
+    execution = begin(request(1), request(2), request(3))
+    large = InferenceResponse([])
+    large.core_parameters["k"] = "x" * (LARGEST_HEAD + 1)
+    execution.collect([response(10), large, response(30)])
+    executed, first, error, last = messages(execution.finish())
+    assert answers(executed) == {}
+    assert (error[0], error[1][0]) == (Kind.ERROR, 2)
+    assert f"{LARGEST_HEAD} of them for these" in error[1][2]
+    sent = {header[0]: bytes(payload) for kind, header, payload in (first, last)}
+    assert sent == {1: bytes([10, 0, 0, 0]), 3: bytes([30, 0, 0, 0])}
 
 
 @pytest.mark.contract("PY-28")

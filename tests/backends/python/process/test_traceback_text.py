@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import NotFoundError
+from penstock.hosting.link.messages import LONGEST_TEXT
 from penstock_backends.python.pb_utils.config import ModelConfig
-from penstock_backends.python.process.traceback_text import describe, failure
+from penstock_backends.python.process.traceback_text import describe, failure, printable
 
 Write = Callable[[str], Path]
 
@@ -132,3 +133,7 @@ def test_message_that_cannot_be_made_is_no_harm() -> None:
 def test_refusal_has_a_code() -> None:
     assert failure(NotFoundError("no file")) == ("NOT_FOUND", "no file")
     assert failure(ValueError("boom")) == ("INTERNAL", "ValueError: boom")
+
+
+def test_long_text_is_cut_to_what_the_link_carries() -> None:
+    assert printable("x" * (LONGEST_TEXT + 1)) == "x" * LONGEST_TEXT

@@ -15,6 +15,7 @@ from penstock.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from penstock.hosting.link.frames import LARGEST_HEAD
 from penstock.hosting.parent.process import ProcessInstance
 
 
@@ -40,6 +41,13 @@ async def test_failed_command_harms_nothing(
         await instance.control(action, {})
     assert await instance.control("next", {}) == {"action": "next"}
     assert await instance.healthy()
+
+
+async def test_reply_too_large_for_the_link_is_an_error(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    with pytest.raises(InternalError, match="exceeds the limit"):
+        await instance.control("tell", {"size": LARGEST_HEAD})
+    assert await instance.control("tell", {"size": 3}) == "xxx"
 
 
 async def test_commands_are_carried_out_beside_each_other(puppets: Puppets) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from hosting.puppets import PATIENCE, Puppets, eventually
+from hosting.puppets import PATIENCE, Puppets, eventually, everything
 from penstock.core.errors import (
     InferenceError,
     InternalError,
@@ -22,6 +22,7 @@ from penstock.core.errors import (
 )
 from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest
+from penstock.hosting.link.frames import LARGEST_HEAD
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.inflight.inference import Inference
 
@@ -207,3 +208,12 @@ async def test_unload_ends_an_exchange(puppets: Puppets) -> None:
     await instance.stop()
     with pytest.raises((UnavailableError, RequestCancelledError)):
         await next_part(inference)
+
+
+async def test_headers_too_large_for_the_link_end_the_exchange(
+    puppets: Puppets, talker: ProcessInstance
+) -> None:
+    inference = begin(puppets, talker, "/heavy", str(LARGEST_HEAD + 1))
+    with pytest.raises(InternalError, match="exceeds the limit"):
+        await everything(inference)
+    assert await state(puppets, talker)
