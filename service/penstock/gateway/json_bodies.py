@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,6 +20,12 @@ T = TypeVar("T")
 _SLICE = 1 << 20
 """Bytes that are copied at a time."""
 
+_FREE = 1 << 12
+"""Bytes of a text that is decoded at once whatever comes beside it."""
+
+_PER_TURN = 1 << 16
+"""Bytes of longer ones that are decoded in one turn of the event loop: some milliseconds."""
+
 
 class JsonBodies:
     """Reads and decodes bodies of up to `limit` bytes, and `values` values where they are large."""
@@ -27,6 +34,19 @@ class JsonBodies:
         self.limit = limit
         self._decoder = thread
         self._values = values
+        self._in_turn = 0  # bytes that were decoded in this turn of the loop
+
+    def takes(self, text: Buffer) -> bool:
+        """Whether to decode a text here and now: a small one, unless many come at once."""
+        size = len(text)
+        if size <= _FREE:
+            return True
+        if self._in_turn >= _PER_TURN or is_large(text):
+            return False
+        if not self._in_turn:
+            asyncio.get_running_loop().call_soon(self._turn_ended)
+        self._in_turn += size
+        return True
 
     async def read(
         self, call: HttpCall, decode: Callable[[Any], T], *, optional: bool = False
@@ -42,18 +62,21 @@ class JsonBodies:
 
     async def decode(self, text: Buffer, decode: Callable[[Any], T]) -> T:
         """Parse `text` and return `decode` of the JSON."""
-        if not is_large(text):
+        if self.takes(text):
             return decode(parse(bytes(text)))
         return await self._decode_large(text, parse, decode)
 
     async def decode_tensors(self, text: Buffer, decode: Callable[[Any], T]) -> T:
-        """As `decode`, of a large text that `parse_tensors` parses."""
+        """As `decode`, of a text that is not taken, which `parse_tensors` parses."""
         return await self._decode_large(text, parse_tensors, decode)
 
     async def _decode_large(
         self, text: Buffer, parsing: Callable[[Text, int], Any], decode: Callable[[Any], T]
     ) -> T:
         return await self._decoder.run(len(text), _decoded, text, parsing, self._values, decode)
+
+    def _turn_ended(self) -> None:
+        self._in_turn = 0
 
 
 def _decoded(
