@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from penstock.gateway.json.long_lists import discard
 from penstock.gateway.json.slices import MOST_VALUES, Text
 from penstock.gateway.json.text import is_large, parse, parse_tensors
 from penstock.gateway.json.thread import JsonThread, give_turn
+from penstock.system.loop_turn import LoopTurn
 
 T = TypeVar("T")
 
@@ -34,18 +34,16 @@ class JsonBodies:
         self.limit = limit
         self._decoder = thread
         self._values = values
-        self._in_turn = 0  # bytes that were decoded in this turn of the loop
+        self._turn = LoopTurn(_PER_TURN)
 
     def takes(self, text: Buffer) -> bool:
         """Whether to decode a text here and now: a small one, unless many come at once."""
         size = len(text)
         if size <= _FREE:
             return True
-        if self._in_turn >= _PER_TURN or is_large(text):
+        if self._turn.over or is_large(text):
             return False
-        if not self._in_turn:
-            asyncio.get_running_loop().call_soon(self._turn_ended)
-        self._in_turn += size
+        self._turn.spend(size)
         return True
 
     async def read(
@@ -74,9 +72,6 @@ class JsonBodies:
         self, text: Buffer, parsing: Callable[[Text, int], Any], decode: Callable[[Any], T]
     ) -> T:
         return await self._decoder.run(len(text), _decoded, text, parsing, self._values, decode)
-
-    def _turn_ended(self) -> None:
-        self._in_turn = 0
 
 
 def _decoded(

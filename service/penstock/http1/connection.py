@@ -23,6 +23,9 @@ _BACKLOG = 64 << 10
 _DIRECT = 32 << 10
 """Bytes that are missing of a body, from which they are read into its memory past the parser."""
 
+_AT_ONCE = 1 << 18
+"""Bytes that are read of a body before others have their turn."""
+
 _UNWANTED = memoryview(bytearray(_DIRECT))
 """Memory for bytes that nobody reads."""
 
@@ -129,7 +132,10 @@ class Connection(RequestSink):
         left = body.declared - body.received
         if receiving.finished:  # what the parser has not seen the beginning of, it cannot end
             return _UNWANTED[:left] if self._bypassed else None
-        return body.memory() if left >= _DIRECT or self._bypassed else None
+        if left < _DIRECT and not self._bypassed:
+            return None
+        memory = body.memory()
+        return None if memory is None else memory[:_AT_ONCE]
 
     # -- what the shell tells -----------------------------------------------------------------
 

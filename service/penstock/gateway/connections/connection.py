@@ -59,6 +59,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._direct: memoryview | None = None
         self._reading = True
+        self._resting = False  # until others have had their turn
         self._passing = self._armed = False
         self._timer: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None  # parses what waits
@@ -111,6 +112,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self.connection.receive(bytes(self._server.scratch[:size]), now)
         else:
             self.connection.filled(size, now)
+            self._rest_after(size)
         self._pass()
 
     def eof_received(self) -> bool:
@@ -215,7 +217,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _go_on(self, transport: asyncio.Transport) -> None:
         """Read or not, parse what waits, and arm the timer."""
         connection = self.connection
-        wants = connection.wants_bytes and not (connection.receives_body and self._lacks_memory())
+        wants = connection.wants_bytes and not self._resting
+        if wants and connection.receives_body and self._lacks_memory():
+            wants = False
         if wants is not self._reading:
             self._reading = not self._reading
             (transport.resume_reading if self._reading else transport.pause_reading)()
@@ -227,6 +231,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         due = connection.due
         if due != inf and (self._timer is None or self._timer.when() > due):
             self._set_timer(due)
+
+    def _rest_after(self, size: int) -> None:
+        """Read no more in this turn of the loop where large bodies have come, however fast."""
+        turn = self._server.turn
+        turn.spend(size)
+        if turn.over and not self._resting:
+            self._resting = True
+            self.loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._settle()
 
     def _lacks_memory(self) -> bool:
         """Whether to read on later, when there is memory for bodies."""
