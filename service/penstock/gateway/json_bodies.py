@@ -11,7 +11,7 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
 from penstock.gateway.json.long_lists import discard
 from penstock.gateway.json.slices import MOST_VALUES, Text
-from penstock.gateway.json.text import is_large, parse, parse_tensors
+from penstock.gateway.json.text import is_large, parse, parse_tensors, skim
 from penstock.gateway.json.thread import JsonThread, give_turn
 from penstock.system.loop_turn import LoopTurn
 
@@ -63,6 +63,12 @@ class JsonBodies:
         if self.takes(text):
             return decode(parse(bytes(text)))
         return await self._decode_large(text, parse, decode)
+
+    async def skim(self, text: Buffer, decode: Callable[[Any], T]) -> T:
+        """As `decode`, where long strings and lists are not looked at: they may be cut."""
+        if self.takes(text):
+            return decode(parse(bytes(text)))
+        return await self._decode_large(text, skim, decode)
 
     async def decode_tensors(self, text: Buffer, decode: Callable[[Any], T]) -> T:
         """As `decode`, of a text that is not taken, which `parse_tensors` parses."""

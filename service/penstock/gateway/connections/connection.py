@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, cast
 
 from penstock.core.access import Access, AccessSink
+from penstock.core.body_quota import BodyQuota
 from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections
 from penstock.gateway.connections.send_watch import SendWatch
@@ -147,6 +148,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self.wake()
 
     # -- for calls and the server -------------------------------------------------------------
+
+    @property
+    def bodies(self) -> BodyQuota:
+        """What counts the bodies in flight on all connections."""
+        return self._server.rules.bodies.quota
 
     def wake(self) -> None:
         """Write at the end of this turn of the event loop."""

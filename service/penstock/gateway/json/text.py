@@ -115,21 +115,27 @@ def is_large(data: Buffer) -> bool:
     return text.count(b"{") + text.count(b"[") > _CONTAINERS
 
 
-def parse(data: Text, most: int = MOST_VALUES) -> Any:
+def parse(data: Text, most: int = MOST_VALUES, *, cut: bool = False) -> Any:
     """Parse JSON; of duplicate keys the first counts, NaN and Infinity are numbers.
 
     `names_of` has the duplicates too. Bytes that are not UTF-8 become surrogates (see `dump`).
     A NUL after the value ends the text.
+    Of a large text whose long strings and lists are not needed, they may be `cut`.
     Raises an `InferenceError` for invalid JSON, and `TooManyValuesError` for a large text of more
     than `most` values.
     """
     if data.startswith(_BYTE_ORDER_MARK):
         data = data[len(_BYTE_ORDER_MARK) :]
-    value = _sliced(data, most) if is_large(data) else _at_once(data)
+    value = _sliced(data, most, cut=cut) if is_large(data) else _at_once(data)
     if (at := _lone_surrogate(data)) is not None:
         discard(value)
         raise surrogate_error(at)
     return value
+
+
+def skim(data: Text, most: int = MOST_VALUES) -> Any:
+    """As `parse`, cut."""
+    return parse(data, most, cut=True)
 
 
 def parse_tensors(data: Text, most: int = MOST_VALUES) -> Any:
@@ -155,9 +161,9 @@ def _at_once(data: Text) -> Any:
     return value
 
 
-def _sliced(data: Text, most: int) -> Any:
+def _sliced(data: Text, most: int, *, cut: bool) -> Any:
     """Decode a large text in slices."""
-    slicer = Slicer(data, _first_wins, most)
+    slicer = Slicer(data, _first_wins, most, cut=cut)
     try:
         value = slicer.decode()
     except TooManyValuesError:
@@ -184,7 +190,7 @@ def _check_overflow(data: Text, value: Any) -> None:
         if overflow := overflow_error(as_text(part), at):
             raise overflow
 
-    again = Slicer(data, _first_wins, seen=check)
+    again = Slicer(data, _first_wins, seen=check, cut=True)
     try:
         discard(again.decode())
     except InferenceError:
