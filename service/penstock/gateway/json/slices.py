@@ -54,9 +54,11 @@ def _balanced(levels: int) -> bytes:
 
 _DATA = re.compile(rb'"data"%b:%b\[' % (_SPACE, _SPACE))
 _VALUE = rb'(?:%b|[^"\[\]{},]++|%b%b%b)' % (_STRING, _SPACE, _balanced(_LEVELS - 1), _SPACE)
-_ELEMENTS = re.compile(rb"(?:%b,)+" % _VALUE, re.DOTALL)
+_AT_ONCE = 1 << 13
+"""Elements and members that are decoded at a time: of objects that takes some milliseconds."""
+_ELEMENTS = re.compile(rb"(?:%b,){1,%d}" % (_VALUE, _AT_ONCE), re.DOTALL)
 _LAST_ELEMENT = re.compile(rb"%b\]" % _VALUE, re.DOTALL)
-_MEMBERS = re.compile(rb"(?:%b:%b,)+" % (_STRING, _VALUE), re.DOTALL)
+_MEMBERS = re.compile(rb"(?:%b:%b,){1,%d}" % (_STRING, _VALUE, _AT_ONCE), re.DOTALL)
 _LAST_MEMBER = re.compile(rb"%b:%b\}" % (_STRING, _VALUE), re.DOTALL)
 _BLANK = re.compile(_SPACE)
 _SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
