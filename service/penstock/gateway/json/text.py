@@ -57,7 +57,7 @@ _SLICED = 1 << 10
 _FEW = 1 << 8
 """Elements of a list that is looked through at once."""
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 _PAIR = len(r"\ud83d\ude00")
 _WINDOW = 1 << 19
 """Bytes in which an error is searched, from the end of the valid text."""
