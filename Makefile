@@ -18,7 +18,7 @@ DEMO := examples/demo
 # What became of the tests of the contract in the last whole run.
 RECORD := build/contract-run.jsonl
 # What `make quick` leaves to `make test`.
-QUICK := not (slow or engine or conformance or tools)
+QUICK := not (gate or slow or engine or conformance or tools)
 comma := ,
 # What installing depends on; edits of our own code need no new installation.
 INPUTS := pyproject.toml Makefile
@@ -28,6 +28,12 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"; \
 	headers = sysconfig.get_path("include") + "/Python.h"; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
+# Tests that read the code or the docs (tests/harness/folder_marks.py).
+GATE_TESTS := $(addprefix tests/,backends/python/test_documentation.py cli/test_settings_reference.py \
+	conformance/test_cited_rows.py conformance/test_contract.py docs observability/test_rules.py \
+	packaging/test_compiled.py packaging/test_coverage_floors.py packaging/test_dependencies.py \
+	packaging/test_whole_run.py telemetry/test_documented.py test_assertions.py)
+
 # The tests whose code is compiled; of OpenVINO GenAI, only its engine and its sequences are.
 COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http1 http2 scheduling hosting \
 	models server rpc tracing gateway perf) \
@@ -51,11 +57,11 @@ BESIDE := backends commands clients
 # Runs tests beside others: of which name, and where. Their log and status are files in build.
 beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
 	$(BIN)/coverage run --data-file=build/coverage-$(1) \
-	-m pytest $(WHOLE) -m "not conformance" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
+	-m pytest $(WHOLE) -m "not (conformance or gate)" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
 
 # The examples of properties are many in the other runs; here the code is to be found the same. The page
 # on backends is followed in an environment of its own, where nothing is compiled.
-compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -n 3 --dist loadfile \
+compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -m "not gate" -n 3 --dist loadfile \
 	--hypothesis-profile=quick --ignore=tests/packaging/test_backend_page.py $(COMPILED_TESTS)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.
@@ -78,7 +84,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo observe quick test lint check vllm tools wheel test-compiled \
+.PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
 	test-clients pins clean
 .NOTPARALLEL:
 
@@ -110,7 +116,11 @@ observe: install  ## serve the demo under a load, with Prometheus and Jaeger bes
 	@$(BIN)/python tests/programs/install.py prometheus jaeger
 	@$(BIN)/python -m deploy.observability.observe $(ARGS)
 
-quick: lint  ## lint, and run the quick tests: no engines, no slow tests, nothing compiled
+gates: lint  ## what to run before each commit: lint, and the tests that read the code or the docs
+	@echo "==> tests that read the code or the docs"
+	@$(BIN)/pytest -q -n 2 $(GATE_TESTS)
+
+quick: gates  ## the gates, and the quick tests: no engines, no slow tests, nothing compiled
 	@echo "==> pytest, without tests that are slow or need engines, servers or programs"
 	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
 
@@ -130,11 +140,11 @@ test: .venv/.test  ## run every check and every test
 	$(if $(COMPILES),echo "==> pytest$(comma) with compiled modules"; $(compiled),echo "==> the compiled build is not tested: no C compiler here, or no headers of Python"); compiled=$$?; \
 	echo "==> pytest"; \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
-		$(BIN)/pytest $(WHOLE) -n 3 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
+		$(BIN)/pytest $(WHOLE) -m "not gate" -n 3 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
 	$(call beside,commands,$(COMMAND_TESTS)) & \
 	$(call beside,clients,$(CLIENT_TESTS)) & \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-others \
-		-m pytest $(WHOLE) -m "not conformance" \
+		-m pytest $(WHOLE) -m "not (conformance or gate)" \
 		$(addprefix --ignore=,tests/backends $(COMMAND_TESTS) $(CLIENT_TESTS)); \
 	others=$$?; wait; cat $(BESIDE:%=build/%.log); status=$$((compiled + conformance + others)); \
 	for one in $(BESIDE:%=build/%.status); do status=$$((status + $$(cat $$one))); done; exit $$status
@@ -154,9 +164,10 @@ lint: .venv/.test  ## run ruff, mypy and the import rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy loadtest
 	@$(BIN)/lint-imports --no-logo
 
-check: lint  ## run every check that is not a test
+check: gates  ## run every check that is not a test
 	@echo "==> generated code"
 	@$(BIN)/python proto/generate.py --check
 

@@ -50,7 +50,7 @@ async def listen(plan: Paced) -> list[int]:
                 late.append(now - int.from_bytes(contents[0], "little"))
 
     await asyncio.gather(*map(one, range(plan.streams)))
-    await asyncio.gather(*(channel.close() for channel in channels))
+    await asyncio.gather(*(channel.close(None) for channel in channels))
     return late
 
 

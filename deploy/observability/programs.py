@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.system.parent import die_with_parent
+from penstock.system.process_control import die_with_parent
 
 _READY_SECONDS = 120.0
 _END_SECONDS = 45.0  # a server gives its requests 30

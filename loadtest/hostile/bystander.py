@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import grpc
 
-from loadtest.hostile.wire_bytes import block, varint
+from loadtest.hostile.wire_bytes import block, tensor
 
 _PATIENCE = 120.0
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -29,13 +29,6 @@ _NUMBERS = b"\1\0\0\0" * 16
 _JSON_SIZE = 1_500_000
 
 Ask = Callable[[], None]
-
-
-def tensor(name: str, datatype: str, shape: tuple[int, ...], contents: bytes = b"") -> bytes:
-    """An input of a request, as the field of its message."""
-    packed = b"".join(map(varint, shape))
-    head = block(1, name.encode()) + block(2, datatype.encode()) + block(3, packed)
-    return block(5, head + contents)
 
 
 def _health(port: int) -> Ask:

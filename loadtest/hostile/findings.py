@@ -14,7 +14,6 @@ from threading import Thread
 
 from loadtest.hostile.bodies import DECODED, listed, packed
 from loadtest.hostile.bodies import send as send_http
-from loadtest.hostile.bystander import tensor
 from loadtest.hostile.grpc_line import GrpcSending
 from loadtest.hostile.http_line import HttpSending
 from loadtest.hostile.line import NO_ANSWER
@@ -41,6 +40,7 @@ from loadtest.hostile.wire_bytes import (
     filled,
     framed,
     map_entries,
+    tensor,
 )
 
 _JSON = 60_000_000

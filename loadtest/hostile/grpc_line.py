@@ -7,21 +7,25 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from loadtest.hostile.line import CLOSED, Line
+from penstock.http2.frames import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    HEADER,
+    HEADER_SIZE,
+    LARGEST_WINDOW,
+    PREFACE,
+    SMALLEST_MAX_FRAME,
+    FrameType,
+    frame,
+    settings,
+)
 from penstock.http2.hpack import Decoder, encode
-from penstock.perf.wire.outgoing import frame
+from penstock.rpc.status import StatusCode
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
-_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
 _INITIAL_WINDOW, _LARGEST_FRAME = 4, 5  # of SETTINGS
-_LARGEST, _DEFAULT_WINDOW = (1 << 31) - 1, 65535
-_FRAME = struct.Struct(">HBBBI")  # length in two parts, type, flags, stream
+_DEFAULT_WINDOW = 65535
 _CANCEL = (8).to_bytes(4, "big")
-_CODES = (
-    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS"
-    " PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED"
-    " INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED"
-).split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +56,20 @@ class GrpcLine(Line):
         self._buffer = bytearray()
         self._window = _DEFAULT_WINDOW
         self._initial = _DEFAULT_WINDOW
-        self._frame_size = 1 << 14
+        self._frame_size = SMALLEST_MAX_FRAME
         self._due = 0.0
         numbers = range(1, 2 * sending.calls, 2)
         self._left = dict.fromkeys(numbers, memoryview(sending.body))
         self._windows = dict.fromkeys(numbers, self._initial)
         self._asked = set(numbers)
         self._texts: dict[int, bytes] = dict.fromkeys(numbers, b"")
-        settings = struct.pack(">HI", _INITIAL_WINDOW, _LARGEST)
-        opened = struct.pack(">I", _LARGEST - _DEFAULT_WINDOW)
-        self._out += _PREFACE + frame(_SETTINGS, 0, 0, settings) + frame(_WINDOW, 0, 0, opened)
+        opened = struct.pack(">I", LARGEST_WINDOW - _DEFAULT_WINDOW)
+        self._out += PREFACE + settings([(_INITIAL_WINDOW, LARGEST_WINDOW)])
+        self._out += frame(FrameType.WINDOW_UPDATE, 0, 0, opened)
         ends = not sending.body and sending.patience is None
-        flags = _END_HEADERS | (_END_STREAM if ends else 0)
+        flags = END_HEADERS | (END_STREAM if ends else 0)
         head = _head(path, sending.encoding)
-        self._out += b"".join(frame(_HEADERS, flags, number, head) for number in numbers)
+        self._out += b"".join(frame(FrameType.HEADERS, flags, number, head) for number in numbers)
         if ends:
             self._left.clear()
 
@@ -94,36 +98,37 @@ class GrpcLine(Line):
             del self._left[number]
         else:
             self._left[number] = rest[size:]
-        flags = _END_STREAM if last and self._sending.patience is None else 0
-        return frame(_DATA, flags, number, bytes(rest[:size]))
+        flags = END_STREAM if last and self._sending.patience is None else 0
+        return frame(FrameType.DATA, flags, number, bytes(rest[:size]))
 
     def _take(self, received: bytes) -> None:
         buffer = self._buffer
         buffer += received
         at = 0
-        while len(buffer) - at >= 9:
-            high, low, kind, flags, number = _FRAME.unpack_from(buffer, at)
-            after = at + 9 + (high << 8 | low)
+        while len(buffer) - at >= HEADER_SIZE:
+            high, low, kind, flags, number = HEADER.unpack_from(buffer, at)
+            begin = at + HEADER_SIZE
+            after = begin + (high << 16 | low)
             if after > len(buffer):
                 break
-            self._frame(kind, flags, number, bytes(buffer[at + 9 : after]))
+            self._frame(kind, flags, number, bytes(buffer[begin:after]))
             at = after
         del buffer[:at]
 
     def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        if kind == _DATA:
+        if kind == FrameType.DATA:
             self._data(flags, number, payload)
-        elif kind == _HEADERS:
+        elif kind == FrameType.HEADERS:
             self._headers(flags, number, payload)
-        elif kind == _RESET:
+        elif kind == FrameType.RST_STREAM:
             self._answered(number, f"RST_STREAM {int.from_bytes(payload, 'big')}")
-        elif kind == _GOAWAY:
+        elif kind == FrameType.GOAWAY:
             self._end(f"{CLOSED}: GOAWAY {int.from_bytes(payload[4:8], 'big')}")
-        elif kind == _WINDOW:
+        elif kind == FrameType.WINDOW_UPDATE:
             self._open(number, int.from_bytes(payload, "big"))
-        elif kind in (_SETTINGS, _PING) and not flags & _ACK:
-            self._settings(payload if kind == _SETTINGS else b"")
-            self._out += frame(kind, _ACK, 0, payload if kind == _PING else b"")
+        elif kind in (FrameType.SETTINGS, FrameType.PING) and not flags & ACK:
+            self._settings(payload if kind == FrameType.SETTINGS else b"")
+            self._out += frame(kind, ACK, 0, payload if kind == FrameType.PING else b"")
 
     def _settings(self, payload: bytes) -> None:
         for name, value in struct.iter_unpack(">HI", payload):
@@ -142,14 +147,14 @@ class GrpcLine(Line):
     def _data(self, flags: int, number: int, payload: bytes) -> None:
         self._texts[number] = (self._texts.get(number, b"") + payload)[:300]
         if self._first and number in self._asked:
-            self._out += frame(_RESET, 0, number, _CANCEL)
+            self._out += frame(FrameType.RST_STREAM, 0, number, _CANCEL)
             self._answered(number, "OK")
-        elif flags & _END_STREAM:
+        elif flags & END_STREAM:
             self._answered(number, "ended without a status")
 
     def _headers(self, flags: int, number: int, payload: bytes) -> None:
         fields = dict(self._decoder.decode(payload) or ())
-        if not flags & _END_STREAM:
+        if not flags & END_STREAM:
             return
         status = fields.get(b"grpc-status")
         if status is None:
@@ -157,7 +162,7 @@ class GrpcLine(Line):
             return
         text = unquote(fields.get(b"grpc-message", b"").decode("latin-1"))
         text = text or self._error_of_stream(number)
-        name = _CODES[int(status)]
+        name = StatusCode(int(status)).name
         self._answered(number, f"{name}: {text}" if text else name)
 
     def _error_of_stream(self, number: int) -> str:
@@ -172,7 +177,7 @@ class GrpcLine(Line):
             return
         self._asked.remove(number)
         if self._left.pop(number, None) is not None:
-            self._out += frame(_RESET, 0, number, _CANCEL)
+            self._out += frame(FrameType.RST_STREAM, 0, number, _CANCEL)
         self.answers.append(answer)
 
 

@@ -98,10 +98,11 @@ def _methods(route: Route, path: str) -> Sequence[str]:
 
 def paths(pattern: str) -> list[str]:
     """Paths that a pattern matches: each of its branches; parameters only where they must be."""
-    return list(dict.fromkeys(_texts(_parser.parse(pattern), {})))
+    return list(dict.fromkeys(_texts(_parser.parse(pattern))))
 
 
-def _texts(items: Any, _: Any) -> list[str]:
+def _texts(items: Any) -> list[str]:
+    """The texts that a pattern, or a part of one, matches."""
     names = {number: name for name, number in items.state.groupdict.items()}
     return ["".join(parts) for parts in product(*(_parts(item, names) for item in items))]
 
@@ -112,9 +113,9 @@ def _parts(item: Any, names: dict[int, str]) -> list[str]:
     if kind == "LITERAL":
         return [chr(value)]
     if kind == "SUBPATTERN":
-        return [_SAMPLES[names[value[0]]]] if value[0] in names else _texts(value[3], names)
+        return [_SAMPLES[names[value[0]]]] if value[0] in names else _texts(value[3])
     if kind == "BRANCH":
-        return [text for branch in value[1] for text in _texts(branch, names)]
+        return [text for branch in value[1] for text in _texts(branch)]
     if kind == "MAX_REPEAT":
         return _repeats(value, names)
     if kind == "IN" and str(value[0][0]) == "LITERAL":
@@ -125,7 +126,7 @@ def _parts(item: Any, names: dict[int, str]) -> list[str]:
 def _repeats(value: Any, names: dict[int, str]) -> list[str]:
     """None and one of what may be absent, but parameters; one of what is repeated."""
     least, _, items = value
-    once = _texts(items, names)
+    once = _texts(items)
     named = any(str(item[0]) == "SUBPATTERN" and item[1][0] in names for item in items)
     if least:
         return once

@@ -43,6 +43,13 @@ def map_entries(number: int, size: int) -> bytes:
     return head + (rest + head).join(b"k%07d" % n for n in range(count)) + rest
 
 
+def tensor(name: str, datatype: str, shape: tuple[int, ...], contents: bytes = b"") -> bytes:
+    """An input of a request, as the field of its message."""
+    packed = b"".join(map(varint, shape))
+    head = block(1, name.encode()) + block(2, datatype.encode()) + block(3, packed)
+    return block(5, head + contents)
+
+
 def framed(message: bytes, flag: int = 0) -> bytes:
     """A message with its prefix of gRPC."""
     return _PREFIX.pack(flag, len(message)) + message

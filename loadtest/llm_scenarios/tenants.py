@@ -60,8 +60,8 @@ def main() -> None:
         )
         tenants = directory / "tenants.json"
         tenants.write_text(json.dumps({"reserve": options.reserve}))
-        options = f"--tenants={tenants}", "--trust-fairness-id=true"
-        fair = stack.enter_context(penstock(directory / "open", *options))
+        flags = f"--tenants={tenants}", "--trust-fairness-id=true"
+        fair = stack.enter_context(penstock(directory / "open", *flags))
         unfair = stack.enter_context(penstock(directory / "open"))
         limited = stack.enter_context(penstock(directory / "limited"))
         for server in (fair, unfair, limited):

@@ -209,7 +209,8 @@ class HttpUser(FastHttpUser):
             for name in ("INPUT0", "INPUT1")
         ]
         with self.rest("POST", "/v2/models/simple/infer", json={"inputs": inputs}) as answer:
-            if answer.js is None or answer.js.get("outputs", [{}])[0].get("data", [None])[-1] != 30:
+            outputs = (answer.js or {}).get("outputs", [{}])
+            if outputs[0].get("data", [None])[-1] != 30:
                 answer.failure(f"the sum is wrong: {answer.text}")
 
     @task(1)

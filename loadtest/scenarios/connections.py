@@ -148,7 +148,7 @@ async def _unread(server: Server, count: int, seconds: float) -> list[Row]:
 
 def _leave(clients: list[asyncio.StreamWriter]) -> None:
     for writer in clients:
-        writer.transport.abort()  # type: ignore[attr-defined]
+        writer.transport.abort()
 
 
 def main() -> None:

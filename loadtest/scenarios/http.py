@@ -72,10 +72,10 @@ def cases() -> Iterator[_Case]:
             body = text + values.tobytes()
             yield _Case(f"binary {label}", _INFER, body, _floats(values), in_flight, headers)
     for label, count in _NUMBERS.items():
-        values = np.arange(count, dtype=np.float32) / 8
-        text, headers = _json(values, binary=False)
+        eighths = np.arange(count, dtype=np.float32) / np.float32(8)
+        text, headers = _json(eighths, binary=False)
         for in_flight in _IN_FLIGHT:
-            yield _Case(f"JSON {label}", _INFER, text, _floats(values), in_flight, headers)
+            yield _Case(f"JSON {label}", _INFER, text, _floats(eighths), in_flight, headers)
     count_message = pb.ModelInferRequest(model_name="count")
     count_message.inputs.add(name="COUNT", datatype="INT32", shape=[1])
     count_message.raw_input_contents.append(np.array([_RESPONSES], np.int32).tobytes())

@@ -24,7 +24,7 @@ import numpy as np
 from loadtest.report import Row, arguments, median_rows, show
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.json.tensors import tensor_from_json, tensor_to_text
-from penstock.gateway.json.text import parse_tensors
+from penstock.gateway.json.text import is_large, parse_tensors
 from penstock.gateway.json.thread import JsonThread
 
 _SIZES = (16, 10_000, 1_000_000, 10_000_000)
@@ -112,10 +112,12 @@ async def _longest_held(form: Callable[[], Awaitable[object]]) -> float:
 
 def _decoding(decode: Decoder, body: bytes, datatype: DataType) -> Callable[[], Awaitable[object]]:
     """As the gateway decodes: small bodies at once, large ones on a thread."""
-    large = len(body) >= 1 << 19
+    large = is_large(body)
 
     async def run() -> object:
-        return await _thread.run(decode, body, datatype) if large else decode(body, datatype)
+        if not large:
+            return decode(body, datatype)
+        return await _thread.run(len(body), decode, body, datatype)
 
     return run
 

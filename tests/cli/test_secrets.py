@@ -48,3 +48,12 @@ def test_a_first_character_that_is_meant_is_doubled(value: str, secret: str) -> 
 def test_a_secret_that_cannot_be_read_fails_the_start(value: str, problem: str) -> None:
     with pytest.raises(UsageError, match=f"the secret cannot be read: {problem}"):
         settings_of(f"--http-restricted-api=inference:key={value}")
+
+
+@pytest.mark.parametrize("name", ["PENSTOCK_ADMIN", "TRITON_ADMIN"])
+def test_a_secret_is_no_variable_that_models_get(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    with pytest.raises(UsageError, match=f"'{name}' is one that model processes get, too"):
+        _secret(f"${name}")

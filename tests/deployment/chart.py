@@ -90,6 +90,39 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         ],
         "server": {"modelControlMode": "explicit", "loadModels": ["encoder", "ranker"]},
     },
+    "hardened, with TLS": {
+        "security": {
+            "secure": True,
+            "restrictions": [
+                {
+                    "header": "admin",
+                    "secretName": "penstock",
+                    "secretKey": "admin",
+                    "groups": ["model-repository", "statistics"],
+                },
+            ],
+        },
+        "server": {"modelControlMode": "explicit"},
+        "tls": {"enabled": True, "secretName": "certificate"},
+        "monitor": {"kind": "pod"},
+        "networkPolicy": {"enabled": True, "egress": [{"ports": [{"port": 53}]}]},
+    },
+    "hardened, with secrets": {
+        "security": {
+            "secure": True,
+            "restrictions": [
+                {"header": "asks", "secretName": "users", "secretKey": "key"},
+                {
+                    "header": "probes",
+                    "secretName": "users",
+                    "secretKey": "other",
+                    "groups": ["metadata"],
+                },
+            ],
+        },
+        "env": [{"name": "HF_HOME", "value": "/models/hub"}],
+        "networkPolicy": {"enabled": True, "egress": []},
+    },
     "models of the node": {"models": {"source": "hostPath", "hostPath": "/srv/models"}},
 }
 """Values, by what they are for."""

@@ -32,18 +32,6 @@ _OPERATOR = "monitoring.coreos.com/v1"
 """The group of Prometheus' operator, of which Kubernetes has no schemas."""
 
 
-@pytest.fixture(autouse=True)
-def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable that the chart gives the server from a secret, which its arguments name."""
-    monkeypatch.setenv("ADMIN", "of the secret")
-
-
-@pytest.fixture(params=[*VARIANTS.values()], ids=[*VARIANTS])
-def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
-    """The manifests of each variant."""
-    return render(request.param)
-
-
 def test_lint_finds_no_fault() -> None:
     done = helm("lint", "--strict", CHART)
     assert done.returncode == 0, done.stdout
@@ -72,6 +60,9 @@ def test_schema_refuses_a_wrong_field() -> None:
         ({"models": {"configMap": {"files": {"../x/y": ""}}}}, "x/y"),
         ({"models": {"source": "pvc"}}, "models.pvc.claimName is needed"),
         ({"tls": {"enabled": True}}, "tls.secretName is needed"),
+        ({"security": {"secure": True}}, "security.secure needs tls.enabled or"),
+        ({"security": {"restrictions": [{"header": "a"}]}}, "secretName"),
+        ({"security": {"groups": ["everything"]}}, "groups"),
         ({"autoscaling": {"enabled": True, "cpuPercent": 0}}, "autoscaling needs"),
     ],
 )

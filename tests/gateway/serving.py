@@ -27,6 +27,7 @@ from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics, TensorMetadata
 from penstock.models.serving.served_model import ServedModel
 from penstock.server.answers import ModelIndexEntry, ServerMetadata
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 from penstock.shared_memory.message_pools import MessagePools
@@ -127,13 +128,17 @@ class FakeServer(InferenceServer):
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         return tuple(e for e in self.entries if not ready_only or e.state == "READY")
 
-    _model_upload = True
+    control_policy = ControlPolicy(upload=True)
+    trusted = False
 
     def check_model_control(self) -> None:
         """Models may be loaded and unloaded."""
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
+    ) -> None:
         self.loaded.append((name, parameters))
+        self.trusted = trusted
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         self.unloaded.append((name, unload_dependents))

@@ -115,3 +115,11 @@ async def test_pages_may_read_as_before(client: httpx.AsyncClient) -> None:
     """Browsers themselves keep what they read from their scripts."""
     answer = await client.get("/v2", headers={"origin": EVIL})
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(("origin", "host"), [("null", ""), ("://x", "x"), ("ftp://x", "x")])
+async def test_what_is_no_page_of_a_host_is_none_of_this_server(
+    client: httpx.AsyncClient, origin: str, host: str
+) -> None:
+    answer = await client.post(LOAD, headers={"origin": origin, "host": host}, content=b"{}")
+    assert answer.status_code == 403

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.serving import LOCAL, FakeServer, connected
 from penstock.server.answers import ModelIndexEntry
+from penstock.server.control_policy import ControlPolicy
 from penstock.settings import Feature, Restriction
 
 _MODEL = "/v2/repository/models/numbers"
@@ -80,28 +81,50 @@ _ADMIN = Restriction(frozenset({Feature.MODEL_REPOSITORY}), "admin", "secret")
 
 
 async def test_files_of_strangers_are_refused_with_what_would_allow_them(
-    client: httpx.AsyncClient, server: FakeServer
+    server: FakeServer,
 ) -> None:
-    server._model_upload = False
-    answer = await client.post(f"{_MODEL}/load", json=_FILE)
+    server.control_policy = ControlPolicy()
+    async with connected(server) as client:
+        answer = await client.post(f"{_MODEL}/load", json=_FILE)
     assert (answer.status_code, server.loaded) == (501, [])
     assert answer.json()["error"].startswith("load parameter 'file:1/model.py' is refused: ")
     assert "--allow-model-upload=true" in answer.json()["error"]
 
 
-async def test_configurations_need_no_leave(client: httpx.AsyncClient, server: FakeServer) -> None:
-    server._model_upload = False
-    await client.post(f"{_MODEL}/load", json={"parameters": {"config": "{}"}})
+async def test_configurations_need_no_leave(server: FakeServer) -> None:
+    server.control_policy = ControlPolicy()
+    async with connected(server) as client:
+        await client.post(f"{_MODEL}/load", json={"parameters": {"config": "{}"}})
     assert server.loaded == [("numbers", {"config": "{}"})]
 
 
 async def test_who_knows_the_secret_may_bring_files(server: FakeServer) -> None:
-    server._model_upload = False
+    server.control_policy = ControlPolicy()
     async with connected(server, replace(LOCAL, restrictions=(_ADMIN,))) as client:
         answer = await client.post(f"{_MODEL}/load", json=_FILE, headers={"admin": "secret"})
         stranger = await client.post(f"{_MODEL}/load", json=_FILE)
     assert (answer.status_code, stranger.status_code) == (200, 403)
     assert server.loaded == [("numbers", {"config": "{}", "file:1/model.py": b"x"})]
+
+
+async def test_configurations_of_strangers_are_not_trusted(server: FakeServer) -> None:
+    server.control_policy = ControlPolicy()
+    async with connected(server, LOCAL) as strangers:
+        await strangers.post(f"{_MODEL}/load", json={"parameters": {"config": "{}"}})
+    assert not server.trusted
+    async with connected(server, replace(LOCAL, restrictions=(_ADMIN,))) as admins:
+        await admins.post(f"{_MODEL}/load", json=_FILE, headers={"admin": "secret"})
+    assert server.trusted
+
+
+async def test_a_secure_server_takes_no_files_from_who_knows_the_secret(
+    server: FakeServer,
+) -> None:
+    server.control_policy = ControlPolicy(by_secret=False)
+    async with connected(server, replace(LOCAL, restrictions=(_ADMIN,))) as client:
+        answer = await client.post(f"{_MODEL}/load", json=_FILE, headers={"admin": "secret"})
+    assert (answer.status_code, server.loaded) == (501, [])
+    assert "not where the server was started with --secure" in answer.json()["error"]
 
 
 @pytest.mark.contract("H-15")

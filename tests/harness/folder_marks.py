@@ -1,4 +1,4 @@
-"""A pytest plugin that adds markers by folder and by `needs`, for the selection of `make quick`."""
+"""A pytest plugin that adds markers by folder and by `needs`, for what the Makefile selects."""
 
 from __future__ import annotations
 
@@ -17,20 +17,32 @@ FOLDERS = {
     "top/live": "conformance",
     "tracing/served": "conformance",
     "demo": "engine",
+    "backends/python/test_documentation.py": "gate",
+    "cli/test_settings_reference.py": "gate",
+    "conformance/test_cited_rows.py": "gate",
+    "conformance/test_contract.py": "gate",
+    "docs": "gate",
+    "observability/test_rules.py": "gate",
+    "packaging/test_compiled.py": "gate",
+    "packaging/test_coverage_floors.py": "gate",
+    "packaging/test_dependencies.py": "gate",
+    "packaging/test_whole_run.py": "gate",
+    "telemetry/test_documented.py": "gate",
+    "test_assertions.py": "gate",
 }
-"""Folder below `tests` -> the mark of its tests."""
+"""Folder or file below `tests` -> the mark of its tests."""
 
 
 @cache
-def _marks(folder: Path) -> tuple[str, ...]:
-    """The marks of tests in a folder; asked for each test, of which there are thousands."""
-    above = (folder, *folder.parents)
+def _marks(file: Path) -> tuple[str, ...]:
+    """The marks of tests in a file; asked for each test, of which there are thousands."""
+    above = (file, *file.parents)
     return tuple(mark for name, mark in FOLDERS.items() if _TESTS / name in above)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Add the markers that follow from where a test lies and which program it runs."""
-    for mark in _marks(item.path.parent):
+    for mark in _marks(item.path):
         item.add_marker(mark)
     # Recorded answers are files, which are read as fast as anything.
     if any(needed.args[0] != "recordings" for needed in item.iter_markers("needs")):

@@ -26,8 +26,13 @@ def test_run_of_conformance_has_the_folders_that_others_leave_out() -> None:
     assert [file for file in (ROOT / "tests").rglob("*.py") if by_hand in file.read_text()] == []
 
 
+def test_gates_have_the_tests_that_other_runs_leave_out() -> None:
+    marked = [f"tests/{name}" for name, mark in FOLDERS.items() if mark == "gate"]
+    assert sorted(_variable("GATE_TESTS")) == sorted(marked)
+
+
 def test_folders_of_the_runs_exist() -> None:
-    names = ("CONFORMANCE_TESTS", "CLIENT_TESTS", "COMPILED_TESTS")
+    names = ("GATE_TESTS", "CONFORMANCE_TESTS", "CLIENT_TESTS", "COMPILED_TESTS")
     folders = [folder for name in names for folder in _variable(name)]
     assert folders
     assert [folder for folder in folders if not (ROOT / folder).exists()] == []

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.server.control_policy import ControlPolicy
 from penstock.settings import Feature, GrpcSettings, Restriction
 from rpc.manual import ManualServer
 from rpc.serving import connected
@@ -22,10 +23,12 @@ class Loaded(ManualServer):
 
     def __init__(self, *, uploads: bool = False) -> None:
         super().__init__()
-        self._model_upload = uploads
+        self.control_policy = ControlPolicy(upload=uploads)
         self.loaded: list[Mapping[str, str | bytes]] = []
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
+    ) -> None:
         self.loaded.append(parameters)
 
 
@@ -66,3 +69,14 @@ async def test_who_knows_the_secret_may_bring_files(local: GrpcSettings) -> None
     async with connected(server, replace(local, restrictions=(ADMIN,))) as client:
         await client.call("RepositoryModelLoad", request("file:1/m"), metadata=SECRET)
     assert server.loaded == [{"config": "{}", "file:1/m": b"x"}]
+
+
+async def test_a_secure_server_takes_no_files_from_who_knows_the_secret(
+    local: GrpcSettings,
+) -> None:
+    server = Loaded()
+    server.control_policy = ControlPolicy(by_secret=False)
+    async with connected(server, replace(local, restrictions=(ADMIN,))) as client:
+        with pytest.raises(grpc.aio.AioRpcError, match="started with --secure"):
+            await client.call("RepositoryModelLoad", request("file:1/m"), metadata=SECRET)
+    assert server.loaded == []

@@ -15,10 +15,12 @@ from penstock.core.errors import (
     InvalidRequestError,
     NotFoundError,
     UnavailableError,
+    UnsupportedError,
 )
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.server.answers import ServerMetadata
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.server import InferenceServer
 from server.house import House, index
 
@@ -90,6 +92,40 @@ async def test_files_of_a_load_stand_in_for_those_of_the_repository(house: House
     await server.load("m", {"file:7/model": b"", "config": '{"backend": "fake"}'})
     assert (await server.model_metadata("m", "")).versions == ("7",)
     await house.unload("m")
+
+
+_LIBRARY = '"model_operations": {"op_library_filename": ["/proc/self/fd/23"]}'
+_ENVIRONMENT = '"parameters": {"EXECUTION_ENV_PATH": {"string_value": "/tmp/environment"}}'
+_PLUGIN = (
+    '"optimization": {"execution_accelerators": {"gpu_execution_accelerator":'
+    ' [{"name": "tensorrt", "parameters": {"trt_extra_plugin_lib_paths": "/tmp/x.so"}}]}}'
+)
+
+
+@pytest.mark.parametrize("named", [_LIBRARY, _ENVIRONMENT, _PLUGIN])
+async def test_configurations_of_strangers_name_no_code(house: House, named: str) -> None:
+    server = await house.started()
+    loading = {"config": f'{{"backend": "fake", {named}}}'}
+    with pytest.raises(UnsupportedError, match="is refused in the configuration of a load request"):
+        await server.load("m", loading)
+    await server.load("m", loading, trusted=True)
+    assert await server.model_ready("m", "")
+
+
+async def test_clients_that_may_bring_files_may_name_code(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    server = await House(tmp_path, control_policy=ControlPolicy(upload=True)).started()
+    await server.load("m", {"config": f'{{"backend": "fake", {_ENVIRONMENT}}}'})
+    assert await server.model_ready("m", "")
+
+
+async def test_code_that_the_operator_names_may_be_named_by_all(tmp_path: Path) -> None:
+    """A client takes the configuration that there is, changes what it wants, and sends it back."""
+    own = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/tmp/environment" } }'
+    write_model(tmp_path, config=own)
+    server = await House(tmp_path).started()
+    await server.load("m", {"config": f'{{"backend": "fake", {_ENVIRONMENT}}}'})
+    assert await server.model_ready("m", "")
 
 
 async def test_the_index_holds_what_the_repository_has(house: House) -> None:

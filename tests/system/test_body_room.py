@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fakes.loops import in_virtual_time
 from penstock.system.body_room import BodyRoom, Incomplete
 
 MIB = 1 << 20
@@ -155,3 +156,24 @@ async def test_nobody_is_refused_where_nobody_waits() -> None:
     asyncio.get_running_loop().call_later(0.01, timer.set_result, None)
     await timer
     assert bodies.told == []
+
+
+@in_virtual_time
+async def test_many_small_bodies_that_never_come_keep_nobody_out() -> None:
+    """One of them a second would free too little."""
+    room = BodyRoom(64 * MIB)
+    bodies, silent = Bodies(room), [f"silent {number}" for number in range(2000)]
+    for name in silent:
+        bodies.fill(name, 40_000)
+
+    def refuse() -> None:
+        bodies.refused(silent.pop(0))
+
+    room.eldest = [lambda: Incomplete(0, refuse) if silent else None]
+    came = asyncio.Event()
+    for part in range(4):
+        came.clear()
+        bodies.wait_with(came.set)
+        await asyncio.wait_for(came.wait(), 30)
+        bodies.fill(f"part {part}", 4 * MIB)
+    assert len(silent) > 1000

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from harness.processes import command_of
+from harness.processes import command_of, read_of
 from hosting.puppets import PATIENCE, alive, descriptors, eventually
 from penstock.system import reap
 from penstock.system.reap import VARIABLE, kill_group, kill_marked
@@ -111,6 +111,17 @@ async def test_stopped_model_process_is_killed_too(server: Server) -> None:
     os.kill(server.model, signal.SIGSTOP)
     os.kill(server.pid, signal.SIGKILL)
     await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
+
+
+async def test_the_reaper_has_no_secrets_in_its_environment(
+    group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of the server's user, and so are models."""
+    monkeypatch.setenv("ADMIN", "the secret of a restriction")
+    reaper = Reaper()
+    reaper.watch(group)
+    assert b"the secret" not in read_of(reaper.pid or 0, "environ")
+    reaper.close()
 
 
 async def test_group_is_left_alone_while_the_server_lives(group: int) -> None:

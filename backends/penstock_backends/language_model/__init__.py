@@ -23,7 +23,7 @@ from penstock_backends.language_model.media.fetching import (
     decode_base64,
     fetch_media,
     fetch_media_here,
-    take_turns,
+    limit_fetches,
 )
 from penstock_backends.language_model.media.image_decoding import (
     PixelBudget,
@@ -99,6 +99,7 @@ __all__ = [
     "fetch_media",
     "fetch_media_here",
     "keep_image_formats",
+    "limit_fetches",
     "media_limits",
     "read_parameters",
     "read_request",
@@ -106,7 +107,6 @@ __all__ = [
     "refuse",
     "stops_complaint",
     "stream_interval",
-    "take_turns",
     "tenant_label",
     "usage_of",
 ]

@@ -14,12 +14,15 @@ MAX_CHARACTERS: Final = "penstock.max_text_characters"
 MAX_TEXTS: Final = "penstock.max_texts"
 
 _TEXTS: Final = 4096
+"""The texts of a request, unless the model or its batch size says more."""
 _CHARACTERS: Final = 1 << 16
+"""The characters of a text where the tokenizer does not truncate."""
 _LEAST_CHARACTERS: Final = 1 << 14
 _MOST_OF_A_TOKEN: Final = 64
+"""Where it does: what may be tokenized in all, at least and for each token that is kept."""
+_FIRST: Final = 1 << 10
 _OF_A_TOKEN: Final = 8
-"""Characters of a token that few texts have on average."""
-_SOME: Final = 1 << 10
+"""What is tokenized first: these characters, and for each token more than most texts have."""
 _BYTES: Final = 4
 """Bytes of a character, at most."""
 
@@ -54,7 +57,7 @@ class LongTexts:
         self._cuts = bool(truncation)
         usual = max(_LEAST_CHARACTERS, _MOST_OF_A_TOKEN * kept) if self._cuts else _CHARACTERS
         self._most = positive(config, MAX_CHARACTERS) or usual
-        self._first = min(_SOME + _OF_A_TOKEN * kept, self._most) if self._cuts else self._most
+        self._first = min(_FIRST + _OF_A_TOKEN * kept, self._most) if self._cuts else self._most
         self._texts = max(positive(config, MAX_TEXTS) or _TEXTS, config.max_batch_size)
 
     def check_count(self, count: int) -> None:

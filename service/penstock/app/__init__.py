@@ -31,7 +31,7 @@ from penstock.settings import LogSettings, ModelControlMode, RepositorySettings,
 from penstock.settings.exposures import exposures
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
-from penstock.system.parent import hide
+from penstock.system.process_control import hide
 from penstock.system.reaper import Reaper
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.console import join_streams, open_missing, write_line

@@ -69,21 +69,7 @@ async def open_server(
     """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = open_repository(settings.repository)
     tenants = _tenants(settings)
-    builder = VersionBuilder(
-        settings.backends.options_for,
-        reaper,
-        auto_complete=settings.repository.auto_complete_config,
-        gpus=gpus.usable,
-        cache=cache,
-        max_pending=settings.max_pending_requests,
-        limiter=_rate_limiter(settings.rate_limit),
-        placements=_placements(settings.devices),
-        gpu_limits=settings.devices.load_limits,
-        used_memory=gpus.used_memory,
-        max_responses=settings.grpc.max_response_pool_size,
-        measurement=settings.metrics.latencies if settings.metrics.enabled else None,
-        fairness=None if tenants is None else tenants.policy,
-    )
+    builder = _version_builder(settings, reaper, gpus, cache, tenants)
     lifecycle = ModelLifecycle(
         repository,
         builder,
@@ -94,22 +80,8 @@ async def open_server(
     trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
     writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
     sinks = sinks if writer is None else (*sinks, writer)
-    server = InferenceServer(
-        ServerMetadata(settings.id, __version__),
-        repository,
-        lifecycle,
-        explicit_control=settings.repository.explicit,
-        engine_control=settings.engine_control,
-        model_upload=settings.model_upload,
-        strict_readiness=settings.repository.strict_readiness,
-        trace=trace,
-        log=log,
-        regions=Regions(allowed=settings.client_shared_memory, prefix=settings.client_shm_prefix),
-        tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
-        tenants=tenants,
-        control_policy=ControlPolicy(settings.trace_control, settings.log_control),
-        most_elements=settings.max_bytes_elements,
-    )
+    tracer = Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry")
+    server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
     pass_also(settings.backends.model_env)
     builder.factory.services = LocalServices(server, lifecycle, custom)
@@ -124,6 +96,61 @@ async def open_server(
         server.regions.close()
         if not in_time:
             raise ExitTimeoutError(deadline.cut_off)
+
+
+def _version_builder(
+    settings: Settings,
+    reaper: Reaper,
+    gpus: ServerGpus,
+    cache: ResponseCache | None,
+    tenants: Tenants | None,
+) -> VersionBuilder:
+    return VersionBuilder(
+        settings.backends.options_for,
+        reaper,
+        auto_complete=settings.repository.auto_complete_config,
+        gpus=gpus.usable,
+        cache=cache,
+        max_pending=settings.max_pending_requests,
+        limiter=_rate_limiter(settings.rate_limit),
+        placements=_placements(settings.devices),
+        gpu_limits=settings.devices.load_limits,
+        used_memory=gpus.used_memory,
+        max_responses=settings.grpc.max_response_pool_size,
+        measurement=settings.metrics.latencies if settings.metrics.enabled else None,
+        fairness=None if tenants is None else tenants.policy,
+    )
+
+
+def _facade(
+    settings: Settings,
+    repository: ModelRepository,
+    lifecycle: ModelLifecycle,
+    trace: TraceControl,
+    tracer: Tracer,
+    log: ServerLog,
+    tenants: Tenants | None,
+) -> InferenceServer:
+    return InferenceServer(
+        ServerMetadata(settings.id, __version__),
+        repository,
+        lifecycle,
+        explicit_control=settings.repository.explicit,
+        engine_control=settings.engine_control,
+        strict_readiness=settings.repository.strict_readiness,
+        trace=trace,
+        log=log,
+        regions=Regions(allowed=settings.client_shared_memory, prefix=settings.client_shm_prefix),
+        tracer=tracer,
+        tenants=tenants,
+        control_policy=ControlPolicy(
+            settings.trace_control,
+            settings.log_control,
+            settings.model_upload,
+            by_secret=not settings.secure,
+        ),
+        most_elements=settings.max_bytes_elements,
+    )
 
 
 def open_repository(settings: RepositorySettings) -> ModelRepository:

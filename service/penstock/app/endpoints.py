@@ -85,14 +85,13 @@ class Frontends:
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
             )
         openai = settings.openai
-        own_port = openai.enabled and openai.port is not None
         scraper = once(partial(metrics_scraper, server, settings, custom, cache, gpus, export))
         if http.enabled:
             listening = open_gateway(server, http, deadline, rules, openai)
             self._endpoints.append(
                 _Endpoint("HTTP", "HTTPService", http.address, http.reuse_port, listening)
             )
-        if own_port:
+        if openai.enabled and openai.port is not None:
             listening = open_openai(server, http, openai, scraper().scrape, deadline, rules)
             self._endpoints.append(
                 _Endpoint("OpenAI", "OpenAIService", http.host, False, listening)

@@ -16,6 +16,7 @@ from penstock.cli.values import ValueRefused
 from penstock.settings import ModelFile, Settings
 from penstock.settings.fields import default_value
 from penstock.settings.rules import SettingsError
+from penstock.settings.secure import secure_defaults
 
 Part = TypeVar("Part")
 Warn = Callable[[str], None]
@@ -112,6 +113,9 @@ class _SettingsBuilder:
         for endpoint in ("grpc", "http"):
             if self.fields.get(f"{endpoint}.tls.mutual"):
                 self.fields[f"{endpoint}.tls.enabled"] = True
+        if "secure" in self.fields:
+            for field, value in secure_defaults(self.fields):
+                self.fields.setdefault(field, value)
         self.fields.setdefault("metrics.address", self._http_host())
         if environment.get("AIP_STORAGE_URI"):
             self.fields.setdefault("repository.paths", (environment["AIP_STORAGE_URI"],))

@@ -17,6 +17,7 @@ from penstock.cli.values import (
 )
 from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, RateLimitResource, Restriction
+from penstock.system.model_variables import passed_on
 
 OPENAI_GROUPS = (
     Feature.INFERENCE,
@@ -174,27 +175,37 @@ def secret(value: str) -> str:
     if value[:2] in ("@@", "$$"):
         return value[1:]
     if value[0] == "$":
-        found = os.environ.get(value[1:], "")
-        problem = "is not set, or empty"
-        where = f"environment variable '{value[1:]}'"
-    elif value[0] == "@":
-        where = f"file '{value[1:]}'"
-        found, problem = _contents(value[1:])
-    else:
-        return value
+        return _variable(value[1:])
+    return _contents(value[1:]) if value[0] == "@" else value
+
+
+def _variable(name: str) -> str:
+    if passed_on({name: ""}):
+        raise _unreadable(
+            f"environment variable '{name}' is one that model processes get, too; choose another"
+            " name"
+        )
+    found = os.environ.get(name)
     if not found:
-        raise ValueRefused(f"the secret cannot be read: {where} {problem}")
+        raise _unreadable(f"environment variable '{name}' is not set, or empty")
     return found
 
 
-def _contents(path: str) -> tuple[str, str]:
-    """The text of a file without the end of its line, and what is wrong if there is none."""
+def _contents(path: str) -> str:
+    """The text of a file without the end of its line."""
     try:
-        return Path(path).read_text().rstrip("\r\n"), "is empty"
+        text = Path(path).read_text().rstrip("\r\n")
     except OSError as error:
-        return "", f"cannot be opened: {error.strerror}"
-    except UnicodeDecodeError:
-        return "", "is not text"
+        raise _unreadable(f"file '{path}' cannot be opened: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"file '{path}' is not text") from error
+    if not text:
+        raise _unreadable(f"file '{path}' is empty")
+    return text
+
+
+def _unreadable(problem: str) -> ValueRefused:
+    return ValueRefused(f"the secret cannot be read: {problem}")
 
 
 def refuse_repeated(features: list[Feature], kind: str) -> None:

@@ -26,6 +26,11 @@ def text(value: str) -> str:
     return value
 
 
+def given(_: str) -> bool:
+    """The value of an option that has none."""
+    return True
+
+
 def variable_names(value: str) -> tuple[str, ...]:
     """Names of environment variables, or their beginnings with `*`."""
     names = tuple(value.split(","))
@@ -93,7 +98,7 @@ def positive(message: str) -> Parser:
 
 
 def at_least(name: str, least: int) -> Parser:
-    """A number of so many bytes, or of other units, up to what 32 bits hold."""
+    """A number from `least` up to what 32 bits hold."""
 
     def parse(value: str) -> int:
         number = integer(value)

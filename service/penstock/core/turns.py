@@ -37,9 +37,8 @@ class Turns:
             await self._lock.acquire()
             try:
                 next(steps)
-                await asyncio.sleep(
-                    0
-                )  # with the lock: the next step is one of the loop's next turn
+                # With the lock: the next step is one of the loop's next turn.
+                await asyncio.sleep(0)
             except StopIteration as done:
                 result: T = done.value
                 return result

@@ -24,8 +24,9 @@ from penstock.gateway.repository import RepositoryEndpoints
 from penstock.gateway.router import Route, Router
 from penstock.gateway.settings import SettingsEndpoints
 from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
+from penstock.settings import Feature, HttpSettings, OpenAiSettings
 
 NO_OPENAI = OpenAiSettings(enabled=False)
 
@@ -110,13 +111,14 @@ def gateway_router(
     """The routes of the HTTP endpoint; large JSON is worked on by `thread`."""
     bodies = JsonBodies(settings.max_input_size, thread, settings.max_json_values)
     small = ControlBodies(thread)
+    policy = server.control_policy.behind(settings.restrictions)
     routes = [
         *_inference_routes(server, settings, bodies, memory or BodyMemory(server.messages)),
         *_server_routes(server),
         *_model_routes(server),
-        *_repository_routes(server, settings, bodies, small),
+        *_repository_routes(server, bodies, small, policy),
         *_engine_routes(server, small),
-        *_settings_routes(server, settings, small),
+        *_settings_routes(server, small, policy),
         *_memory_routes(server, small),
         *openai_routes(server, settings, openai, bodies),
         *(docs_routes(server, openai=openai.enabled) if settings.docs else ()),
@@ -164,11 +166,10 @@ def _model_routes(server: InferenceServer) -> list[Route]:
 
 
 def _repository_routes(
-    server: InferenceServer, settings: HttpSettings, bodies: JsonBodies, small: ControlBodies
+    server: InferenceServer, bodies: JsonBodies, small: ControlBodies, policy: ControlPolicy
 ) -> list[Route]:
     feature = Feature.MODEL_REPOSITORY
-    restricted = restriction_of(feature, settings.restrictions) is not None
-    repository = RepositoryEndpoints(server, bodies, small, restricted=restricted)
+    repository = RepositoryEndpoints(server, bodies, small, policy)
     return [
         Route(f"{_REPOSITORY}/index", _POST, repository.index, feature),
         Route(f"{_REPOSITORY_MODEL}/load", _POST, repository.load, feature),
@@ -187,9 +188,8 @@ def _engine_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route
 
 
 def _settings_routes(
-    server: InferenceServer, http: HttpSettings, bodies: ControlBodies
+    server: InferenceServer, bodies: ControlBodies, policy: ControlPolicy
 ) -> list[Route]:
-    policy = server.control_policy.behind(http.restrictions)
     settings = SettingsEndpoints(server, bodies, policy)
     return [
         Route("/v2/trace/setting", _BOTH, settings.trace, Feature.TRACE),

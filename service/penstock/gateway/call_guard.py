@@ -58,4 +58,5 @@ def guards(
 
 def _is_own(origin: str, call: HttpCall) -> bool:
     """Whether a page comes from this server, by the name that the browser knows it by."""
-    return origin.partition("://")[2] == call.headers.get("host")
+    host = call.headers.get("host")
+    return bool(host) and origin in (f"http://{host}", f"https://{host}")

@@ -19,6 +19,7 @@ from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.server.answers import ModelIndexEntry
+from penstock.server.control_policy import ControlPolicy
 from penstock.server.server import InferenceServer
 
 _SLICE = 1 << 20
@@ -28,8 +29,7 @@ _SLICE = 1 << 20
 class RepositoryEndpoints:
     """Handlers of the paths below `/v2/repository`.
 
-    Bodies of loads may hold files, those of others are `small`. Where calls are `restricted`, they
-    come only from those who know a secret.
+    Bodies of loads may hold files, as far as the `policy` lets them; those of others are `small`.
     """
 
     def __init__(
@@ -37,13 +37,12 @@ class RepositoryEndpoints:
         server: InferenceServer,
         bodies: JsonBodies,
         small: ControlBodies,
-        *,
-        restricted: bool,
+        policy: ControlPolicy,
     ) -> None:
         self._server = server
         self._bodies = bodies
         self._small = small
-        self._restricted = restricted
+        self._policy = policy
 
     async def index(self, call: HttpCall, target: Target) -> Reply:
         _refuse_repository_name(target)
@@ -55,7 +54,7 @@ class RepositoryEndpoints:
         _refuse_repository_name(target)
         self._server.check_model_control()
         parameters = await self._bodies.read(call, self._load_parameters, optional=True)
-        await self._server.load(target.model, parameters)
+        await self._server.load(target.model, parameters, trusted=self._policy.upload)
         return reply()
 
     async def unload(self, call: HttpCall, target: Target) -> Reply:
@@ -73,7 +72,7 @@ class RepositoryEndpoints:
         """The parameters of a load: the configuration as text, files as bytes (contract H-14)."""
         given = member(json, "parameters")
         found = {} if given is ABSENT else members_of(given)
-        self._server.check_files(found, admitted=self._restricted)
+        self._policy.check_files(found)
         return {key: _parameter(key, as_string(value)) for key, value in found.items()}
 
 

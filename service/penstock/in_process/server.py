@@ -143,7 +143,7 @@ class Server:
             if not isinstance(value, str | bytes):
                 raise InvalidArgumentError(f"parameter '{name}' must be a string or bytes")
             given[name] = value
-        self._ask(lambda core: core.load(model_name, given))
+        self._ask(lambda core: core.load(model_name, given, trusted=True))
         return self.model(model_name)
 
     def unload(

@@ -22,7 +22,7 @@ from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
 from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, GrpcSettings, restriction_of
+from penstock.settings import GrpcSettings
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 
@@ -64,7 +64,6 @@ async def open_grpc(
         header_forward(settings.header_forward_pattern),
         server.control_policy.behind(settings.restrictions),
         None if bodies is None else bodies.quota,
-        loads_restricted=bool(restriction_of(Feature.MODEL_REPOSITORY, settings.restrictions)),
     )
     services = [
         inference.service(),

@@ -48,7 +48,7 @@ NAME = "inference.GRPCInferenceService"
 class InferenceServicer:
     """Handlers of the service: each decodes a message, calls the server, encodes the result.
 
-    With `loads_restricted`, calls of the model repository come from those only who know a secret.
+    The `policy` is that of the server unless it is given.
     """
 
     def __init__(
@@ -57,12 +57,9 @@ class InferenceServicer:
         forward: HeaderForward | None = None,
         policy: ControlPolicy | None = None,
         quota: BodyQuota | None = None,
-        *,
-        loads_restricted: bool = False,
     ) -> None:
         self._server = server
         self._policy = policy or server.control_policy
-        self._loads_restricted = loads_restricted
         self._forward = forward
         limits = ContentLimits(elements=server.most_elements)
         self._reader = InferReader(limits, quota, server.messages)
@@ -246,7 +243,7 @@ class InferenceServicer:
     ) -> Message:
         _refuse_repository_name(message.repository_name)
         parameters = load_parameters(message.parameters)
-        self._server.check_files(parameters, admitted=self._loads_restricted)
+        self._policy.check_files(parameters)
         await self._server.load(message.model_name, parameters)
         return pb.RepositoryModelLoadResponse()
 

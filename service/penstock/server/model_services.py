@@ -54,7 +54,7 @@ class LocalServices:
         if verb == "load":
             name, config, files = arguments
             parameters = {CONFIG: config, **files} if config else files
-            return await self._server.load(name, parameters)
+            return await self._server.load(name, parameters, trusted=True)
         if verb == "unload":
             name, dependents = arguments
             return await self._server.unload(name, unload_dependents=dependents)

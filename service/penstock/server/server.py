@@ -14,14 +14,13 @@ from penstock.core.errors import (
     InvalidRequestError,
     UnavailableError,
     UnsupportedError,
-    shortened,
 )
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.repository.override import FILE, ModelOverride
+from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import (
     EngineHistogram,
@@ -59,7 +58,8 @@ class InferenceServer:
 
     `regions` is the registry of clients' shared memory, from which frontends read tensors;
     `tenants` name the senders of requests, if the server has any. `control_policy` says which
-    settings requests may change; a frontend adds what its restrictions admit.
+    settings requests may change, and whether they may bring files of models; a frontend adds what
+    its restrictions admit.
     """
 
     regions: Regions = NO_REGIONS
@@ -81,7 +81,6 @@ class InferenceServer:
         *,
         explicit_control: bool = False,
         engine_control: bool = False,
-        model_upload: bool = False,
         strict_readiness: bool = True,
         trace: TraceControl | None = None,
         log: LogControl | None = None,
@@ -95,14 +94,13 @@ class InferenceServer:
         self.most_elements = most_elements
         self.tenants = tenants
         self.control_policy = control_policy or ControlPolicy()
-        self.messages = MessagePools(self._readers_of, lifecycle.catalog.changes)
+        self.messages = MessagePools(lifecycle.catalog.readers_of, lifecycle.catalog.changes)
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle
         self._catalog = lifecycle.catalog
         self._explicit_control = explicit_control
         self._engine_control = engine_control
-        self._model_upload = model_upload
         self._strict_readiness = strict_readiness
         self._trace = trace or TraceControl()
         propagates = self._trace.start.mode == "opentelemetry"
@@ -128,19 +126,6 @@ class InferenceServer:
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; returns the stream of its responses, which the caller closes."""
         return self.find(request.model_name, request.model_version).infer(request)
-
-    def _readers_of(self, name: str) -> frozenset[str]:
-        """The model whose processes get what a request to this one holds, or an ensemble's models.
-
-        Models within an ensemble are served wherever it is.
-        """
-        readers, found = {name}, list(self._catalog.served(name).values())
-        for model in found:
-            if (ensemble := model.config.ensemble_scheduling) is not None:
-                new = {step.model_name for step in ensemble.step} - readers
-                readers |= new
-                found += [one for each in new for one in self._catalog.served(each).values()]
-        return frozenset(readers) if found else frozenset()
 
     def cancel(self, request_id: str, tenant: str | None = None) -> int:
         """Cancel the requests in flight with this `id` or `call_id`; how many there were.
@@ -259,14 +244,19 @@ class InferenceServer:
         """The models of the repositories, and those in more than one."""
         return set(self._repository.names()), self._repository.duplicates()
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
+    ) -> None:
         """Load or reload a model, whose name is trimmed (explicit control only).
 
         Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12), which
-        `check_files` must have let through if they come from a client.
+        the control policy must have let through if they come from a client. Configurations name
+        code only where they are `trusted`, or the policy lets all clients bring files.
         """
         self.check_model_control()
-        await self._lifecycle.load(name.strip(), ModelOverride.from_parameters(parameters))
+        trusted = trusted or self.control_policy.upload
+        override = ModelOverride.from_parameters(parameters, trusted=trusted)
+        await self._lifecycle.load(name.strip(), override)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model, whose name is trimmed (explicit control only)."""
@@ -277,20 +267,6 @@ class InferenceServer:
         """Refuse what loads and unloads models, where requests may not."""
         self._refuse_when_exiting()
         self._refuse_without_control()
-
-    def check_files(self, parameters: Iterable[str], *, admitted: bool) -> None:
-        """Refuse files among the load parameters of a client: whoever may send them runs code here.
-
-        They are for clients that a restriction has `admitted`, or for all if the server says so.
-        """
-        if self._model_upload or admitted:
-            return
-        if file := next((name for name in parameters if name.startswith(FILE)), None):
-            raise UnsupportedError(
-                f"load parameter '{shortened(file)}' is refused: clients may bring files of models"
-                " only with --allow-model-upload=true, or where the calls of model-repository are"
-                " restricted (--http-restricted-api, --grpc-restricted-protocol)"
-            )
 
     async def register_repository(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models from another folder too (explicit control only).

@@ -36,6 +36,7 @@ from penstock.settings.rules import (
     check_startup_models,
     check_tenants,
 )
+from penstock.settings.secure import check_secure
 from penstock.settings.tracing import OpenTelemetrySettings, TraceSettings
 
 __all__ = [
@@ -201,9 +202,14 @@ class DeviceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a server. Raises `SettingsError` if they contradict each other."""
+    """All settings of a server. Raises `SettingsError` if they contradict each other.
+
+    `max_bytes_elements` limits a BYTES tensor from the network. All request bodies in flight share
+    `request_memory_pool_byte_size` bytes; 0 is a quarter of the memory that the process may use.
+    """
 
     id: str = "triton"
+    secure: bool = False
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536
     max_bytes_elements: int = 1 << 20
@@ -244,6 +250,8 @@ class Settings:
         check_creation(
             repository.paths + repository.files, repository.startup_models, self.cache.config
         )
+        if self.secure:
+            check_secure(self)
 
     def _endpoints(self) -> Iterator[Endpoint]:
         """Every enabled endpoint."""

@@ -74,10 +74,10 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36),
-    which `max_body_size` limits together with the rest.
+    """The HTTP endpoint.
 
-    `max_json_values` limits what is dear in large JSON: strings, objects and lists.
+    `max_input_size` limits bodies in bytes, binary tensors apart (H-36), `max_body_size` bodies
+    with these. `max_json_values` limits the strings, objects and lists of large JSON.
     `max_header_size` limits heads in bytes, `max_header_count` their fields; a head must come
     within `header_timeout_secs`, and a part of a body in each `body_timeout_secs`.
     `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too,

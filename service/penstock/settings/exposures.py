@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.settings import Feature, Settings, restriction_of
+from penstock.settings.secure import is_local
 
 
 def exposures(settings: Settings) -> Iterator[str]:
@@ -15,6 +16,12 @@ def exposures(settings: Settings) -> Iterator[str]:
                 f"every client may load files of its own as models over {ways}, that is, run code"
                 f" here: --allow-model-upload=true needs {flag}=model-repository:<key>=<value>"
             )
+    metrics = settings.metrics
+    if settings.secure and metrics.enabled and not is_local(metrics.address):
+        yield (
+            f"--metrics-address={metrics.address} opens the metrics to everybody who reaches it,"
+            " although --secure is given: that port has no TLS and no restrictions"
+        )
 
 
 def _open_ways(settings: Settings) -> Iterator[tuple[str, str]]:

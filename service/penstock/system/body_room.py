@@ -17,6 +17,8 @@ _RESUMED = 4 << 20
 """Bytes that are likely to come of a body that goes on."""
 _PACE = 0.01
 """Seconds in which they come, if its client sends at all; else others may have the room."""
+_ENOUGH = 4 * _RESUMED
+"""Bytes of room for which bodies are refused, or an eighth of all if that is less."""
 
 
 class Incomplete(NamedTuple):
@@ -30,12 +32,14 @@ class BodyRoom:
     """The order of bodies that wait for memory; `most` are its bytes, 0 for a quarter of all.
 
     If one has waited for `patience` seconds, the eldest incomplete body is refused: its client may
-    never send the rest. `eldest` are callbacks, one for each port, that find it.
+    never send the rest. More are, faster and faster, until there is room: they may be small, and
+    very many. `eldest` are callbacks, one for each port, that find it.
     """
 
     def __init__(self, most: int = 0, patience: float = _PATIENCE) -> None:
         self.quota = BodyQuota(most or memory_size() // 4)
         self._patience = patience
+        self._pause = 0.0  # until the next body is refused; 0 while none is
         self.eldest: list[Callable[[], Incomplete | None]] = []
         self._waiting: dict[Callable[[], None], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,19 +95,32 @@ class BodyRoom:
         self._serve()
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is None and self._waiting:
-            due = next(iter(self._waiting.values())) + self._patience
-            soon = loop.time() + _NEXT * self._patience
-            self._timer = loop.call_at(max(due, soon), self._overdue, loop)
+        if self._timer is None and (self._waiting or self._pause):
+            soon = loop.time() + (self._pause or _NEXT * self._patience)
+            self._timer = loop.call_at(soon if self._pause else max(self._due(), soon), self._look)
 
-    def _overdue(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _due(self) -> float:
+        """When the body that waits for longest has waited for too long."""
+        return next(iter(self._waiting.values())) + self._patience
+
+    def _look(self) -> None:
+        assert self._loop is not None
         self._timer = None
         self._serve()
-        if self._waiting and loop.time() >= next(iter(self._waiting.values())) + self._patience:
-            found = [one for eldest in self.eldest if (one := eldest()) is not None]
-            if found:
-                min(found, key=lambda one: one.opened).refuse()
-        self._arm(loop)
+        if self._pause or (self._waiting and self._loop.time() >= self._due()):
+            self._refuse_eldest()
+        self._arm(self._loop)
+
+    def _refuse_eldest(self) -> None:
+        """Refuse a body, and more in ever shorter time until there is enough room."""
+        found = [one for eldest in self.eldest if (one := eldest()) is not None]
+        if found:
+            min(found, key=lambda one: one.opened).refuse()
+        enough = min(_ENOUGH, self.quota.most // 8)
+        if not found or self.quota.most - self.quota.used >= enough:
+            self._pause = 0.0
+        else:
+            self._pause = max(self._pause / 2, _PACE) if self._pause else _NEXT * self._patience
 
 
 def _set(free: asyncio.Future[None]) -> None:

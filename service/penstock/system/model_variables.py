@@ -29,16 +29,8 @@ PASSED = (
     # engines and libraries of models
     *("HF_*", "HUGGINGFACE*", "TRANSFORMERS*", "TOKENIZERS_*", "SAFETENSORS_*", "TORCH*"),
     *("PYTORCH*", "TF_*", "XLA_*", "JAX_*", "ORT_*", "OV_*", "OPENVINO*", "VLLM*", "TRTLLM*"),
-    *(
-        "TLLM*",
-        "LLM_CONFIG_PATH",
-        "TENSORRT*",
-        "TRITON_*",
-        "TRITONSERVER_*",
-        "FLASHINFER_*",
-        "RAY*",
-        "OTEL_*",
-    ),
+    *("TLLM*", "LLM_CONFIG_PATH", "TENSORRT*", "TRITON_*", "TRITONSERVER_*", "FLASHINFER_*"),
+    *("RAY*", "OTEL_*"),
     "PENSTOCK_*",
 )
 """Names, and beginnings of names, that are passed on in any case."""

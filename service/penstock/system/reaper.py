@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from penstock.system import reap
+from penstock.system.model_variables import passed_on
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +107,14 @@ class Reaper:
         # What it must know from its first moment is on its command line.
         command = [sys.executable, "-I", "-S", reap.__file__, *self._known()]
         pipe = subprocess.PIPE
+        # It does not hide, as the server does: models can read what it has in its environment.
         self._process = subprocess.Popen(
-            command, bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True
+            command,
+            bufsize=0,
+            stdin=pipe,
+            stdout=pipe,
+            env=passed_on(os.environ),
+            start_new_session=True,
         )
         assert self._process.stdout is not None
         self._loop = asyncio.get_running_loop()

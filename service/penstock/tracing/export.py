@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import marshal
+import os
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from signal import Signals
 
 from penstock.core.log.log_throttle import LogThrottle
 from penstock.core.timeline import Trace
+from penstock.system.model_variables import passed_on
 from penstock.tracing.frames import Frames, Report, frame
 from penstock.tracing.packed_trace import pack
 from penstock.tracing.trace_buffer import MOST_BYTES, TraceBuffer
@@ -33,6 +35,9 @@ _LONGEST_DELAY = 30.0
 """Seconds before a process that ended is started again; they double while it ends soon."""
 
 _KILL_SECONDS = 1.0
+
+_MORE_VARIABLES = ("GRPC_*",)
+"""Environment variables that the process gets beside those of model processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,7 @@ class TraceExport:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                env=passed_on(os.environ, _MORE_VARIABLES),
                 start_new_session=True,
             )
         ours.setblocking(False)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from penstock.system.parent import die_with_parent
+from penstock.system.process_control import die_with_parent, hide
 from penstock.tracing.frames import Frames, Report, frame
 
 _NICENESS = 5
@@ -60,6 +60,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the server ends it, once it has flushed
     die_with_parent()
+    hide()  # it holds what traces say of clients' requests
     os.nice(_NICENESS)
     link = socket.socket(fileno=int(sys.argv[1]))
     status = 0

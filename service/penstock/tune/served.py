@@ -16,7 +16,7 @@ from typing import Any
 from penstock.perf.load.processes import ending
 from penstock.perf.server_side import processes_below
 from penstock.perf.wire.endpoint import Endpoint
-from penstock.system.parent import die_with_parent
+from penstock.system.process_control import die_with_parent
 from penstock.top.address import Address
 from penstock.tune.control_calls import ControlCalls, as_json
 from penstock.tune.errors import VariantError

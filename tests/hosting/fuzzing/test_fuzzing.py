@@ -30,7 +30,7 @@ def test_every_kind_is_fuzzed() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        struct.pack("<IIB", 0, 5, 31) + b"[\0\0\0\0",  # made no progress
+        struct.pack("<IIB", 0, 5, 31) + b"[\0\0\0\0",  # reading it makes no progress
         struct.pack("<IIB", 2**32 - 1, 5, 31),
         struct.pack("<IIB", 2**31, 2**30, Kind.LOG),
         frame(Kind.INITIALIZE, {}, b""),

@@ -5,24 +5,15 @@ python -m http2.fuzzing --inputs 1000000 [--seed 1] [--json FILE]    (with tests
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import gc
-import json
 import logging
-import time
-from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from harness.fuzz_command import FuzzRun, MemoryGrowth, fuzz_command
 from http2.fuzzing.fuzzer import Fuzzer
 from http2.fuzzing.talks import record
-
-_EVERY = 100_000
-"""Inputs between two looks at memory."""
-_OBJECTS, _MIB = 5000, 40
-"""Allowed growth since the first measurement: caches fill, and memory fragments."""
 
 
 class _Alarm(logging.Handler):
@@ -39,61 +30,22 @@ class _Alarm(logging.Handler):
         self.found.append(repr(context))
 
 
-def _memory() -> tuple[float, int]:
-    """Resident MiB, and objects that are tracked."""
-    gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages / 256, len(gc.get_objects())
-
-
-async def _fuzz(options: argparse.Namespace) -> dict[str, Any]:
-    alarm = _Alarm()
+async def _fuzz(run: FuzzRun) -> dict[str, Any]:
+    alarm, growth = _Alarm(), MemoryGrowth()
     logging.getLogger().addHandler(alarm)
     asyncio.get_running_loop().set_exception_handler(alarm.from_loop)
-    fuzzer = Fuzzer(await record(), options.seed)
-    start, first = time.monotonic(), (0.0, 0)
-    while fuzzer.inputs < options.inputs and time.monotonic() - start < options.seconds:
-        await fuzzer.run(min(_EVERY, options.inputs))
+    fuzzer = Fuzzer(await record(), run.seed)
+    for inputs in run.rounds(fuzzer):
+        await fuzzer.run(inputs)
         await fuzzer.control()
         assert not alarm.found, alarm.found[:3]
-        memory, objects = _memory()
-        first = first if first[1] else (memory, objects)
-        print(
-            f"{fuzzer.inputs:>9} inputs in {time.monotonic() - start:.0f} s, "
-            f"CPU {time.process_time():.0f} s, {fuzzer.connections} connections, "
-            f"{memory:.0f} MiB, {objects} objects",
-            flush=True,
-        )
-        assert objects < first[1] + _OBJECTS, "objects grow"
-        assert memory < first[0] + _MIB, "memory grows"
-    return {
-        "inputs": fuzzer.inputs,
-        "seconds": time.monotonic() - start,
-        "cpu_seconds": time.process_time(),
-        "bytes": fuzzer.bytes,
+        run.show(fuzzer, f", {fuzzer.connections} connections, {growth.look()}")
+    return run.figures(fuzzer) | {
         "connections": fuzzer.connections,
-        "memory_mib": [first[0], _memory()[0]],
+        "memory_mib": growth.mib,
         "ends": fuzzer.ends,
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save", type=Path, default=Path("fuzz-failure.txt"))
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    options = parser.parse_args()
-    try:
-        result = uvloop.run(_fuzz(options))
-    except Exception as error:
-        options.save.write_text("\n".join([repr(error), *getattr(error, "__notes__", [])]))
-        raise
-    print(json.dumps(result))
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    fuzz_command(__doc__, lambda run: uvloop.run(_fuzz(run)))

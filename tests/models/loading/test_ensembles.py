@@ -70,6 +70,22 @@ async def test_requests_of_an_ensemble_are_batched_by_its_models(
     await asyncio.wait_for(lifecycle.close(), 20)
 
 
+async def test_inputs_of_an_ensemble_are_read_by_its_models(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    install_backend("fake", Script().backend)
+    for name, config in (("part", _PART), ("whole", _ENSEMBLE)):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(config + _TENSORS)
+    lifecycle = ModelLifecycle(ModelRepository([tmp_path]), VersionBuilder(lambda _: {}, Reaper()))
+    await lifecycle.load("whole")
+    readers = lifecycle.catalog.readers_of
+    assert readers("whole") == {"whole", "part"}
+    assert readers("part") == {"part"}
+    assert readers("unknown") == frozenset()
+    await asyncio.wait_for(lifecycle.close(), 20)
+
+
 @pytest.mark.contract("E-21")
 async def test_outputs_have_the_labels_of_the_models_that_make_them(
     tmp_path: Path, install_backend: InstallBackend

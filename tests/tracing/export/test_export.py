@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from harness.processes import read_of
 from penstock.core.errors import DeadlineExceededError
 from penstock.tracing.export import ExportCounts, ExportSettings, TraceExport
 from tracing.export.collector import GrpcCollector, HttpCollector, attributes, port_of_nobody
@@ -187,3 +188,12 @@ async def test_killed_exporter_is_followed_by_another(caplog: pytest.LogCaptureF
     await _until(lambda: export.pid not in (None, first))
     await export.close(5)
     assert "the exporter process has ended: signal SIGKILL" in caplog.text
+
+
+async def test_the_exporter_has_no_secrets_in_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ADMIN", "the secret of a restriction")
+    export = _export(f"http://127.0.0.1:{port_of_nobody()}/v1/traces")
+    assert b"the secret" not in read_of(export.pid or 0, "environ")
+    await export.close(5)

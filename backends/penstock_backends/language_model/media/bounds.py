@@ -10,7 +10,6 @@ from penstock.backend import InvalidRequestError, ModelConfig
 ALLOWED_HOSTS = "penstock.allowed_media_hosts"
 """Parameter of a model: hosts, separated by commas, that may have addresses that are not public."""
 
-
 ALLOW_URLS = "allow-media-urls"
 """Setting of the server: `true`, `false`, or absent, where models that name hosts have those."""
 

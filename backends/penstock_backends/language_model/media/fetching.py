@@ -28,13 +28,13 @@ MOST_OF_A_REQUEST = 4
 """Fetches at once of one request: it must not keep others from these threads."""
 
 
-_TURNS: ContextVar[asyncio.Semaphore | None] = ContextVar("media_turns", default=None)
-"""Turns of the fetches of one request, where they are limited."""
+_FETCHES: ContextVar[asyncio.Semaphore | None] = ContextVar("media_fetches", default=None)
+"""The fetches that one request may still begin, where they are limited."""
 
 
-def take_turns() -> None:
-    """Have no more than `MOST_OF_A_REQUEST` fetches at once from here on, in tasks of this one."""
-    _TURNS.set(asyncio.Semaphore(MOST_OF_A_REQUEST))
+def limit_fetches() -> None:
+    """Limit fetches to `MOST_OF_A_REQUEST` at once, in this task and those that it starts."""
+    _FETCHES.set(asyncio.Semaphore(MOST_OF_A_REQUEST))
 
 
 async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
@@ -47,7 +47,7 @@ async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
         if len(url) <= _AT_ONCE:
             return _data(url, name, limits)
         return await asyncio.to_thread(_data, url, name, limits)
-    async with _TURNS.get() or nullcontext():
+    async with _FETCHES.get() or nullcontext():
         transfer = MediaTransfer(name, limits)
         work = asyncio.get_running_loop().run_in_executor(_THREADS, transfer.run, url)
         try:

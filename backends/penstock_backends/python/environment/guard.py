@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.system import reap
+from penstock.system.model_variables import passed_on
 
 
 class Guard:
@@ -47,7 +49,10 @@ async def open_guard() -> AsyncIterator[Guard]:
     mark = f"{secrets.token_hex(8)}."
     command = sys.executable, "-I", "-S", reap.__file__, f"={mark}"
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        env=passed_on(os.environ),
+        start_new_session=True,
     )
     guard = Guard(process, mark)
     try:

@@ -16,8 +16,8 @@ from typing import Any
 from penstock.core.errors import InternalError, error_from_code
 from penstock.hosting.worker import bootstrap
 from penstock.system.model_variables import INSTALLING, passed_on
-from penstock.system.parent import die_with_parent
 from penstock.system.printed import PrintedOutput
+from penstock.system.process_control import die_with_parent
 from penstock.system.reap import kill_group
 from penstock_backends.python.environment.guard import Guard, open_guard
 

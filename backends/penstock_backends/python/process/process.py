@@ -16,7 +16,7 @@ import time
 
 from penstock.hosting.link.blocking import LinkClosedError
 from penstock.system.allocator import tune_allocator
-from penstock.system.parent import die_with_parent
+from penstock.system.process_control import die_with_parent
 from penstock.system.reap import kill_group
 from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.process.linked_runtime import LinkedRuntime

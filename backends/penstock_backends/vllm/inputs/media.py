@@ -15,8 +15,8 @@ from penstock_backends.language_model import (
     decode_base64,
     decode_image,
     fetch_media,
+    limit_fetches,
     media_limits,
-    take_turns,
 )
 from penstock_backends.vllm.tasks import results_of
 
@@ -84,7 +84,7 @@ def read_media(request: InferenceRequest, accepted: Mapping[str, int | None]) ->
 async def load_media(media: Sequence[Medium], limits: MediaLimits) -> dict[str, list[Any]]:
     """The decoded media by modality, as vLLM takes them; raises `InvalidRequestError`."""
     budget, sizes = PixelBudget(), list[int]()
-    take_turns()
+    limit_fetches()
     loaded = await results_of(_load(medium, limits, budget, sizes) for medium in media)
     by_modality: dict[str, list[Any]] = {}
     for medium, one in zip(media, loaded, strict=True):

@@ -23,7 +23,7 @@ from penstock_backends.language_model import (
     MediaLimits,
     UsageSum,
     keep_image_formats,
-    take_turns,
+    limit_fetches,
 )
 from penstock_backends.language_model.asgi import Message, Receive, Send, replayed
 from penstock_backends.language_model.openai_description import send_description, shown_part
@@ -203,7 +203,7 @@ class VllmApplication:
             CURRENT.set(None if report is None else UsageSum(report))
             RECORD.set(exchange_record(request))
             OWNER.set(owner_of(request))
-            take_turns()
+            limit_fetches()
             await self._app(scope, receive, EventStream(send).send)
 
     async def _refused(self, path: str, body: bytes, request: InferenceRequest, send: Send) -> bool:

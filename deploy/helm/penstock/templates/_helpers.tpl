@@ -66,6 +66,48 @@ httpGet:
 {{ toYaml .settings }}
 {{- end }}
 
+{{- /* Metrics have no TLS and no secrets: only who is named may read them from elsewhere. */}}
+{{- define "penstock.metricsAddress" -}}
+{{- if .Values.security.metricsAddress }}
+{{- .Values.security.metricsAddress }}
+{{- else if or (ne .Values.monitor.kind "none") .Values.networkPolicy.metrics }}
+{{- "0.0.0.0" }}
+{{- else }}
+{{- "127.0.0.1" }}
+{{- end }}
+{{- end }}
+
+{{- define "penstock.secretVariables" -}}
+{{- range $at, $restriction := .Values.security.restrictions }}
+- name: RESTRICTION_{{ $at }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $restriction.secretName }}
+      key: {{ $restriction.secretKey }}
+{{- end }}
+{{- end }}
+
+{{- define "penstock.securityArguments" -}}
+{{- with .Values.security }}
+- --grpc-reflection={{ .reflection }}
+- {{ printf "--metrics-address=%s" (include "penstock.metricsAddress" $) | quote }}
+{{- if .secure }}
+{{- if not (or $.Values.tls.enabled .restrictions) }}
+{{- fail "security.secure needs tls.enabled or security.restrictions" }}
+{{- end }}
+- --secure
+- --http-address=0.0.0.0
+- --grpc-address=0.0.0.0
+{{- end }}
+{{- range $at, $restriction := .restrictions }}
+{{- $groups := $restriction.groups | default $.Values.security.groups | join "," }}
+{{- range list "http-restricted-api" "grpc-restricted-protocol" }}
+- {{ printf "--%s=%s:%s=$RESTRICTION_%d" . $groups $restriction.header $at | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "penstock.arguments" -}}
 - --model-repository={{ .Values.models.path }}
 - --model-control-mode={{ .Values.server.modelControlMode }}
@@ -76,6 +118,7 @@ httpGet:
 - --grpc-port={{ .Values.ports.grpc }}
 - --metrics-port={{ .Values.ports.metrics }}
 - --exit-timeout-secs={{ .Values.server.exitTimeoutSeconds | int }}
+{{- include "penstock.securityArguments" . }}
 {{- if .Values.tls.enabled }}
 {{- range list "http" "grpc" }}
 - --{{ . }}-use-ssl=true

@@ -72,6 +72,11 @@ def boolean(name: str, field: str, help: str) -> Flag:
     return Flag(name, "boolean", values.boolean, field, help)
 
 
+def switch(name: str, field: str, help: str) -> Flag:
+    """An option without a value."""
+    return Flag(name, "", values.given, field, help)
+
+
 def integer(name: str, field: str, help: str, parse: values.Parser = values.integer) -> Flag:
     return Flag(name, "integer", parse, field, help)
 

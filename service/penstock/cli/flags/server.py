@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from penstock.cli import values
-from penstock.cli.flags.flag import Flag, Group, boolean, integer, once_each, text
+from penstock.cli.flags.flag import Flag, Group, boolean, integer, once_each, switch, text
 from penstock.settings import ModelControlMode
 
 SERVER = Group(
     "Server",
     (
         text("id", "id", 'Name of this server in its metadata. Default "triton".'),
+        switch(
+            "secure",
+            "secure",
+            "Harden the server: what has neither TLS nor secrets for all calls but health and "
+            "metadata listens on this machine alone; nothing is uploaded, no settings are "
+            "written, no media fetched, no services described. Options that contradict it are "
+            "refused (docs/security.md).",
+        ),
         integer(
             "exit-timeout-secs",
             "exit_timeout_seconds",

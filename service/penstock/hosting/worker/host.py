@@ -45,7 +45,7 @@ from penstock.hosting.worker.health import HealthMonitor
 from penstock.hosting.worker.log import LinkHandler
 from penstock.system import event_loop
 from penstock.system.allocator import tune_allocator
-from penstock.system.parent import die_with_parent
+from penstock.system.process_control import die_with_parent
 from penstock.system.reap import kill_group
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from penstock.core.request import ANY_VERSION
 from penstock.models.config.validation.composition import composed
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.dependencies import DependencyGraph, Failure, Node
+from penstock.models.loading.redaction import redacted
 from penstock.models.loading.resizing import Resizing
 from penstock.models.loading.retirement import Retirement
-from penstock.models.loading.told_errors import told
 from penstock.models.repository.repository import ModelFiles, versions_to_load
 from penstock.models.serving.catalog import UNLOADED, ModelCatalog, Versions, VersionState
 from penstock.models.serving.loaded_model import LoadedModel
@@ -69,9 +69,8 @@ class ModelLoad:
                 loaded.load_seconds = time.monotonic() - begun
         except BaseException as error:  # a backend may raise anything; a load may be cancelled
             whole = as_inference_error(error)
-            failure = self._failures[version] = told(whole)
-            reason = f"{code_name(failure)}: {failure.message}"
-            text = f"{code_name(whole)}: {whole.message}"
+            failure = self._failures[version] = redacted(whole)
+            reason, text = _reason(failure), _reason(whole)
             logger.error("failed to load '%s' version %s: %s", self._files.name, version, text)
             if status.model is None:
                 status.move(VersionState.UNAVAILABLE, reason)
@@ -116,10 +115,15 @@ def code_name(error: InferenceError) -> str:
     return _CODE_NAMES.get(error.code, error.code.capitalize())
 
 
+def _reason(error: InferenceError) -> str:
+    """Why a version could not be loaded."""
+    return f"{code_name(error)}: {error.message}"
+
+
 def unavailable(failures: dict[int, InferenceError]) -> str:
     """The versions that failed to load, and why, as one message."""
     return "".join(
-        f"version {version} is at UNAVAILABLE state: {code_name(error)}: {error.message};"
+        f"version {version} is at UNAVAILABLE state: {_reason(error)};"
         for version, error in sorted(failures.items())
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.core.errors import InferenceError
 from penstock.models.loading.dependencies import needs_of
-from penstock.models.loading.told_errors import told
+from penstock.models.loading.redaction import redacted
 from penstock.models.repository.override import ModelOverride, ScratchFolders
 from penstock.models.repository.repository import ModelFiles, ModelRepository
 
@@ -79,7 +79,7 @@ class ModelReader:
         try:
             return self._repository.read(name, override, parent)
         except InferenceError as error:
-            return told(error)
+            return redacted(error)
 
 
 def needs(polled: Polled, names: Iterable[str]) -> set[str]:

@@ -27,13 +27,19 @@ _IMPOSSIBLE_PATHS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISD
 
 @dataclass(frozen=True, slots=True)
 class ModelOverride:
-    """The content of a load request: JSON configuration, files by `file:<path in the model>`."""
+    """The content of a load request: JSON configuration, files by `file:<path in the model>`.
+
+    The configuration of one that is not `trusted` may name no code and no paths of its own.
+    """
 
     config: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    trusted: bool = True
 
     @classmethod
-    def from_parameters(cls, parameters: Mapping[str, str | bytes]) -> ModelOverride | None:
+    def from_parameters(
+        cls, parameters: Mapping[str, str | bytes], *, trusted: bool = True
+    ) -> ModelOverride | None:
         """The override that load parameters describe; `None` without parameters."""
         config: str | None = None
         files: dict[str, bytes] = {}
@@ -48,7 +54,7 @@ class ModelOverride:
                 files[name] = value
             else:
                 raise InvalidRequestError(f"unrecognized load parameter '{name}'.")
-        return cls(config, files) if parameters else None
+        return cls(config, files, trusted) if parameters else None
 
     def write(self, folder: Path) -> None:
         """Write the files below `folder`; raises `ModelLoadError` for a path that cannot be."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from penstock.core.config import ModelConfig, VersionPolicy
@@ -22,6 +23,7 @@ from penstock.core.errors import (
 from penstock.models.config.defaults import with_backend, with_defaults
 from penstock.models.config.pbtxt import parse_override, read_pbtxt
 from penstock.models.config.validation import validate_polled
+from penstock.models.config.validation.foreign_code import refuse_foreign_code
 from penstock.models.repository.override import ModelOverride, ScratchFolder
 
 logger = logging.getLogger(__name__)
@@ -127,6 +129,8 @@ class ModelRepository:
                 config = self._read_config(path)
             else:
                 config = parse_override(override.config)
+                if not override.trusted:
+                    refuse_foreign_code(config, partial(self._read_config, path))
             if config is not None and name != path.name:  # registered under another name
                 config = replace(config, name=name)
             polled = _polled(config or ModelConfig(), name, path)

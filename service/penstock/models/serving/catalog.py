@@ -134,6 +134,19 @@ class ModelCatalog:
         versions = self._models.get(name)
         return versions.ready() if versions else {}
 
+    def readers_of(self, name: str) -> frozenset[str]:
+        """The models whose processes read the inputs of a request to this one; none if unknown.
+
+        These are the model, and those within an ensemble, which are served wherever it is.
+        """
+        readers, found = {name}, list(self.served(name).values())
+        for model in found:
+            if (ensemble := model.config.ensemble_scheduling) is not None:
+                new = {step.model_name for step in ensemble.step} - readers
+                readers |= new
+                found += [one for each in new for one in self.served(each).values()]
+        return frozenset(readers) if found else frozenset()
+
     def models(self) -> Iterator[LoadedModel]:
         """Every model version that serves, by name and version."""
         for name in sorted(self._models):

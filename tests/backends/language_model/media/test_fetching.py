@@ -17,8 +17,8 @@ from penstock_backends.language_model import (
     decode_base64,
     fetch_media,
     fetch_media_here,
+    limit_fetches,
     media_limits,
-    take_turns,
 )
 from penstock_backends.language_model.media.fetching import MOST_OF_A_REQUEST
 
@@ -277,7 +277,7 @@ async def test_a_head_that_never_ends_is_left(server: str) -> None:
 
 async def test_a_request_fetches_a_few_at_once(server: str) -> None:
     Pages.waiting = threading.Semaphore(0)
-    take_turns()
+    limit_fetches()
     fetching = [
         asyncio.create_task(fetch_media(f"{server}/wait", "image_url", LOCAL)) for _ in range(9)
     ]

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import processes_below, read_of
 from harness.serving import alive, wait_until
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError
 from penstock_backends.python.backend import PythonBackend
+from penstock_backends.python.environment.guard import open_guard
 
 # Starts a program in a session of its own; then ends as the test says.
 _PARENT = """
@@ -85,3 +87,12 @@ async def test_calls_leave_no_process_and_no_file_open(tmp_path: Path) -> None:
 def children() -> str:
     """The processes that this one has started and not waited for."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+async def test_the_guard_has_no_secrets_in_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ADMIN", "the secret of a restriction")
+    async with open_guard():
+        (guard,) = processes_below(os.getpid())
+        assert b"the secret" not in read_of(guard, "environ")

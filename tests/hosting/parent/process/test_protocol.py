@@ -12,7 +12,7 @@ from penstock.core.errors import UnavailableError
 async def test_process_that_breaks_the_protocol_is_restarted_and_others_go_on(
     puppets: Puppets, data: str
 ) -> None:
-    """The first made the server hang for ever: its frame has no length."""
+    """A frame without a length is one of them: reading it makes no progress."""
     instance, other = await puppets.start(), await puppets.start(name="other_0_0")
     former, neighbour = instance.pid, other.pid
     inference = puppets.begin(instance, "say", hex=data)

@@ -1,11 +1,11 @@
-"""What clients are told of a load that failed."""
+"""What clients read of a load that failed."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.core.errors import InternalError, InvalidRequestError, ModelLoadError
-from penstock.models.loading.told_errors import told
+from penstock.models.loading.redaction import redacted
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,9 @@ from penstock.models.loading.told_errors import told
     ],
 )
 def test_paths_of_the_server_are_left_out(text: str, shown: str) -> None:
-    assert told(ModelLoadError(text)).message == shown
+    assert redacted(ModelLoadError(text)).message == shown
 
 
 def test_the_kind_of_error_stays() -> None:
-    assert type(told(InternalError("/tmp/penstock-model-x/1"))) is InternalError
-    assert isinstance(told(ModelLoadError("/tmp/penstock-model-x/1")), InvalidRequestError)
+    assert type(redacted(InternalError("/tmp/penstock-model-x/1"))) is InternalError
+    assert isinstance(redacted(ModelLoadError("/tmp/penstock-model-x/1")), InvalidRequestError)

@@ -18,7 +18,7 @@ os.execv(sys.executable, [sys.executable, "-c", sys.argv[1], *sys.argv[2:]])
 """
 _HIDING = """
 import sys
-from penstock.system.parent import hide
+from penstock.system.process_control import hide
 if sys.argv[1] == "hide":
     hide()
 print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""Errors of loads as clients are told them: without paths of the server, which the log has."""
+"""Redaction: errors of loads as clients read them, without paths that only the log may have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SCRATCH = re.compile(rf"{_FOLDERS}{SCRATCH}[^\s/'\":()]+/?")
 _LIBRARIES = re.compile(rf"{_FOLDERS}(?=(?:site-packages|dist-packages|python3\.\d+)/)")
 
 
-def told(error: InferenceError) -> InferenceError:
+def redacted(error: InferenceError) -> InferenceError:
     """The error without the scratch folders of load requests, and without the places of libraries.
 
     Paths in a model repository stay, as in Triton.

@@ -1,4 +1,4 @@
-"""Settings of a process that the kernel keeps: whom it dies with, and who may look into it."""
+"""What Linux keeps of a process (`prctl`): whom it dies with, and who may look into it."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def _prctl(option: int, value: int) -> None:
     try:
         ctypes.CDLL(None, use_errno=True).prctl(option, value)
     except (OSError, AttributeError):
-        return  # not Linux: of the end of the server, the closed link and the reaper tell
+        return  # not Linux: the closed link and the reaper end model processes, nothing is hidden
