@@ -176,6 +176,10 @@ KINDS: dict[str, tuple[Make, frozenset[str]]] = {
 """Requests that are sent to each route, and how they may end."""
 
 
+DECODED = {"many numbers": 40.0, "many keys": 64.0, "gzip bomb": 32.0}
+"""MiB that are documented for what is decoded of a body, beside its bytes (docs/http.md)."""
+
+
 def _prepare(place: Place, make: Make, sizes: Sizes) -> Lines:
     return send(place, make(sizes))
 
@@ -184,4 +188,5 @@ def route_rows() -> Iterator[Row]:
     """Every kind for every route."""
     for place in places():
         for kind, (make, expected) in KINDS.items():
-            yield Row(f"{place.label}  {kind}", partial(_prepare, place, make), expected)
+            prepare, decoded = partial(_prepare, place, make), DECODED.get(kind, 0.0)
+            yield Row(f"{place.label}  {kind}", prepare, expected, documented=decoded)

@@ -80,14 +80,16 @@ class Row:
     """One row of the table.
 
     `expected` are the statuses that it may end with. `stall` bounds the milliseconds that another
-    client may wait longer than on an idle server. `beside` is what the third client asks meanwhile,
-    `options` what the server is started with, `seconds` how long it may take.
+    client may wait longer than on an idle server, `documented` the MiB that the server may take for
+    it, besides what was sent and the 64 MiB that are everyone's. `beside` is what the third client
+    asks meanwhile, `options` what the server is started with, `seconds` how long it may take.
     """
 
     name: str
     prepare: Callable[[Sizes], Attack]
     expected: frozenset[str]
     stall: float = 50.0
+    documented: float = 0.0
     beside: str = "simple"
     options: tuple[str, ...] = ()
     seconds: float | None = None

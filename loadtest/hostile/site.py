@@ -19,7 +19,7 @@ from loadtest.hostile.row import MIB, Ports, Result, Row, Sizes, statuses
 from loadtest.hostile.server_memory import MOST_MEMORY, MemoryGuard, Peaks, memory
 from loadtest.process import cpu_seconds, free_ports
 
-_FREE_MEMORY = 64.0  # MiB that each row may take beyond what was sent
+_FREE_MEMORY = 64.0  # MiB that each row may take beyond what is documented
 _GROWN = 200.0  # MiB more than at the start, with which a server is replaced before the next row
 _LOOK = 0.02
 _SETTLING = 10.0
@@ -84,7 +84,7 @@ class Site:
             took,
             MOST_MEMORY if guard.killed else peaks.server,
             peaks.models,
-            _FREE_MEMORY + attack.size / MIB,
+            _FREE_MEMORY + row.documented + attack.size / MIB,
             died,
         )
         if died:

@@ -8,8 +8,9 @@ and each kind of request for every route of every HTTP port. While a row runs, a
 3 ms whether the server lives, and another calls a model every 10 ms. Shown is the longest that each
 of them waited beyond what they wait while nothing happens (just before, since the machine may be
 busy), what the row was answered, how long that took, how much memory the server took beyond what
-it had, and how much it may: what was sent, unpacked as far as it is to be, and 64 MiB. A row whose
-only fault is a small stall is tried again, since another process of the machine may have caused it.
+it had, and how much it may: what was sent, unpacked as far as it is to be, what is documented for
+the row, and 64 MiB. A row whose only fault is a small stall is tried again, since another process
+of the machine may have caused it.
 
 A server that dies, hangs, or takes more than 3 GiB is replaced for the next row. The status is 1
 if a row has a fault.

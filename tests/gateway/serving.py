@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 
+from penstock.core.body_quota import BodyQuota
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
@@ -175,7 +177,8 @@ def received_call(
     if declared:
         framing = (b"content-length", b"%d" % len(body))
     head = read_head(b"POST", b"/", "1.1", [*fields, framing], keep_alive=True)
-    call = HttpCall(cast(CallHost, None), head, lambda _: None)
+    host = SimpleNamespace(bodies=BodyQuota(1 << 30))
+    call = HttpCall(cast(CallHost, host), head, lambda _: None)
     call.body.feed(body)
     call.body.complete = True
     return call

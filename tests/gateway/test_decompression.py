@@ -119,7 +119,7 @@ async def test_small_body_that_grows_does_not_block_the_loop(
     """The thread of the loop unpacks a MiB of it at most."""
     unpack, here = decompression.decompress, list[int]()
 
-    def spy(packed: bytes, limit: int) -> bytes:
+    def spy(packed: bytes, limit: int) -> bytearray:
         plain = unpack(packed, limit)
         if threading.current_thread() is threading.main_thread():
             here.append(len(plain))
@@ -130,6 +130,16 @@ async def test_small_body_that_grows_does_not_block_the_loop(
     plain = await _unpacked(_request(packed, content_encoding="gzip"), 64 << 20)
     assert len(plain) == 60 << 20
     assert here == [(1 << 20) + 1]
+
+
+@pytest.mark.parametrize("size", [1000, 4 << 20])
+async def test_what_is_unpacked_counts_among_the_bodies_in_flight(size: int) -> None:
+    """Until it is released."""
+    request = _request(gzip.compress(bytes(size)), content_encoding="gzip")
+    body = await open_body(request, Decompression(64 << 20))
+    assert request.bodies.used == size
+    body.release()
+    assert request.bodies.used == 0
 
 
 # -- many at once ---------------------------------------------------------------------------------

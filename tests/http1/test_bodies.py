@@ -6,6 +6,7 @@ import pytest
 
 from http1.fuzzing.attack import Attack, understood
 from http1.fuzzing.valid_requests import Understood
+from penstock.http1.body import Body
 from penstock.http1.limits import HttpLimits
 
 _UPGRADE = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
@@ -99,3 +100,14 @@ def test_fault_right_behind_a_request_that_asks_for_an_upgrade_is_refused() -> N
     attack.settle()
     attack.lose()
     assert [response.status for response in attack.responses()] == [200, 400]
+
+
+def test_large_body_is_copied_once_as_it_grows() -> None:
+    """What has come when it is known to be large; then there is memory for all of it."""
+    body = Body(64 << 20)
+    first = body.memory()
+    assert first is not None
+    body.filled(len(first))
+    rest = body.memory()
+    assert rest is not None
+    assert len(first) + len(rest) == 64 << 20

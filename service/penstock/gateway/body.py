@@ -75,7 +75,7 @@ class RequestBody:
 class DecompressedBody(RequestBody):
     """A body that was read and decompressed."""
 
-    def __init__(self, call: HttpCall, data: bytes, share: Share) -> None:
+    def __init__(self, call: HttpCall, data: Buffer, share: Share) -> None:
         super().__init__(call, share)
         self.declared = len(data)
         self._data = data

@@ -24,6 +24,9 @@ _LARGE_PACKED = 1 << 16
 _MOST_FOLDED = 1032
 """Bytes that one byte of deflate can become."""
 
+_PIECE = 1 << 20
+"""Bytes that are decompressed at a time."""
+
 _MAX_MEMBERS = 65_536
 """Members of a compressed body, each of which costs some microseconds even if it is empty."""
 
@@ -37,7 +40,8 @@ class Decompression:
     """Decompresses bodies to `limit` bytes each. What they hold together is bounded.
 
     A kilobyte may become a megabyte: without a bound, those who send a little could fill the memory
-    with what waits to be parsed, or for its model.
+    with what waits to be parsed, or for its model. It counts among the bodies in flight as well, so
+    that others wait for it to end.
     """
 
     def __init__(self, limit: int) -> None:
@@ -45,7 +49,7 @@ class Decompression:
         self._large = MemoryQuota(_AT_ONCE * limit)
         self._small = MemoryQuota(_SMALL_AT_ONCE * _SMALL)
 
-    async def plain(self, call: HttpCall, packed: Buffer) -> tuple[bytes, Share]:
+    async def plain(self, call: HttpCall, packed: Buffer) -> tuple[bytearray, Share]:
         """The decompressed body of `call`, and its share of the memory, which the caller releases.
 
         Corrupt data counts as empty and a truncated stream as the part that is there: the JSON
@@ -58,15 +62,16 @@ class Decompression:
             plain = decompress(packed, small)
             if len(plain) <= small:
                 share = self._small.ask(len(plain), _granted_later)
-                if share.held:
-                    return plain, share
-                share.release()
-                size, plain = len(plain), b""  # not kept while it waits
-                share = await _held(self._small, size, call)
-                return decompress(packed, size), share
+                if not share.held:
+                    share.release()
+                    size, plain = len(plain), bytearray()  # not kept while it waits
+                    share = await _held(self._small, size, call)
+                    plain = decompress(packed, size)
+                share.count(call.bodies)
+                return plain, share
         return await self._plain_large(call, packed)
 
-    async def _plain_large(self, call: HttpCall, packed: Buffer) -> tuple[bytes, Share]:
+    async def _plain_large(self, call: HttpCall, packed: Buffer) -> tuple[bytearray, Share]:
         """As `plain`, in a thread, once there is memory for the most that may come of it."""
         most = min(self.limit, _MOST_FOLDED * len(packed))
         share = await _held(self._large, most, call)
@@ -81,6 +86,7 @@ class Decompression:
             share.release()
             raise
         share.shrink(len(plain))
+        share.count(call.bodies)
         return plain, share
 
 
@@ -105,47 +111,51 @@ def _granted_later() -> None:
     """The callback of a share that is used only if it is held at once."""
 
 
-def decompress(body: Buffer, limit: int) -> bytes:
+def decompress(body: Buffer, limit: int) -> bytearray:
     """The decompressed body; cut off at `limit` + 1 bytes if it is larger.
 
     It may have several members, one behind the other (RFC 1952, section 2.2). Raises
     `InvalidRequestError` for anything else behind the first.
     """
-    packed = memoryview(body)
-    first, at, ended = _decompress_member(packed, 0, limit)
-    plain, size = [first], len(first)
-    while ended and at < len(packed) and size <= limit:
-        if len(plain) == _MAX_MEMBERS:
+    packed, plain = memoryview(body), bytearray()
+    at, ended = _decompress_member(packed, 0, limit, plain)
+    members = 1
+    while ended and at < len(packed) and len(plain) <= limit:
+        if members == _MAX_MEMBERS:
             raise InvalidRequestError(
                 f"compressed request body has more than {_MAX_MEMBERS} members"
             )
-        part, at, ended = _decompress_member(packed, at, limit - size)
-        plain.append(part)
-        size += len(part)
-        if not ended and size <= limit:
+        at, ended = _decompress_member(packed, at, limit, plain)
+        members += 1
+        if not ended and len(plain) <= limit:
             raise InvalidRequestError(
                 "compressed request body goes on behind its end with what is no whole gzip or"
                 " deflate stream"
             )
-    return first if len(plain) == 1 else b"".join(plain)
+    return plain
 
 
-def _decompress_member(packed: memoryview, at: int, limit: int) -> tuple[bytes, int, bool]:
-    """The content of a member, up to `limit` + 1 bytes, where it ends, and whether it does.
+def _decompress_member(
+    packed: memoryview, at: int, limit: int, plain: bytearray
+) -> tuple[int, bool]:
+    """Append the content of a member; returns where it ends, and whether it does.
 
-    It begins at `at`; if it is corrupt it is empty, and does not end.
+    It begins at `at`; if it is corrupt it is empty, and does not end. No more is appended once
+    there are `limit` + 1 bytes. What is appended grows in place, so that it never lies there twice.
     """
     machine = zlib.decompressobj(_ANY_HEADER)
-    plain: list[bytes] = []
-    size, step = 0, _FIRST_STEP
+    begin, step = len(plain), _FIRST_STEP
     # In steps that grow, since the machine copies what it is fed behind the member's end.
-    while not machine.eof and at < len(packed) and size <= limit:
+    while not machine.eof and at < len(packed) and len(plain) <= limit:
         end = min(at + step, len(packed))
-        try:
-            plain.append(machine.decompress(packed[at:end], limit + 1 - size))
-        except zlib.error:
-            return b"", at, False
-        size += len(plain[-1])
+        part: Buffer = packed[at:end]
+        while len(part) and len(plain) <= limit:
+            try:
+                plain += machine.decompress(part, min(limit + 1 - len(plain), _PIECE))
+            except zlib.error:
+                del plain[begin:]
+                return at, False
+            part = machine.unconsumed_tail
         at = end - len(machine.unused_data)
         step *= 2
-    return plain[0] if len(plain) == 1 else b"".join(plain), at, machine.eof
+    return at, machine.eof

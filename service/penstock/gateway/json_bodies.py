@@ -11,13 +11,20 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
 from penstock.gateway.json.long_lists import discard
 from penstock.gateway.json.slices import MOST_VALUES, Text
-from penstock.gateway.json.text import is_large, parse, parse_tensors
+from penstock.gateway.json.text import is_large, parse, parse_tensors, skim
 from penstock.gateway.json.thread import JsonThread, give_turn
+from penstock.system.loop_turn import LoopTurn
 
 T = TypeVar("T")
 
 _SLICE = 1 << 20
 """Bytes that are copied at a time."""
+
+_FREE = 1 << 12
+"""Bytes of a text that is decoded at once whatever comes beside it."""
+
+_PER_TURN = 1 << 16
+"""Bytes of longer ones that are decoded in one turn of the event loop: some milliseconds."""
 
 
 class JsonBodies:
@@ -27,6 +34,17 @@ class JsonBodies:
         self.limit = limit
         self._decoder = thread
         self._values = values
+        self._turn = LoopTurn(_PER_TURN)
+
+    def takes(self, text: Buffer) -> bool:
+        """Whether to decode a text here and now: a small one, unless many come at once."""
+        size = len(text)
+        if size <= _FREE:
+            return True
+        if self._turn.over or is_large(text):
+            return False
+        self._turn.spend(size)
+        return True
 
     async def read(
         self, call: HttpCall, decode: Callable[[Any], T], *, optional: bool = False
@@ -42,12 +60,18 @@ class JsonBodies:
 
     async def decode(self, text: Buffer, decode: Callable[[Any], T]) -> T:
         """Parse `text` and return `decode` of the JSON."""
-        if not is_large(text):
+        if self.takes(text):
             return decode(parse(bytes(text)))
         return await self._decode_large(text, parse, decode)
 
+    async def skim(self, text: Buffer, decode: Callable[[Any], T]) -> T:
+        """As `decode`, where long strings and lists are not looked at: they may be cut."""
+        if self.takes(text):
+            return decode(parse(bytes(text)))
+        return await self._decode_large(text, skim, decode)
+
     async def decode_tensors(self, text: Buffer, decode: Callable[[Any], T]) -> T:
-        """As `decode`, of a large text that `parse_tensors` parses."""
+        """As `decode`, of a text that is not taken, which `parse_tensors` parses."""
         return await self._decode_large(text, parse_tensors, decode)
 
     async def _decode_large(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from penstock.core.body_quota import BodyQuota, Charge
+
 
 class Share:
     """A part of a quota, in bytes: it waits in the queue, is held, and is released once."""
 
-    __slots__ = ("_on_granted", "_quota", "_released", "held", "size")
+    __slots__ = ("_bodies", "_charge", "_on_granted", "_quota", "_released", "held", "size")
 
     def __init__(self, quota: MemoryQuota, size: int, on_granted: Callable[[], None]) -> None:
         self.size = size
@@ -17,6 +19,8 @@ class Share:
         self._quota = quota
         self._on_granted = on_granted
         self._released = False
+        self._bodies: BodyQuota | None = None
+        self._charge = Charge(0)
 
     def grant(self) -> None:
         """For the quota: it is held from now on."""
@@ -28,11 +32,18 @@ class Share:
         freed, self.size = self.size - size, size
         self._quota.freed(freed)
 
+    def count(self, bodies: BodyQuota) -> None:
+        """Count it among the bodies in flight, too, until it is released."""
+        self._bodies = bodies
+        bodies.add(self._charge, self.size)
+
     def release(self) -> None:
         """Give it back, or leave the queue; no effect when done before."""
         if self._released:
             return
         self._released = True
+        if self._bodies is not None:
+            self._bodies.close(self._charge)
         if self.held:
             self._quota.freed(self.size)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 from penstock.core.body_quota import BodyQuota, Charge
@@ -93,16 +95,25 @@ class Body:
         memory = self._memory
         size = 0 if memory is None else len(memory)
         if memory is None or size < needed:
-            larger = max(needed, 2 * size, _FIRST_PIECE)
-            if self.declared is not None:
-                larger = min(larger, max(self.declared, needed))
-            grown = np.empty(larger, np.uint8).data
+            grown = self._larger(needed, size)
             if memory is not None:
                 grown[:size] = memory
             self._memory = memory = grown
             if self.quota is not None:
                 self._charge = self.quota.open(memory, size)
         return memory
+
+    def _larger(self, needed: int, size: int) -> memoryview:
+        """Memory for `needed` bytes and more, instead of `size`.
+
+        The second is that of the whole body: copies of what has come would hold up others.
+        """
+        most = None if self.declared is None else max(self.declared, needed)
+        if most is not None and size:
+            with suppress(MemoryError):
+                return np.empty(most, np.uint8).data
+        larger = max(needed, 2 * size, _FIRST_PIECE)
+        return np.empty(larger if most is None else min(larger, most), np.uint8).data
 
     def _count(self) -> None:
         """Count the bytes that have come into the memory."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.connections.wire import starter, wired
+from gateway.connections.wire import starter, wired, wired_to
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
@@ -112,6 +112,23 @@ async def test_body_of_known_length_is_parsed_at_once() -> None:
     async with wired(_echo) as (wire, transport):
         wire.deliver(request)
         assert b" 200000>" in transport.written
+
+
+async def test_each_turn_answers_few_requests() -> None:
+    """Also where the answers need no wait."""
+    async with wired_to(lambda call: call.send(reply(b"<>"))) as (wire, transport):
+        wire.deliver(b"".join(map(_get, range(_MANY))))
+        while (before := transport.written.count(b">")) < _MANY:
+            await asyncio.sleep(0)
+            assert transport.written.count(b">") - before <= 10
+
+
+async def test_large_body_is_read_in_turns_however_fast_it_comes() -> None:
+    async with wired(_echo) as (wire, transport):
+        wire.deliver(_post(1, bytes(6 << 20))[: 5 << 20])
+        assert not transport.reading
+        await asyncio.sleep(0)
+        assert transport.reading
 
 
 async def test_body_of_a_request_that_waits_is_bounded() -> None:

@@ -147,6 +147,25 @@ async def test_many_strings_are_written_in_steps() -> None:
     assert json.loads(b"".join(parts)) == [value.decode() for value in values]
 
 
+@pytest.mark.parametrize("text", ["a", "\u00e9\u4e2d\U0001f600", "\x00", '"\\'])
+async def test_long_string_is_written_in_steps(text: str) -> None:
+    """Of which each is short, and none cuts a character."""
+    value = (text * 100_001).encode()
+    tensor = Tensor.from_strings([b"x", value, b"\xff" * 100_000, b""])
+    parts = await tensor_to_text("OUT", tensor)
+    read = json.loads(b"".join(parts).decode("utf-8", "surrogateescape"))
+    assert read == ["x", text * 100_001, "\udcff" * 100_000, ""]
+
+
+async def test_others_have_a_turn_while_a_long_string_is_written() -> None:
+    tensor = Tensor.from_strings([bytes(1 << 20)])
+    writing, turns = asyncio.create_task(tensor_to_text("OUT", tensor)), 0
+    while not writing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= (1 << 20) >> 15
+
+
 async def test_others_have_a_turn_after_every_few_elements() -> None:
     tensor = Tensor.from_numpy(np.zeros(1 << 20))
     writing, turns = asyncio.create_task(tensor_to_text("OUT", tensor)), 0

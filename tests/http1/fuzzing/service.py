@@ -10,6 +10,7 @@ from typing import Any, TypeVarTuple
 
 from http1.fuzzing.valid_requests import Understood
 from penstock.core.access import AccessSink
+from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.replies import Reply
@@ -73,6 +74,7 @@ class Service:
         self.loop = Turns()  # type: ignore[abstract]
         self.later: deque[asyncio.Future[None]] = deque()
         self.received: list[HttpCall] = []
+        self.bodies = BodyQuota(1 << 30)
         self.tasks: set[asyncio.Task[Any]] = set()
         self._connection: Connection | None = None
 

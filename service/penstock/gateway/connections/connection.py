@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, cast
 
 from penstock.core.access import Access, AccessSink
+from penstock.core.body_quota import BodyQuota
 from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections
 from penstock.gateway.connections.send_watch import SendWatch
@@ -59,6 +60,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._direct: memoryview | None = None
         self._reading = True
+        self._resting = False  # until others have had their turn
         self._passing = self._armed = False
         self._timer: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None  # parses what waits
@@ -111,6 +113,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self.connection.receive(bytes(self._server.scratch[:size]), now)
         else:
             self.connection.filled(size, now)
+            self._rest_after(size)
         self._pass()
 
     def eof_received(self) -> bool:
@@ -145,6 +148,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self.wake()
 
     # -- for calls and the server -------------------------------------------------------------
+
+    @property
+    def bodies(self) -> BodyQuota:
+        """What counts the bodies in flight on all connections."""
+        return self._server.rules.bodies.quota
 
     def wake(self) -> None:
         """Write at the end of this turn of the event loop."""
@@ -215,7 +223,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _go_on(self, transport: asyncio.Transport) -> None:
         """Read or not, parse what waits, and arm the timer."""
         connection = self.connection
-        wants = connection.wants_bytes and not (connection.receives_body and self._lacks_memory())
+        wants = connection.wants_bytes and not self._resting
+        if wants and connection.receives_body and self._lacks_memory():
+            wants = False
         if wants is not self._reading:
             self._reading = not self._reading
             (transport.resume_reading if self._reading else transport.pause_reading)()
@@ -227,6 +237,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         due = connection.due
         if due != inf and (self._timer is None or self._timer.when() > due):
             self._set_timer(due)
+
+    def _rest_after(self, size: int) -> None:
+        """Read no more in this turn of the loop where large bodies have come, however fast."""
+        turn = self._server.turn
+        turn.spend(size)
+        if turn.over and not self._resting:
+            self._resting = True
+            self.loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._settle()
 
     def _lacks_memory(self) -> bool:
         """Whether to read on later, when there is memory for bodies."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.core.access import Access, AccessSink
+from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
 from penstock.core.errors import request_prefix, shortened
 from penstock.core.log.log_throttle import log_fault
@@ -59,6 +60,10 @@ class CallHost(Protocol):
     @property
     def access(self) -> AccessSink | None:
         """The access log, if there is one."""
+
+    @property
+    def bodies(self) -> BodyQuota:
+        """What counts the bodies in flight on all connections."""
 
     def wake(self) -> None:
         """Write at the end of this turn of the event loop."""
@@ -116,6 +121,11 @@ class HttpCall(Exchange):
     def client(self) -> tuple[str, int] | None:
         """Address and port of the client; `None` over a Unix socket."""
         return self._host.client
+
+    @property
+    def bodies(self) -> BodyQuota:
+        """What counts the bodies in flight."""
+        return self._host.bodies
 
     @property
     def comes_soon(self) -> bool:

@@ -14,8 +14,12 @@ from penstock.http1.limits import HttpLimits
 from penstock.settings import HttpSettings
 from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
+from penstock.system.loop_turn import LoopTurn
 
 _SCRATCH = 256 << 10
+
+_PER_TURN = 4 << 20
+"""Bytes of large bodies that are read in one turn of the event loop: one or two milliseconds."""
 
 _ABORT_SECONDS = 1.0
 """Seconds that handlers may take to end after their connection was aborted."""
@@ -60,13 +64,17 @@ class OpenConnection(Protocol):
 
 
 class OpenConnections:
-    """The connections of one port; `scratch` is the read buffer of all, `heads` caches heads."""
+    """The connections of one port; `scratch` is the read buffer of all, `heads` caches heads.
+
+    `turn` counts what is read of large bodies.
+    """
 
     def __init__(self, rules: ConnectionRules) -> None:
         self.loop = asyncio.get_running_loop()
         self.rules = rules
         self.scratch = memoryview(bytearray(_SCRATCH))
         self.heads = HeadCache()
+        self.turn = LoopTurn(_PER_TURN)
         self.tasks: set[asyncio.Task[Any]] = set()
         self._open: dict[OpenConnection, asyncio.BaseTransport] = {}
         self._busy: set[OpenConnection] = set()

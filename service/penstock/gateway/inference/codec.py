@@ -33,7 +33,7 @@ from penstock.gateway.json.fields import (
     unable,
 )
 from penstock.gateway.json.tensors import is_short, tensor_text, tensor_to_text
-from penstock.gateway.json.text import dump, is_large, parse_tensors
+from penstock.gateway.json.text import dump, parse_tensors
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.shared_memory import RegionSlices, RegionsOnLoop, shared_slice
 from penstock.shared_memory.registry import NO_REGIONS, Regions
@@ -75,7 +75,7 @@ async def read_request(
     header = await body.read_until(json_length)
     if len(header) > json_length:
         header = header[:json_length]
-    if not is_large(header):
+    if bodies.takes(header):
         json = parse_tensors(bytes(header))
         rest = await _binary_tensors(model, binary_sizes(json), body, json_length)
         place = nowhere if memory is None else memory.places(rest, json_length)

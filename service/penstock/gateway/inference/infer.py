@@ -69,13 +69,13 @@ class InferEndpoint:
         """Answer a request whose whole body has come, if it is of the usual form."""
         data = call.body.data
         length = self._small_json(call, len(data))
-        if not length:
+        if not (length and self._bodies.takes(text := bytes(data[:length]))):
             return False
         self._check_model(target)
         try:
             rest = memoryview(data)[length:].toreadonly()
             place = self._memory.places(rest, length)
-            inference, form = self._decode(target, bytes(data[:length]), rest, place)
+            inference, form = self._decode(target, text, rest, place)
             uncounted = self._counts.uncounted(inference) if len(data) > _SMALL else []
         except InferenceError as error:
             call.send(Refusal(error, JSON))

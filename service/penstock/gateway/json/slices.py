@@ -54,9 +54,11 @@ def _balanced(levels: int) -> bytes:
 
 _DATA = re.compile(rb'"data"%b:%b\[' % (_SPACE, _SPACE))
 _VALUE = rb'(?:%b|[^"\[\]{},]++|%b%b%b)' % (_STRING, _SPACE, _balanced(_LEVELS - 1), _SPACE)
-_ELEMENTS = re.compile(rb"(?:%b,)+" % _VALUE, re.DOTALL)
+_AT_ONCE = 1 << 13
+"""Elements and members that are decoded at a time: of objects that takes some milliseconds."""
+_ELEMENTS = re.compile(rb"(?:%b,){1,%d}" % (_VALUE, _AT_ONCE), re.DOTALL)
 _LAST_ELEMENT = re.compile(rb"%b\]" % _VALUE, re.DOTALL)
-_MEMBERS = re.compile(rb"(?:%b:%b,)+" % (_STRING, _VALUE), re.DOTALL)
+_MEMBERS = re.compile(rb"(?:%b:%b,){1,%d}" % (_STRING, _VALUE, _AT_ONCE), re.DOTALL)
 _LAST_MEMBER = re.compile(rb"%b:%b\}" % (_STRING, _VALUE), re.DOTALL)
 _BLANK = re.compile(_SPACE)
 _SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
@@ -150,7 +152,7 @@ class Slicer:
 
     Of values it takes `most`: each string, and name, is one, four lists are one, and an object is
     eight; numbers and literals count nothing. `seen` is told each part that is decoded at once, and
-    its offset.
+    its offset. Where they are `cut`, long strings and lists keep their first or last slice alone.
     """
 
     def __init__(
@@ -159,6 +161,8 @@ class Slicer:
         as_object: Callable[[Pairs], Any],
         most: int | None = None,
         seen: Callable[[Text, int], None] | None = None,
+        *,
+        cut: bool = False,
     ) -> None:
         self.at = 0
         self.behind = False
@@ -170,6 +174,7 @@ class Slicer:
         self._most = most
         self._left = 0 if most is None else most * _QUARTERS
         self._seen = seen
+        self._cut = cut
 
     def decode(self) -> Any:
         """The value of the whole text. Raises `UnusualError`, or `ValueError` as decoders do.
@@ -215,6 +220,8 @@ class Slicer:
             if end := _slice_end(text, at):
                 part = text[at : end - 1]
                 self._count(part, at)
+                if self._cut:
+                    values.clear()
                 values += _decode_part(part, self._hook)
                 at = end
             else:  # an element too long for one slice
@@ -291,9 +298,11 @@ class Slicer:
             give_turn()
             end = _whole_characters(text, at)
             try:
-                parts.append(json.loads(as_text(b"".join((b'"', text[at:end], b'"')))))
+                part = json.loads(as_text(b"".join((b'"', text[at:end], b'"'))))
             except json.JSONDecodeError as error:
                 raise WrongStringError(at) from error
+            if not (self._cut and parts):
+                parts.append(part)
             if text[end : end + 1] == b'"':
                 return "".join(parts), end + 1
             if end == at:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -20,6 +21,8 @@ from penstock.gateway.json.long_lists import empty, slices
 from penstock.gateway.json.number_lists import NumberList
 from penstock.gateway.json.text import dump
 
+_LENIENT = "surrogateescape"
+
 _LENGTH = 4
 """Bytes of the length before a string."""
 
@@ -32,6 +35,9 @@ SHORT_TEXT = _STRINGS_AT_ONCE - _LENGTH
 
 _STEP = 2048
 """Strings that are encoded at a time."""
+
+_CHARACTERS = 1 << 15
+"""Bytes of strings that are encoded at a time."""
 
 _NUMBERS = 1 << 15
 """Numbers that are encoded at a time."""
@@ -163,16 +169,54 @@ async def tensor_to_text(name: str, tensor: Tensor) -> list[bytes]:
     # Strings are decoded one by one: numpy has no operation for it.
     slow = tensor.datatype is DataType.BYTES
     flat = await asyncio.to_thread(_flat, name, tensor) if slow else _flat(name, tensor)
-    step = _STEP if slow else _NUMBERS
     parts, part = [], bytearray(b"[")
-    for start in range(0, len(flat), step):
-        part += _encode(flat[start : start + step])[1:-1]
-        part += b"," if start + step < len(flat) else b"]"
+    for piece in _strings(flat) if slow else _numbers_in_steps(flat):
         if len(part) >= _PART:
             parts.append(bytes(part))
             part.clear()
+        part += piece
         await asyncio.sleep(0)
+    part[-1:] = b"]"
     return [*parts, bytes(part)]
+
+
+def _numbers_in_steps(flat: Array) -> Iterator[bytes]:
+    """The text of numbers in pieces, with a comma behind each number."""
+    for start in range(0, len(flat), _NUMBERS):
+        yield _encode(flat[start : start + _NUMBERS])[1:-1] + b","
+
+
+def _strings(flat: Array) -> Iterator[bytes]:
+    """The same of strings, of which one may be long."""
+    few: list[bytes] = []
+    size = 0
+    for given in flat:
+        element = given if isinstance(given, bytes) else _text(given).encode("utf-8", _LENIENT)
+        if len(element) > _CHARACTERS:
+            yield _joined(few)
+            yield from _long_string(element)
+            few, size = [], 0
+            continue
+        few.append(element)
+        size += len(element)
+        if size > _CHARACTERS or len(few) == _STEP:
+            yield _joined(few)
+            few, size = [], 0
+    yield _joined(few)
+
+
+def _joined(elements: list[bytes]) -> bytes:
+    return dump([_text(element) for element in elements])[1:-1] + b"," if elements else b""
+
+
+def _long_string(element: bytes) -> Iterator[bytes]:
+    """A string in pieces: quotes, the characters between them, and a comma."""
+    decoder = getincrementaldecoder("utf-8")(_LENIENT)
+    yield b'"'
+    for at in range(0, len(element), _CHARACTERS):
+        last = at + _CHARACTERS >= len(element)
+        yield dump(decoder.decode(element[at : at + _CHARACTERS], last))[1:-1]
+    yield b'",'
 
 
 def _flat(name: str, tensor: Tensor) -> Array:
@@ -231,12 +275,12 @@ def _types(elements: list[Any]) -> set[type]:
 def _encoded(elements: list[Any]) -> Iterable[bytes]:
     if not _types(elements) <= {str}:
         raise _no_string()
-    return (element.encode("utf-8", "surrogateescape") for element in elements)
+    return (element.encode("utf-8", _LENIENT) for element in elements)
 
 
 def _text(element: Any) -> str:
     if isinstance(element, bytes):
-        return element.decode("utf-8", "surrogateescape")
+        return element.decode("utf-8", _LENIENT)
     return str(element)
 
 
