@@ -24,6 +24,10 @@ def test_the_last_of_equal_names_counts() -> None:
     assert HeaderForward("x").select([("x", "1"), ("x", "2")]) == {"x": "2"}
 
 
+def test_a_secret_is_not_forwarded_whatever_the_pattern() -> None:
+    assert HeaderForward(".", ["x-ONE"]).select([("X-One", "1"), ("other", "3")]) == {"other": "3"}
+
+
 def test_an_empty_pattern_forwards_nothing() -> None:
     assert header_forward("") is None
 

@@ -25,10 +25,14 @@ _RESERVED_PREFIX = "triton_"
 
 
 class HeaderForward:
-    """A filter for headers whose names match a pattern anywhere, in any case."""
+    """A filter for headers whose names match a pattern anywhere, in any case.
 
-    def __init__(self, pattern: str) -> None:
+    It passes over the headers `secret`, which carry the secrets of restrictions: no model gets them.
+    """
+
+    def __init__(self, pattern: str, secret: Iterable[str] = ()) -> None:
         self._pattern = re.compile(pattern, re.IGNORECASE)
+        self._secret = frozenset(name.lower() for name in secret)
 
     def select(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
         """The matching headers by name; of equal names the last wins.
@@ -37,7 +41,7 @@ class HeaderForward:
         """
         chosen: dict[str, str] = {}
         for name, value in headers:
-            if not self._pattern.search(name):
+            if not self._pattern.search(name) or name.lower() in self._secret:
                 continue
             if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX):
                 raise InvalidRequestError(
@@ -47,10 +51,10 @@ class HeaderForward:
         return chosen
 
 
-def header_forward(pattern: str) -> HeaderForward | None:
-    """The filter for `pattern`; `None` if it is empty, or not a regular expression."""
+def header_forward(pattern: str, secret: Iterable[str] = ()) -> HeaderForward | None:
+    """The filter for `pattern` but the headers `secret`; `None` if it is empty, or not a regular expression."""
     try:
-        return HeaderForward(pattern) if pattern else None
+        return HeaderForward(pattern, secret) if pattern else None
     except re.error as error:
         logger.error("no header matches the pattern '%s': it is not valid: %s", pattern, error)
         return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.serving import FakeServer, connected
-from penstock.settings import HttpSettings
+from penstock.settings import Feature, HttpSettings, Restriction
 
 _INFER = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}]}
 _HEADERS = {"X-One": "1", "x-two": "2", "Other": "3"}
@@ -36,6 +38,16 @@ async def test_headers_that_match_become_parameters_under_their_own_names(
         answer = await client.post(f"/v2/models/numbers/{path}", json=body, headers=_HEADERS)
     assert answer.status_code == 200
     assert server.requests[0].parameters == {"p": 1, **forwarded}
+
+
+async def test_the_secret_of_a_restriction_reaches_no_model(server: FakeServer) -> None:
+    secret = Restriction(frozenset({Feature.INFERENCE}), "X-Key", "s3cret")
+    settings = replace(_settings("^x-"), restrictions=(secret,))
+    headers = {"x-key": "s3cret", "x-two": "2"}
+    async with connected(server, settings) as client:
+        answer = await client.post("/v2/models/numbers/infer", json=_INFER, headers=headers)
+    assert answer.status_code == 200
+    assert server.requests[0].parameters == {"x-two": "2"}
 
 
 @pytest.mark.contract("H-30", "GT-18")

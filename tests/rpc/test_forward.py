@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.settings import GrpcSettings
+from penstock.settings import Feature, GrpcSettings, Restriction
 from rpc.manual import ManualServer, ask, number
 from rpc.serving import connected
 
@@ -39,6 +39,18 @@ async def test_text_metadata_goes_to_the_model(settings: GrpcSettings) -> None:
         await client.conversation([request], metadata=METADATA)
     expected = {"own": 5, "x-one": "1"}
     assert [dict(request.parameters) for request in server.requests] == [expected, expected]
+
+
+async def test_the_secret_of_a_restriction_reaches_no_model(settings: GrpcSettings) -> None:
+    secret = Restriction(frozenset({Feature.INFERENCE}), "Key", "s3cret")
+    settings = replace(settings, header_forward_pattern=".", restrictions=(secret,))
+    metadata = [("triton-grpc-protocol-key", "s3cret"), ("x-one", "1")]
+    server = AnsweringServer()
+    async with connected(server, settings) as client:
+        await client.call("ModelInfer", ask("once", "a"), metadata=metadata)
+    (request,) = server.requests
+    assert "s3cret" not in request.parameters.values()
+    assert request.parameters["x-one"] == "1"
 
 
 async def test_reserved_metadata_fails_the_request(settings: GrpcSettings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from penstock.core.stream import ResponseStream
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.header_forward import header_forward
 from penstock.scheduling.tokens.tenants import Tenants
+from penstock.settings import Restriction
 
 HEADER = "request-timeout"
 """Header with a deadline in seconds, fractions allowed; then the request is cancelled with 504."""
@@ -48,10 +49,10 @@ def with_call_id(inference: InferenceRequest, call: HttpCall) -> InferenceReques
 
 
 class ForwardedHeaders:
-    """Forwards headers whose names match a pattern; none if it is empty."""
+    """Forwards headers whose names match a pattern; none if it is empty, and no secrets."""
 
-    def __init__(self, pattern: str) -> None:
-        self._forward = header_forward(pattern)
+    def __init__(self, pattern: str, restrictions: Iterable[Restriction]) -> None:
+        self._forward = header_forward(pattern, [one.key for one in restrictions])
 
     def added_to(self, inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
         """`inference` with headers of `call` among its parameters; refuses reserved ones."""

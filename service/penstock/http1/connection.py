@@ -104,11 +104,6 @@ class Connection(RequestSink):
             return None
         return receiving
 
-    @property
-    def receives_body(self) -> bool:
-        """Whether there is such a request."""
-        return self.receiving is not None
-
     def refuse_body(self) -> None:
         """Refuse the request that is being received, for want of memory."""
         if self._receiving is not None and not self._stopped:

@@ -61,20 +61,23 @@ def restricted(service: Service, restrictions: Iterable[Restriction]) -> Service
     return replace(service, methods=methods)
 
 
+def secret_header(restriction: Restriction) -> str:
+    """The metadata of a call that carries the secret of a restriction."""
+    return f"{_PREFIX}{restriction.key}"
+
+
 def _guarded(method: Method, needed: Restriction | None) -> Method:
     """The method, with calls without the header refused; unchanged if there is no restriction."""
     if needed is None:
         return method
-    header = f"{_PREFIX}{needed.key.lower()}"
+    header = secret_header(needed)
 
     def admits(metadata: Mapping[str, str]) -> bool:
-        return needed.admits(metadata.get(header))
+        return needed.admits(metadata.get(header.lower()))
 
     async def handler(request: Any, context: RpcContext) -> Message | None:
         if not admits(context.metadata):
-            raise UnavailableError(
-                f"This protocol is restricted, expecting header '{_PREFIX}{needed.key}'"
-            )
+            raise UnavailableError(f"This protocol is restricted, expecting header '{header}'")
         return await method.handler(request, context)
 
     return replace(method, handler=handler, start=None, admits=admits)

@@ -18,7 +18,7 @@ from penstock.rpc.health import HealthServicer
 from penstock.rpc.observed_calls import observed
 from penstock.rpc.orca.servicer import OrcaServicer
 from penstock.rpc.reflection import reflection_services
-from penstock.rpc.restrictions import restricted
+from penstock.rpc.restrictions import restricted, secret_header
 from penstock.rpc.servicer import InferenceServicer
 from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
@@ -61,7 +61,7 @@ async def open_grpc(
     """
     inference = InferenceServicer(
         server,
-        header_forward(settings.header_forward_pattern),
+        header_forward(settings.header_forward_pattern, map(secret_header, settings.restrictions)),
         server.control_policy.behind(settings.restrictions),
         None if bodies is None else bodies.quota,
     )

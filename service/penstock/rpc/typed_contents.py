@@ -170,7 +170,8 @@ class LargeContents:
         """Read the short texts that begin here, without the cost of other fields; returns where
         something else begins, or the step ends.
         """
-        window = bytes(self._message[at : min(end, at + _WINDOW)])
+        stop = min(end, at + _WINDOW)
+        window = bytes(self._message[at:stop])
         whole = len(window)
         last, here, count, lengths = whole - 2, 0, 0, _LENGTHS
         parts: list[bytes] = []

@@ -224,7 +224,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         """Read or not, parse what waits, and arm the timer."""
         connection = self.connection
         wants = connection.wants_bytes and not self._resting
-        if wants and connection.receives_body and self._lacks_memory():
+        if wants and connection.receiving is not None and self._lacks_memory():
             wants = False
         if wants is not self._reading:
             self._reading = not self._reading

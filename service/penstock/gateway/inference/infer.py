@@ -58,7 +58,7 @@ class InferEndpoint:
         self._bodies = bodies
         self._limit = bodies.limit
         self._largest = settings.max_body_size
-        self._forward = ForwardedHeaders(settings.header_forward_pattern)
+        self._forward = ForwardedHeaders(settings.header_forward_pattern, settings.restrictions)
         self._memory = memory
         self._decompression = Decompression(bodies.limit)
         self._templates = RequestTemplates()

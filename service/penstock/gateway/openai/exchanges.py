@@ -52,9 +52,9 @@ class ExchangeEndpoint:
         self._names = names
         self._settings = settings
         self._bodies = RequestBodies(bodies, settings.default_max_tokens)
-        self._forward = ForwardedHeaders(http.header_forward_pattern)
         self._keep_alive = http.event_keep_alive_secs
         restrictions = (*http.restrictions, *settings.restrictions)
+        self._forward = ForwardedHeaders(http.header_forward_pattern, restrictions)
         self._restricted = restriction_of(Feature.REQUEST_CONTROL, restrictions) is not None
 
     async def answer(self, call: HttpCall, _: Target) -> Reply | None:

@@ -284,7 +284,11 @@ class StreamCall(ReadingCall):
         self._held -= used
         self.connection.consumed(self, used)
         self._host.wake()
-        return await self._parse(flag, data)
+        if flag:
+            return await self._parse(flag, data)
+        self._message_read(flag)
+        request = parsed(self._method, data)
+        return await finished_in_turns(request) if isinstance(request, Sliced) else request
 
     def _next(self) -> tuple[int, Buffer]:
         """The next message; those that follow it are queued before it is the last one."""
