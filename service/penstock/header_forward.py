@@ -27,7 +27,7 @@ _RESERVED_PREFIX = "triton_"
 class HeaderForward:
     """A filter for headers whose names match a pattern anywhere, in any case.
 
-    It passes over the headers `secret`, which carry the secrets of restrictions: no model gets them.
+    Headers `secret` are left out: no model gets the secrets of restrictions.
     """
 
     def __init__(self, pattern: str, secret: Iterable[str] = ()) -> None:
@@ -52,7 +52,7 @@ class HeaderForward:
 
 
 def header_forward(pattern: str, secret: Iterable[str] = ()) -> HeaderForward | None:
-    """The filter for `pattern` but the headers `secret`; `None` if it is empty, or not a regular expression."""
+    """The filter for `pattern`, less `secret`; `None` if it is empty or no regular expression."""
     try:
         return HeaderForward(pattern, secret) if pattern else None
     except re.error as error:
