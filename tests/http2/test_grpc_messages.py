@@ -135,3 +135,15 @@ def test_closed_reader_has_no_more_messages() -> None:
     reader.feed(memoryview(_wire(0, b"") * 2 * MOST_AT_ONCE))
     reader.close()
     assert reader.more() == []
+
+
+def test_large_message_is_copied_once_while_it_comes() -> None:
+    """Each copy of what has come holds up other calls."""
+    reader = MessageReader(1 << 30)
+    reader.feed(memoryview(PREFIX.pack(0, 64 << 20) + bytes(5 << 20)))
+    memory = reader.memory()
+    reader.feed(memoryview(bytes(40 << 20)))
+    later = reader.memory()
+    assert memory is not None
+    assert later is not None
+    assert memory.obj is later.obj

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
+from penstock.core.switch_interval import SWITCH_INTERVAL
+
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
@@ -26,7 +28,8 @@ def finished(steps: Steps[T]) -> T:
 class Turns:
     """The order of those who compute in slices: each runs one step, then the next in line does.
 
-    Between two steps the event loop serves everybody else, however many compute.
+    Between two steps the event loop serves everybody else, however many compute. Other threads,
+    such as those of models, get Python's lock after a millisecond.
     """
 
     def __init__(self) -> None:
@@ -34,17 +37,18 @@ class Turns:
 
     async def run(self, steps: Steps[T]) -> T:
         """The result of a computation, one step of which runs in each turn."""
-        while True:
-            await self._lock.acquire()
-            try:
-                next(steps)
-                # With the lock: the next step is one of the loop's next turn.
-                await asyncio.sleep(0)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            finally:
-                self._lock.release()
+        with SWITCH_INTERVAL.short():
+            while True:
+                await self._lock.acquire()
+                try:
+                    next(steps)
+                    # With the lock: the next step is one of the loop's next turn.
+                    await asyncio.sleep(0)
+                except StopIteration as done:
+                    result: T = done.value
+                    return result
+                finally:
+                    self._lock.release()
 
 
 class Ration:

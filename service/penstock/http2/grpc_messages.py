@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,9 +50,9 @@ def _any_memory(size: int) -> memoryview:
 class MessageReader:
     """Parses a byte stream into messages, each of which is copied into a buffer of its own.
 
-    The buffer grows as the bytes arrive, whatever size the peer announces, or is allocated by
-    `reserve`. `quota` counts the bytes of all but small messages. Of many messages that come at
-    once, some are left to be asked for: see `more`.
+    The memory of the buffer is taken as the bytes arrive, whatever size the peer announces, or is
+    allocated by `reserve`. `quota` counts the bytes of all but small messages. Of many that come
+    at once, some are left to be asked for: see `more`.
     """
 
     __slots__ = (
@@ -218,19 +219,26 @@ class MessageReader:
         return stop
 
     def _room(self, needed: int) -> memoryview:
-        """The buffer of the message, grown by doubling to hold `needed` bytes."""
+        """The buffer of the message, grown to hold `needed` bytes."""
         memory = self._memory
         assert memory is not None
-        size = len(memory)
-        if needed > size:
-            while needed > size:
-                size = min(2 * size, self._size)
-            grown = self._memory = _any_memory(size)
+        if needed > len(memory):
+            grown = self._memory = self._larger(needed, len(memory))
             grown[: self._filled] = memory[: self._filled]
             memory = grown
             if self._quota is not None:
                 self._charge = self._quota.open(memory, self._filled)
         return memory
+
+    def _larger(self, needed: int, size: int) -> memoryview:
+        """A buffer for `needed` bytes and more, instead of `size`.
+
+        The second is that of the whole message: copies of what has come would hold up others. Its
+        pages are the system's to give as they are written.
+        """
+        with suppress(MemoryError):
+            return _any_memory(self._size)
+        return _any_memory(min(max(needed, 2 * size), self._size))
 
     def _count(self) -> None:
         """Count the bytes that have come into the buffer."""

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import ConfigError
+from penstock.core.switch_interval import SwitchInterval
 from penstock.core.tensor import DataType
 from penstock.models.config import lenient_json, pbtxt
 from penstock.models.config.pbtxt import MOST_CHARACTERS, parse_override
-from penstock.system.switch_interval import SwitchInterval
 
 
 @pytest.mark.contract("C-40")

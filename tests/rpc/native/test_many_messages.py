@@ -1,4 +1,4 @@
-"""Calls of which one client sends many, or many messages: others are served meanwhile."""
+"""Calls of which one client sends many, or many or large messages: others are served meanwhile."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ import h2.config
 import h2.connection
 import h2.events
 
+from gateway.connections.wire import Transport
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.frame_parser import MOST_FRAMES
 from penstock.http2.grpc_messages import MOST_AT_ONCE
+from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
+from penstock.rpc.native.connection import ConnectionProtocol
+from penstock.rpc.native.routes import Routes
+from penstock.rpc.native.server_state import ServerState
 from penstock.rpc.native.transport import open_native
+from penstock.settings import CompressionLevel, KeepaliveSettings
 from rpc.native.wire import LOCAL, PATIENCE, Handlers, exchange, head, until, wire
 
 _MANY = 8 * MOST_AT_ONCE
 _EMPTY = bytes(5)
+
+
+class _Transport(Transport):
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
 
 
 class Counting:
@@ -91,3 +102,31 @@ async def test_calls_of_one_read_leave_the_loop_to_others() -> None:
                 await asyncio.sleep(0)
                 seen.append(handlers.begun)
         assert max(after - before for before, after in pairwise(seen)) <= MOST_FRAMES // 2
+
+
+def _deliver(protocol: ConnectionProtocol, data: bytes) -> None:
+    """Deliver bytes as a transport does whose socket is always full."""
+    while data:
+        memory = protocol.get_buffer(-1)
+        size = min(len(memory), len(data))
+        memory[:size] = data[:size]
+        data = data[size:]
+        protocol.buffer_updated(size)
+
+
+async def test_large_messages_are_read_in_turns_however_fast_they_come() -> None:
+    state = ServerState(Limits(), KeepaliveSettings(), CompressionLevel.NONE)
+    protocol = ConnectionProtocol(state, Routes([Handlers().service()]).read)
+    transport, client = _Transport(), _client()
+    protocol.connection_made(transport)
+    _deliver(protocol, client.data_to_send())
+    client.receive_data(transport.written)
+    for stream in (1, 3):
+        client.send_headers(stream, head("/s/echo"))
+        for _ in range(3):
+            client.send_data(stream, (b"\0\0\x40\0\0" + bytes(1 << 20))[: 1 << 20])
+    _deliver(protocol, client.data_to_send())
+    reads = [transport.reading]
+    await asyncio.sleep(0)
+    assert [*reads, transport.reading] == [False, True]
+    protocol.connection_lost(None)

@@ -45,7 +45,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._rest = b""
         self._direct = False
         self._passing = self._armed = False
-        self._interrupted = self._starved = False
+        self._interrupted = self._starved = self._resting = False
         self._lifetime = ConnectionLifetime(server.ages, self.loop.time())
         self._timer: asyncio.TimerHandle | None = None
 
@@ -84,6 +84,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._read_done(0)
         else:
             self._receive(self.server.scratch[: len(self._rest) + size])
+        if size >= DIRECT:
+            self._spend(size)
 
     def _receive(self, data: memoryview) -> None:
         """Process what has come: of many frames some, and the others in the loop's next turn."""
@@ -103,6 +105,19 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         self.connection.now = self.loop.time()
         self._receive(memoryview(self._rest))
+        self._resume_reading()
+
+    def _spend(self, size: int) -> None:
+        """Count bytes that were read: a socket that is always full is read again at once."""
+        turn = self.server.turn
+        turn.spend(size)
+        if turn.over and not self._resting and self._transport is not None:
+            self._resting = True
+            self._transport.pause_reading()
+            self.loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
         self._resume_reading()
 
     def _read_done(self, done: int) -> None:
@@ -201,9 +216,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _resume_reading(self) -> None:
         """Read on, unless something else is waited for."""
         transport = self._transport
-        if transport is None or transport.is_closing() or self._starved or self._interrupted:
+        if transport is None or transport.is_closing():
             return
-        transport.resume_reading()
+        if not (self._starved or self._interrupted or self._resting):
+            transport.resume_reading()
 
     def drain(self) -> None:
         """Ask the client to leave when its calls are done."""

@@ -15,8 +15,11 @@ from penstock.http2.stream import Buffer
 from penstock.settings import CompressionLevel, KeepaliveSettings
 from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
+from penstock.system.loop_turn import LoopTurn
 
 _SCRATCH = 256 << 10
+_PER_TURN = 4 << 20
+"""Bytes of large messages that are read in one turn of the event loop."""
 _MOST_AT_ONCE = 100
 """Messages that streams read in one turn of the event loop: some 10 ms, with their answers."""
 _CLOSE_SECONDS = 0.3
@@ -56,7 +59,8 @@ class OpenConnection(Protocol):
 
 class ServerState:
     """The shared state of one server's connections. `scratch` is the read buffer of all of them,
-    `backlog` the ration of messages that streams read of those that wait for them.
+    `backlog` the ration of messages that streams read of those that wait for them, and `turn`
+    counts what is read of large messages.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class ServerState:
         self.tasks: set[asyncio.Task[object]] = set()
         self.workers = Workers()
         self.backlog = Ration(_MOST_AT_ONCE)
+        self.turn = LoopTurn(_PER_TURN)
         self._descriptors = descriptors or DescriptorReserve()
         self._keepalive = keepalive
         self._connections: dict[OpenConnection, asyncio.BaseTransport] = {}
