@@ -24,7 +24,7 @@ from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.shared_memory.registry import Regions
 
-_COUNT = LARGE // 4
+_COUNT = LARGE
 _LIMIT = 1 << 30
 
 
@@ -49,7 +49,7 @@ async def test_others_have_turns_while_a_large_request_is_read() -> None:
     while not reading.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns > 10
+    assert turns > 3
 
 
 async def test_a_large_request_decodes_as_a_small_one() -> None:
