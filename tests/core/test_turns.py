@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from itertools import pairwise
 
 import pytest
@@ -131,3 +132,34 @@ async def test_ration_is_not_spent_on_those_who_have_left() -> None:
     await asyncio.sleep(0)
     assert staying is not None
     assert staying.done()
+
+
+async def test_all_who_wait_for_the_ration_have_their_turn_though_nobody_takes_more() -> None:
+    ration = Ration(1)
+    waiting = [turn for _ in range(12) if (turn := ration.take()) is not None]
+    await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    assert len(waiting) == 11
+
+
+async def test_threads_get_pythons_lock_sooner_while_some_wait() -> None:
+    """A loop that lets go of it every few milliseconds keeps them waiting for seconds else."""
+    ration, usual = Ration(1), sys.getswitchinterval()
+    while ration.take() is None:
+        pass
+    assert sys.getswitchinterval() == pytest.approx(0.001)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert sys.getswitchinterval() == usual
+
+
+async def test_threads_get_pythons_lock_sooner_while_somebody_computes() -> None:
+    seen = []
+
+    def steps() -> Steps[None]:
+        seen.append(sys.getswitchinterval())
+        yield
+
+    usual = sys.getswitchinterval()
+    await Turns().run(steps())
+    assert seen == [pytest.approx(0.001)]
+    assert sys.getswitchinterval() == usual

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from typing import Generic, TypeVar
 
 from penstock.core.switch_interval import SWITCH_INTERVAL
 
 T = TypeVar("T")
+
+_TURNS = 3
+"""Turns of the event loop after which nobody waits any more, if nobody has in them."""
 
 Steps = Generator[None, None, T]
 """A computation that yields every few milliseconds, and returns its result."""
@@ -52,12 +56,18 @@ class Turns:
 
 
 class Ration:
-    """How much is done in one turn of the event loop, by all together: `most` pieces of work."""
+    """How much is done in one turn of the event loop, by all together: `most` pieces of work.
+
+    While some wait, other threads get Python's lock after a millisecond: a loop that looks for
+    events every few would seldom leave it to them.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._renewing = False
+        self._last = 0  # turns that are left of them
+        self._short = ExitStack()
 
     def take(self) -> asyncio.Future[None] | None:
         """Take one piece; `None` if it may be done now, else a future that is done when it may."""
@@ -68,6 +78,9 @@ class Ration:
         if self._left:
             self._left -= 1
             return None
+        if not self._last:
+            self._short.enter_context(SWITCH_INTERVAL.short())
+        self._last = _TURNS
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         return turn
@@ -75,9 +88,12 @@ class Ration:
     def _renew(self) -> None:
         """Let those go on who have waited longest."""
         self._left = self._most
-        self._renewing = bool(self._waiting)
+        self._renewing = self._last > 0
         if self._renewing:
+            self._last = _TURNS if self._waiting else self._last - 1
             asyncio.get_running_loop().call_soon(self._renew)
+            if not self._last:
+                self._short.close()
         while self._waiting and self._left:
             turn = self._waiting.popleft()
             if not turn.done():
