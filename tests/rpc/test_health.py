@@ -124,3 +124,22 @@ async def test_watch_ends_with_the_server(client: Client, server: InferenceServe
     server.refuse_new_work(ExitDeadline(5))
     assert await next_status(call) == NOT_SERVING
     assert await asyncio.wait_for(call.code(), PATIENCE) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_lists_at_the_same_time_have_one_answer(
+    client: Client, server: InferenceServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would ask every model else."""
+    asked = 0
+    ready = server.ready
+
+    async def counted() -> bool:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.01)
+        return await ready()
+
+    monkeypatch.setattr(server, "ready", counted)
+    answers = await asyncio.gather(*(client.raw(f"/{HEALTH}/List") for _ in range(20)))
+    assert len(set(answers)) == 1
+    assert asked < 20

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.core.buffer import Buffer
+from penstock.core.switch_interval import SWITCH_INTERVAL
 from penstock.gateway.body import read_body
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
@@ -77,7 +78,8 @@ class JsonBodies:
     async def _decode_large(
         self, text: Buffer, parsing: Callable[[Text, int], Any], decode: Callable[[Any], T]
     ) -> T:
-        return await self._decoder.run(len(text), _decoded, text, parsing, self._values, decode)
+        with SWITCH_INTERVAL.short():  # what is decoded in one piece takes some milliseconds
+            return await self._decoder.run(len(text), _decoded, text, parsing, self._values, decode)
 
 
 def _decoded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from random import uniform
 from typing import NoReturn
 
 from google.protobuf.message import Message
@@ -18,8 +19,10 @@ NAME = "grpc.health.v1.Health"
 SERVER = ("", "inference.GRPCInferenceService")
 """Service names that stand for the server as a whole."""
 
-_POLL_SECONDS = 1.0
-"""Poll interval between change notifications: an instance may become unhealthy without one."""
+_POLL_SECONDS = 0.75, 1.25
+"""Poll interval between change notifications: an instance may become unhealthy without one. By
+chance, so that thousands who watch do not poll in one turn of the event loop.
+"""
 
 _UNKNOWN = pb.HealthCheckResponse.UNKNOWN
 _SERVING = pb.HealthCheckResponse.SERVING
@@ -32,6 +35,7 @@ class HealthServicer:
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
+        self._listing: asyncio.Future[Message] | None = None
 
     def service(self) -> Service:
         """The methods by name, for a transport to serve."""
@@ -51,6 +55,16 @@ class HealthServicer:
         return pb.HealthCheckResponse(status=await self._status(message.service if known else ""))
 
     async def List(self, _: pb.HealthListRequest, __: RpcContext) -> Message:
+        """The status of the server and of each model; calls at the same time have one answer."""
+        if self._listing is None:
+            self._listing = asyncio.ensure_future(self._list())
+            self._listing.add_done_callback(self._listed)
+        return await asyncio.shield(self._listing)
+
+    def _listed(self, _: asyncio.Future[Message]) -> None:
+        self._listing = None
+
+    async def _list(self) -> Message:
         names = ["", *self._server.model_names()]
         whole, *statuses = await asyncio.gather(*map(self._status, names))
         names, statuses = [*SERVER, *names[1:]], [whole] * len(SERVER) + statuses
@@ -67,7 +81,7 @@ class HealthServicer:
                 sent = status
                 await context.write(pb.HealthCheckResponse(status=status))
             with suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_SECONDS):
+                async with asyncio.timeout(uniform(*_POLL_SECONDS)):
                     await change.wait()
         await context.write(pb.HealthCheckResponse(status=_NOT_SERVING))
         raise UnavailableError(STOPPED)
