@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 _OVERDRAFT = 32 << 20
 """Bytes that may be on their way when the memory is used up."""
@@ -29,7 +30,10 @@ class BodyQuota:
         self.most = most
         self.on_freed: Callable[[], None] | None = None
         self._used = 0
-        self._freed: deque[int] = deque()  # filled by finalizers
+        self._freed: deque[int] = deque()  # filled in any thread
+        # `weakref.finalize` takes five times as long for each body. Arrays, and so references to
+        # them, have no hash.
+        self._open: dict[int, tuple[weakref.ref[Any], Charge]] = {}
 
     @property
     def used(self) -> int:
@@ -57,7 +61,11 @@ class BodyQuota:
 
     def close_with(self, memory: memoryview, charge: Charge) -> None:
         """Count the bytes of a charge until the last view of this memory of numpy's is gone."""
-        weakref.finalize(memory.obj, self.close, charge).atexit = False
+        reference = weakref.ref(memory.obj, self._gone)
+        self._open[id(reference)] = reference, charge
+
+    def _gone(self, reference: weakref.ref[Any]) -> None:
+        self.close(self._open.pop(id(reference))[1])
 
     def add(self, charge: Charge, size: int) -> None:
         """Count more bytes of the same body, in the same memory."""
