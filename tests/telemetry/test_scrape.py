@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from prometheus_client import Gauge
@@ -58,3 +58,18 @@ async def test_others_have_a_turn_between_slices() -> None:
 
 async def test_a_quick_page_is_one_slice() -> None:
     assert await in_slices(["a", "b"], lambda: 0.0) == [b"ab"]
+
+
+async def test_many_scrapes_at_once_leave_the_loop_to_others() -> None:
+    scraper, done = Scraper(families), []
+
+    async def scrape() -> None:
+        done.append(await scraper.scrape())
+
+    scrapes = [asyncio.ensure_future(scrape()) for _ in range(40)]
+    seen = [0]
+    while len(done) < 40:
+        await asyncio.sleep(0)
+        seen.append(len(done))
+    await asyncio.gather(*scrapes)
+    assert max(after - before for before, after in pairwise(seen)) <= 5

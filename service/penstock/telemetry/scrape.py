@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from penstock.core.turns import Ration
 from penstock.metrics import exposition
 from penstock.metrics.exposition import Family
 from penstock.telemetry.openmetrics import CONTENT_TYPE, END, OpenMetricsWriter, prefers_openmetrics
@@ -19,6 +20,8 @@ from penstock.telemetry.user_metrics import UserMetrics
 _TEXT = "text/plain; charset=utf-8"
 _SLICE = 0.001
 """Seconds of rendering after which others have their turn."""
+_AT_ONCE = 5
+"""Scrapes that begin in one turn of the event loop."""
 
 
 class Scraped(NamedTuple):
@@ -37,9 +40,12 @@ class Scraper:
         self._families = families
         self._users = users
         self._writer = OpenMetricsWriter()
+        self._ration = Ration(_AT_ONCE)
 
     async def scrape(self, accept: str = "") -> Scraped:
         """The page for a client with this `Accept` header."""
+        if (turn := self._ration.take()) is not None:
+            await turn
         open_metrics = prefers_openmetrics(accept)
         names: set[str] = set()
         families = _noting(names, self._families())
