@@ -39,7 +39,7 @@ _FILES = {"file:1/model.py": b"raise SystemExit"}
 
 
 def _answer(module: Any, client: Any, headers: dict[str, str] | None = None) -> list[int]:
-    """What the model answers to a stock client."""
+    """The answer of the model to a stock client."""
     given = module.InferInput("X", [1], "INT32")
     given.set_data_from_numpy(np.array([7], np.int32))
     found: list[int] = client.infer("identity", [given], headers=headers).as_numpy("X").tolist()

@@ -26,7 +26,7 @@ def addresses(*arguments: str) -> tuple[str, str, str]:
 
 
 def refusal(*arguments: str) -> str:
-    """What the start says to options that contradict the profile."""
+    """The error of a start with options that contradict the profile."""
     with pytest.raises(SettingsError) as refused:
         settings_of("--secure", *arguments)
     return str(refused.value)

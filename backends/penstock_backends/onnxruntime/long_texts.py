@@ -22,7 +22,7 @@ _MOST_OF_A_TOKEN: Final = 64
 """Where it does: what may be tokenized in all, at least and for each token that is kept."""
 _FIRST: Final = 1 << 10
 _OF_A_TOKEN: Final = 8
-"""What is tokenized first: these characters, and for each token more than most texts have."""
+"""Characters that are tokenized first, and those of a token: more than most texts have."""
 _BYTES: Final = 4
 """Bytes of a character, at most."""
 

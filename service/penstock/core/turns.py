@@ -1,14 +1,14 @@
-"""Long computations in slices, which take turns on the event loop."""
+"""Turns: of long computations on the event loop, of its other work, and of threads."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Lock
 from typing import Generic, TypeVar
-
-from penstock.core.switch_interval import SWITCH_INTERVAL
 
 T = TypeVar("T")
 
@@ -17,6 +17,39 @@ _TURNS = 3
 
 Steps = Generator[None, None, T]
 """A computation that yields every few milliseconds, and returns its result."""
+
+
+_SHORT = 0.001
+"""Seconds; Python's own interval is 5 ms, which each request on the event loop would wait."""
+
+
+class SwitchInterval:
+    """The interpreter's switch interval, short while long work of Python runs on any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._usual = 0.0
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """Have threads switch each millisecond within the block; from any thread."""
+        with self._lock:
+            if not self._users:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, _SHORT))
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    sys.setswitchinterval(self._usual)
+
+
+SWITCH_INTERVAL = SwitchInterval()
+"""That of this process."""
 
 
 def finished(steps: Steps[T]) -> T:
@@ -99,6 +132,28 @@ class Ration:
             if not turn.done():
                 turn.set_result(None)
                 self._left -= 1
+
+
+class LoopTurn:
+    """Counts bytes that are worked on, of which a turn has room for `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._spent = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the room of this turn is used up."""
+        return self._spent >= self._most
+
+    def spend(self, size: int) -> None:
+        """Count more bytes."""
+        if not self._spent:
+            asyncio.get_running_loop().call_soon(self._ended)
+        self._spent += size
+
+    def _ended(self) -> None:
+        self._spent = 0
 
 
 class Sliced(Generic[T]):

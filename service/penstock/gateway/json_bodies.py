@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.core.buffer import Buffer
-from penstock.core.switch_interval import SWITCH_INTERVAL
+from penstock.core.turns import SWITCH_INTERVAL, LoopTurn
 from penstock.gateway.body import read_body
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
@@ -14,7 +14,6 @@ from penstock.gateway.json.long_lists import discard
 from penstock.gateway.json.slices import MOST_VALUES, Text
 from penstock.gateway.json.text import is_large, parse, parse_tensors, skim
 from penstock.gateway.json.thread import JsonThread, give_turn
-from penstock.system.loop_turn import LoopTurn
 
 T = TypeVar("T")
 

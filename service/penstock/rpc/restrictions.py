@@ -71,9 +71,10 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
     if needed is None:
         return method
     header = secret_header(needed)
+    sent = header.lower()
 
     def admits(metadata: Mapping[str, str]) -> bool:
-        return needed.admits(metadata.get(header.lower()))
+        return needed.admits(metadata.get(sent))
 
     async def handler(request: Any, context: RpcContext) -> Message | None:
         if not admits(context.metadata):

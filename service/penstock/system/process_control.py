@@ -1,4 +1,4 @@
-"""What Linux keeps of a process (`prctl`): whom it dies with, and who may look into it."""
+"""Settings of a process that Linux keeps (`prctl`): whom it dies with, and who may look into it."""
 
 from __future__ import annotations
 

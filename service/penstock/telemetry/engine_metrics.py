@@ -14,7 +14,7 @@ from penstock.metrics.language_model import (
 from penstock.models.serving.answers import EngineHistogram, EngineMetric, Gauge
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_:]|^(?=[0-9]|$)")
-"""What is an underscore in a family's name: other characters, and what lacks before a digit."""
+"""Places of an underscore in a family's name: other characters, and before a leading digit."""
 
 _TAKEN = ("model", "version", "le")
 """Labels that are the server's own."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import ConfigError
-from penstock.core.switch_interval import SwitchInterval
 from penstock.core.tensor import DataType
+from penstock.core.turns import SwitchInterval
 from penstock.models.config import lenient_json, pbtxt
 from penstock.models.config.pbtxt import MOST_CHARACTERS, parse_override
 

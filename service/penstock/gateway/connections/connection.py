@@ -151,7 +151,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     @property
     def bodies(self) -> BodyQuota:
-        """What counts the bodies in flight on all connections."""
+        """The quota of the bodies in flight on all connections."""
         return self._server.rules.bodies.quota
 
     def wake(self) -> None:

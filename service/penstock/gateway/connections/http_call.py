@@ -63,7 +63,7 @@ class CallHost(Protocol):
 
     @property
     def bodies(self) -> BodyQuota:
-        """What counts the bodies in flight on all connections."""
+        """The quota of the bodies in flight on all connections."""
 
     def wake(self) -> None:
         """Write at the end of this turn of the event loop."""
@@ -124,7 +124,7 @@ class HttpCall(Exchange):
 
     @property
     def bodies(self) -> BodyQuota:
-        """What counts the bodies in flight."""
+        """The quota of the bodies in flight."""
         return self._host.bodies
 
     @property

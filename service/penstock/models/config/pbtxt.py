@@ -10,7 +10,7 @@ from google.protobuf import json_format, text_format
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import ConfigError
 from penstock.core.nearest_name import suggestion
-from penstock.core.switch_interval import SWITCH_INTERVAL
+from penstock.core.turns import SWITCH_INTERVAL
 from penstock.models.config.lenient_json import parse_lenient_json
 from penstock.protocol import model_config_pb2
 from penstock.protocol.pool import POOL

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
-from penstock.core.turns import Ration
+from penstock.core.turns import LoopTurn, Ration
 from penstock.http2.compression import Work
 from penstock.http2.keepalive import ConnectionAges, PingStrikes
 from penstock.http2.limits import Limits
@@ -15,7 +15,6 @@ from penstock.http2.stream import Buffer
 from penstock.settings import CompressionLevel, KeepaliveSettings
 from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve
-from penstock.system.loop_turn import LoopTurn
 
 _SCRATCH = 256 << 10
 _PER_TURN = 4 << 20
