@@ -15,54 +15,17 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 VLLM_PYTHON := .venv-vllm/bin/python
 DEMO := examples/demo
-# What became of the tests of the contract in the last whole run.
-RECORD := build/contract-run.jsonl
 # What `make quick` leaves to `make test`.
 QUICK := not (gate or slow or engine or conformance or tools)
 comma := ,
 # What installing depends on; edits of our own code need no new installation.
 INPUTS := pyproject.toml Makefile
 SOURCES := $(shell find service backends -name '*.py')
-# Not empty where mypyc's C can be compiled: with a compiler, and the headers of Python.
-COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
-	compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"; \
-	headers = sysconfig.get_path("include") + "/Python.h"; \
-	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
 # Tests that read the code or the docs (tests/harness/folder_marks.py).
 GATE_TESTS := $(addprefix tests/,backends/python/test_documentation.py cli/test_settings_reference.py \
 	conformance/test_cited_rows.py conformance/test_contract.py docs observability/test_rules.py \
 	packaging/test_compiled.py packaging/test_coverage_floors.py packaging/test_dependencies.py \
 	packaging/test_whole_run.py telemetry/test_documented.py test_assertions.py)
-
-# The tests whose code is compiled; of OpenVINO GenAI, only its engine and its sequences are.
-COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http1 http2 scheduling hosting \
-	models server rpc tracing gateway perf) \
-	$(addprefix tests/backends/,language_model python openvino_genai/engine)
-
-# Only these have tests of conformance (tests/harness/folder_marks.py): all tests take half a minute of
-# each process to be collected.
-CONFORMANCE_TESTS := $(addprefix tests/,conformance top/live tracing/served)
-
-# The others mostly wait for servers that they start, so they run in four processes: those of backends,
-# of commands, of clients, and the rest.
-COMMAND_TESTS := $(addprefix tests/,app cli perf tune)
-CLIENT_TESTS := $(addprefix tests/,client clients demo gateway http1 in_process)
-
-# A test that fails beside others on a busy machine runs once more. The log names it: it is to be mended.
-WHOLE := -q -rsR --reruns=1
-
-# What runs beside other tests.
-BESIDE := backends commands clients
-
-# Runs tests beside others: of which name, and where. Their log and status are files in build.
-beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
-	$(BIN)/coverage run --data-file=build/coverage-$(1) \
-	-m pytest $(WHOLE) -m "not (conformance or gate)" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
-
-# The examples of properties are many in the other runs; here the code is to be found the same. The page
-# on backends is followed in an environment of its own, where nothing is compiled.
-compiled = PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest $(WHOLE) -m "not gate" -n 3 --dist loadfile \
-	--hypothesis-profile=quick --ignore=tests/packaging/test_backend_page.py $(COMPILED_TESTS)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.
 ifdef PIP_INDEX_URL
@@ -125,35 +88,7 @@ quick: gates  ## the gates, and the quick tests: no engines, no slow tests, noth
 	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
 
 test: .venv/.test  ## run every check and every test
-	@# Downloads wait for the network, mypy and mypyc take one core: they go side by side.
-	@echo "==> beside the checks: installing what tests need"
-	@mkdir -p build
-	@$(MAKE) --no-print-directory vllm tools > build/installs.log 2>&1 & installs=$$!; \
-	$(MAKE) --no-print-directory check $(if $(COMPILES),.venv-compiled/.test); checks=$$?; \
-	wait $$installs; installed=$$?; cat build/installs.log; \
-	test $$checks = 0 || echo "==> a check failed or nothing was compiled: see above what was installed"; \
-	exit $$((checks + installed))
-	@rm -f $(RECORD)
-	@# Most tests wait: three processes take little more than a third of the time of one. Those of
-	@# backends take the longest, so they begin first.
-	@$(call beside,backends,tests/backends) & \
-	$(if $(COMPILES),echo "==> pytest$(comma) with compiled modules"; $(compiled),echo "==> the compiled build is not tested: no C compiler here, or no headers of Python"); compiled=$$?; \
-	echo "==> pytest"; \
-	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
-		$(BIN)/pytest $(WHOLE) -m "not gate" -n 3 --dist loadfile $(CONFORMANCE_TESTS); conformance=$$?; \
-	$(call beside,commands,$(COMMAND_TESTS)) & \
-	$(call beside,clients,$(CLIENT_TESTS)) & \
-	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-others \
-		-m pytest $(WHOLE) -m "not (conformance or gate)" \
-		$(addprefix --ignore=,tests/backends $(COMMAND_TESTS) $(CLIENT_TESTS)); \
-	others=$$?; wait; cat $(BESIDE:%=build/%.log); status=$$((compiled + conformance + others)); \
-	for one in $(BESIDE:%=build/%.status); do status=$$((status + $$(cat $$one))); done; exit $$status
-	@$(BIN)/coverage combine -q $(BESIDE:%=build/coverage-%) build/coverage-others
-	@echo "==> contract coverage"
-	@$(BIN)/python tests/conformance/contract.py --check
-	@echo "==> branch coverage by room"
-	@$(BIN)/coverage json -q
-	@$(BIN)/python tests/coverage_floors.py
+	@$(BIN)/python tests/whole_run.py
 
 tools: .venv/.uv  ## install h2spec, ghz, perf_analyzer, genai-perf, Prometheus, Helm, proxies, clients in .tools
 	@echo "==> programs that tests run"
@@ -175,9 +110,8 @@ wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into 
 	@echo "==> compiling, a minute or two"
 	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist
 
-test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment of its own
-	@echo "==> pytest, with compiled modules"
-	@$(compiled)
+test-compiled: .venv/.test  ## test what is compiled, in an environment of its own
+	@$(BIN)/python tests/whole_run.py compiled
 
 test-clients: .venv/.test  ## build the clients in every language and run them against a server
 	@echo "==> clients; the first time minutes, since they are compiled"

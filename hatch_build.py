@@ -7,13 +7,17 @@ editable installation, this does nothing: the wheel is pure Python.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import chdir
+from contextlib import chdir, suppress
+from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
-from shutil import which
+from shutil import copyfile, which
 from sysconfig import get_config_var, get_path, get_platform
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from hatchling.builders.config import BuilderConfig
@@ -33,6 +37,9 @@ _OPTIONS = [
 _OPTIMISATION = "2"  # 3 was no faster, and takes longer to compile
 # All modules make one library, which lies in the package, where model processes find it too.
 _LIBRARY = "penstock._compiled"
+_HEADERS = '#include "__native__compiled.h"\n#include "__native_internal__compiled.h"\n'
+"""What each source of the library includes."""
+_CACHE_BYTES = 512 << 20
 _ROOTS = {"penstock": "service/penstock", "penstock_backends": "backends/penstock_backends"}
 """Where the sources of the packages are."""
 
@@ -109,12 +116,17 @@ def compile_modules(root: Path, sources: Path, modules: Sequence[str], output: P
             target_dir=str(output / "c"),
             group_name=_LIBRARY,
         )
+        # What a compiler newer than mypyc warns of shall not stop it.
         for extension in extensions:
-            # The library's own header lies in a folder as the library does.
-            extension.include_dirs.append(str(output / "c" / "penstock"))
-            # What a compiler newer than mypyc warns of shall not stop it.
             extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-error"]
-        command = _parallel_build(Distribution({"name": "penstock", "ext_modules": extensions}))
+        library = next(one for one in extensions if one.name.endswith(f"{_LIBRARY}__mypyc"))
+        # The library's own headers lie in a folder as the library does.
+        library.include_dirs.append(str(output / "c" / "penstock"))
+        header = output / "c" / "every_source.h"
+        header.write_text(_HEADERS)
+        library.extra_compile_args += ["-include", str(header)]
+        distribution = Distribution({"name": "penstock", "ext_modules": extensions})
+        command = _parallel_build(distribution, str(header))
         command.build_lib = str(output / "lib")
         command.build_temp = str(output / "objects")
         command.ensure_finalized()
@@ -122,27 +134,107 @@ def compile_modules(root: Path, sources: Path, modules: Sequence[str], output: P
         return [Path(file) for file in command.get_outputs()]
 
 
-def _parallel_build(distribution: Any) -> Any:
-    """setuptools compiles the files of a library one by one; this does so on all cores."""
+class ObjectCache:
+    """Objects by the content of what they are compiled from, in a folder that all clones share.
+
+    Args:
+        folder: Where they lie; a folder that cannot be written keeps nothing.
+        common: What all sources have in common: command, compiler, headers.
+    """
+
+    def __init__(self, folder: Path, common: bytes = b"") -> None:
+        self._folder = folder
+        self._common = common
+
+    def fetch(self, source: str, file: Path) -> bool:
+        """Put the object of a source into a file; whether there was one."""
+        kept = self._kept(source)
+        if not kept.exists():
+            return False
+        file.parent.mkdir(parents=True, exist_ok=True)
+        copyfile(kept, file)
+        with suppress(OSError):  # somebody else's folder, which is read all the same
+            os.utime(kept)
+        return True
+
+    def keep(self, source: str, file: Path) -> None:
+        """Keep an object. Builds at the same time write the same."""
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self._folder, delete=False) as copy:
+                copy.write(file.read_bytes())
+            os.replace(copy.name, self._kept(source))
+
+    def trim(self, size: int = _CACHE_BYTES) -> None:
+        """Delete what was not used for the longest time, down to a size in bytes."""
+        with suppress(OSError):
+            for file in sorted(self._folder.iterdir(), key=lambda file: -file.stat().st_mtime):
+                size -= file.stat().st_size
+                if size < 0:
+                    file.unlink()
+
+    def _kept(self, source: str) -> Path:
+        return self._folder / sha256(self._common + Path(source).read_bytes()).hexdigest()
+
+
+def _cache_folder() -> Path:
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(caches, "penstock", "objects").expanduser()
+
+
+def _common(compiler: list[str], options: Mapping[str, Any]) -> bytes:
+    """What objects depend on beside their own source."""
+    version = subprocess.run([compiler[0], "--version"], capture_output=True, check=True).stdout
+    flags = [options[name] for name in ("macros", "debug", "extra_postargs")]
+    told = repr((compiler, flags, sys.version, version, metadata.version("mypy")))
+    headers = (file for folder in options["include_dirs"] for file in Path(folder).glob("*.h"))
+    return told.encode() + b"".join(file.read_bytes() for file in sorted(headers))
+
+
+def _precompile(compiler: list[str], header: str, options: Mapping[str, Any]) -> None:
+    """Parse once the headers that every source of the library includes: megabytes."""
+    includes = [f"-I{folder}" for folder in [*options["include_dirs"], get_path("include")]]
+    command = [*compiler, *includes, *options["extra_postargs"], "-x", "c-header", header]
+    subprocess.run([*command, "-o", f"{header}.gch"], check=True)
+
+
+def _parallel_build(distribution: Any, header: str) -> Any:
+    """setuptools compiles file by file and library by library; this does so on all cores, and takes
+    from a cache what was compiled before. The header is what `-include` names, for some.
+    """
     from setuptools.command.build_ext import build_ext
+
+    cores = len(os.sched_getaffinity(0))
 
     class ParallelBuild(build_ext):
         def build_extensions(self) -> None:
             compile_some = self.compiler.compile
+            compiler = self.compiler.compiler_so
 
             def compile_all(sources: list[str], **options: Any) -> list[str]:
-                def compile_one(source: str) -> list[str]:
-                    _say(f"compiling {Path(source).name}")
-                    files: list[str] = compile_some([source], **options)
-                    return files
+                cache = ObjectCache(_cache_folder(), _common(compiler, options))
+                names = self.compiler.object_filenames(sources, output_dir=options["output_dir"])
+                files = dict(zip(sources, map(Path, names), strict=True))
+                missing = [source for source in sources if not cache.fetch(source, files[source])]
 
-                with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                    return [file for files in pool.map(compile_one, sources) for file in files]
+                def compile_one(source: str) -> None:
+                    _say(f"compiling {Path(source).name}")
+                    compile_some([source], **options)
+                    cache.keep(source, files[source])
+
+                if missing and header in options["extra_postargs"]:
+                    _precompile(compiler, header, options)
+                with ThreadPoolExecutor(cores) as pool:
+                    list(pool.map(compile_one, missing))
+                return [str(file) for file in files.values()]
 
             self.compiler.compile = compile_all
             super().build_extensions()
+            ObjectCache(_cache_folder()).trim()
 
-    return ParallelBuild(distribution)
+    command = ParallelBuild(distribution)
+    command.parallel = cores
+    return command
 
 
 def _say(text: str) -> None:

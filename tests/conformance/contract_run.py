@@ -44,8 +44,7 @@ class ContractRun:
         report = yield
         rows = tuple(row for mark in item.iter_markers("contract") for row in mark.args)
         if rows:
-            # The setup begins a run, also the second one of a test that failed.
-            known = None if report.when == "setup" else self._ran.get(item.nodeid)
+            known = self._ran.get(item.nodeid)
             outcomes = [report.outcome, known.outcome if known else report.outcome]
             needs = list(item.iter_markers("needs"))
             self._ran[item.nodeid] = Ran(

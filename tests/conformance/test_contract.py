@@ -128,20 +128,6 @@ def test_test_whose_teardown_fails_has_failed(pytester: pytest.Pytester) -> None
     assert ran.outcome == "failed"
 
 
-def test_second_run_of_a_test_counts(pytester: pytest.Pytester) -> None:
-    ran = _recorded(
-        pytester,
-        "runs = []\n"
-        "@pytest.mark.contract('A-01')\n"
-        "@pytest.mark.parametrize('least', [2, 3])\n"
-        "def test_it(least):\n"
-        "    runs.append(least)\n"
-        "    assert runs.count(least) == least\n",
-        "--reruns=1",
-    )
-    assert [each.outcome for each in ran] == ["passed", "failed"]
-
-
 def test_record_says_what_is_missing(pytester: pytest.Pytester) -> None:
     (ran,) = _recorded(
         pytester,

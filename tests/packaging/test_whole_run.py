@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import whole_run
 from harness.folder_marks import FOLDERS
 
 ROOT = Path(__file__).parents[2]
@@ -20,8 +21,8 @@ def _variable(name: str) -> list[str]:
 
 def test_run_of_conformance_has_the_folders_that_others_leave_out() -> None:
     """The others run what is `not conformance`, a mark that only folders give."""
-    marked = [f"tests/{folder}" for folder, mark in FOLDERS.items() if mark == "conformance"]
-    assert sorted(_variable("CONFORMANCE_TESTS")) == sorted(marked)
+    marked = [folder for folder, mark in FOLDERS.items() if mark == "conformance"]
+    assert sorted(whole_run.CONFORMANCE) == sorted(marked)
     by_hand = "mark." + "conformance"
     assert [file for file in (ROOT / "tests").rglob("*.py") if by_hand in file.read_text()] == []
 
@@ -31,8 +32,28 @@ def test_gates_have_the_tests_that_other_runs_leave_out() -> None:
     assert sorted(_variable("GATE_TESTS")) == sorted(marked)
 
 
+def test_last_of_the_measured_runs_has_what_the_others_lack() -> None:
+    *others, last = whole_run.MEASURED.values()
+    assert last == ("",)
+    [step] = [step for step in whole_run.steps() if step.name == list(whole_run.MEASURED)[-1]]
+    left_out = {word for word in step.command if word.startswith("--ignore=")}
+    assert left_out == {f"--ignore=tests/{folder}" for run in others for folder in run}
+
+
 def test_folders_of_the_runs_exist() -> None:
-    names = ("GATE_TESTS", "CONFORMANCE_TESTS", "CLIENT_TESTS", "COMPILED_TESTS")
-    folders = [folder for name in names for folder in _variable(name)]
-    assert folders
-    assert [folder for folder in folders if not (ROOT / folder).exists()] == []
+    runs = (whole_run.CONFORMANCE, whole_run.COMPILED, *whole_run.MEASURED.values())
+    folders = [ROOT / "tests" / folder for run in runs for folder in run]
+    assert [folder for folder in folders if not folder.exists()] == []
+    assert [name for name in _variable("GATE_TESTS") if not (ROOT / name).exists()] == []
+
+
+def test_a_step_waits_for_what_it_needs_and_not_for_what_failed(tmp_path: Path) -> None:
+    done = [tmp_path / name for name in ("first", "second", "third")]
+    steps = [
+        whole_run.Step("second", ["cp", str(done[0]), str(done[1])], ["first"]),
+        whole_run.Step("third", ["touch", str(done[2])], ["fails"]),
+        whole_run.Step("first", ["touch", str(done[0])]),
+        whole_run.Step("fails", ["false"]),
+    ]
+    assert not whole_run.SideBySide(steps, tmp_path).run()
+    assert [file.exists() for file in done] == [True, True, False]
