@@ -92,7 +92,7 @@ async def opened(*flags: str, caplog: pytest.LogCaptureFixture, patch: Any) -> _
         found.addresses = listening
         for address in listening:
             port = address.rpartition(":")[2]
-            async with httpx.AsyncClient() as client:
+            async with httpx.AsyncClient(verify=False) as client:
                 found.page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
     return found
 

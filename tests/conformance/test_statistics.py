@@ -254,7 +254,9 @@ def repeat_over_grpc(client: Any, count: int) -> None:
 def repeat_over_http(server: Served, call: str, count: int) -> httpx.Response:
     """The same by a call of the HTTP port."""
     body = {"IN": [0] * count, "DELAY": [20] * count, "WAIT": 20}
-    return httpx.post(f"http://{server.http}/v2/models/repeat/{call}", json=body, timeout=60)
+    return httpx.post(
+        f"http://{server.http}/v2/models/repeat/{call}", json=body, timeout=60, verify=False
+    )
 
 
 def tally(model: Any) -> list[Any]:

@@ -61,7 +61,7 @@ async def connected(
     """A client of a server's HTTP endpoint that asks for no compression."""
     async with (
         open_gateway(server, settings, ExitDeadline(2)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as client,
     ):
         del client.headers["accept-encoding"]
         yield client

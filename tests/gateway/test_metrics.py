@@ -17,7 +17,10 @@ async def _scrape(accept: str) -> tuple[bytes, str]:
 
 async def _ask(method: str, path: str, *accept: str) -> httpx.Response:
     headers = [("Accept", each) for each in accept]
-    async with open_metrics(_scrape, _LOCAL) as port, httpx.AsyncClient(headers=headers) as client:
+    async with (
+        open_metrics(_scrape, _LOCAL) as port,
+        httpx.AsyncClient(headers=headers, verify=False) as client,
+    ):
         return await client.request(method, f"http://127.0.0.1:{port}{path}")
 
 

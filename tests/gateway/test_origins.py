@@ -51,7 +51,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
     settings = replace(LOCAL, docs=True)
     async with (
         open_gateway(FakeServer(), settings, ExitDeadline(1), openai=OPENAI) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as client,
     ):
         yield client
 
@@ -80,7 +80,7 @@ def test_every_route_is_asked_above() -> None:
 async def test_port_of_openais_api_is_closed_to_pages_elsewhere(path: str) -> None:
     async with (
         open_openai(FakeServer(), LOCAL, replace(OPENAI, port=0), _page, ExitDeadline(1)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as client,
     ):
         assert await _is_refused(client, "POST", path, EVIL)
         assert not await _is_refused(client, "POST", path, PAGE)

@@ -117,7 +117,9 @@ async def _behind(proxy: str, server: FakeServer, folder: Path) -> AsyncIterator
         process = await asyncio.create_subprocess_exec(find(proxy), *options, str(file))
         try:
             await _until_open(port)
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            async with httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", verify=False
+            ) as client:
                 yield client
         finally:
             process.terminate()

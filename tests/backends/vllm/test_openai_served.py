@@ -107,7 +107,7 @@ def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def http(served: Served) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{served.http}", timeout=60) as http:
+    with httpx.Client(base_url=f"http://{served.http}", timeout=60, verify=False) as http:
         yield http
 
 

@@ -43,7 +43,10 @@ async def _opened(
     http: HttpSettings = LOCAL,
 ) -> AsyncIterator[httpx.AsyncClient]:
     opening = open_sagemaker(server, http, 0, root, environment, ExitDeadline(1))
-    async with opening as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    async with (
+        opening as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as client,
+    ):
         yield client
 
 

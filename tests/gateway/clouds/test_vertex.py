@@ -44,7 +44,10 @@ async def _opened(
     http: HttpSettings = LOCAL,
 ) -> AsyncIterator[httpx.AsyncClient]:
     opening = open_vertex(server, http, 0, default, environment, ExitDeadline(1), _scrape)
-    async with opening as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    async with (
+        opening as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as client,
+    ):
         yield client
 
 

@@ -53,7 +53,7 @@ async def test_foreign_address_is_reported_in_one_line(address: str) -> None:
 async def test_addresses_may_be_ipv6() -> None:
     async with (
         listening(_hello, "HTTP", "ipv6:[::1]", 0, ExitDeadline(1)) as port,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(verify=False) as client,
     ):
         assert (await client.get(f"http://[::1]:{port}/")).text == "hello"
 
@@ -70,7 +70,7 @@ async def test_port_can_be_shared() -> None:
 @pytest.mark.contract("H-34")
 async def test_idle_connections_do_not_delay_the_end() -> None:
     async with (
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(verify=False) as client,
         asyncio.timeout(60),
         listening(_hello, "HTTP", "127.0.0.1", 0, ExitDeadline(600)) as port,
     ):
@@ -101,7 +101,7 @@ async def test_fault_of_a_handler_is_answered_and_its_connection_stays(
 
     async with (
         listening(start, "HTTP", "127.0.0.1", 0, ExitDeadline(1)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as client,
     ):
         failed, other = await client.get("/fault"), await client.get("/")
     text = "unexpected error, see the server's log"
@@ -116,7 +116,7 @@ async def test_fault_behind_the_head_breaks_the_answer_off() -> None:
         listening(
             lambda call: call.run(_fails_half_way(call)), "HTTP", "127.0.0.1", 0, ExitDeadline(1)
         ) as port,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(verify=False) as client,
     ):
         with pytest.raises(httpx.TransportError):
             await client.get(f"http://127.0.0.1:{port}/")

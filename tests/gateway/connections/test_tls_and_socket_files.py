@@ -69,7 +69,7 @@ async def test_port_of_openais_api_has_the_same_certificates(certificates: Path)
 
     async with (
         open_openai(FakeServer(), http, openai, page, ExitDeadline(1)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as plain,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as plain,
     ):
         statuses = await statuses_over_tls(plain, certificates, "/health/ready")
     assert statuses == (None, None, 200)
@@ -143,7 +143,7 @@ async def test_a_socket_file_is_listened_on_and_removed(tmp_path: Path) -> None:
     transport = httpx.AsyncHTTPTransport(uds=str(path))
     async with (
         open_gateway(FakeServer(), settings, ExitDeadline(2)) as port,
-        httpx.AsyncClient(transport=transport, base_url="http://local") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://local", verify=False) as client,
     ):
         assert (await client.get("/v2/health/live")).status_code == 200
         item = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1.5]}

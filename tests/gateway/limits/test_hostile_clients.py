@@ -133,7 +133,7 @@ async def test_endless_header_line_is_refused_while_others_are_answered(port_of:
     async with _open(port_of, HttpLimits()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         flooding = asyncio.create_task(_flood(writer, 200 << 20))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as other:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as other:
             answers = [await other.get("/metrics") for _ in range(20)]
         assert await _status(reader) == 431
         assert await asyncio.wait_for(flooding, _PATIENCE)
@@ -233,7 +233,7 @@ async def test_connection_that_waits_for_an_answer_is_not_idle(
     server = SilentServer()
     async with (
         open_gateway(server, LOCAL, ExitDeadline(1), ConnectionRules(_BRIEF)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as client,
     ):
         asking = asyncio.create_task(client.post(path, json=body))
         _, stream = await asyncio.wait_for(server.asked.get(), _PATIENCE)

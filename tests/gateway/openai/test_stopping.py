@@ -65,7 +65,7 @@ async def opened(
     async with (
         serving(folder / "models", ["m"], **options) as server,
         open_gateway(server, LOCAL, ExitDeadline(1), openai=openai) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, verify=False) as http,
         rpc.connected(server, GRPC, 1) as client,
     ):
         yield Doors(server, http, client, script)
@@ -164,7 +164,7 @@ async def test_the_openai_port_stops_requests_of_the_others(doors: Doors) -> Non
     openai = replace(RESTRICTED, port=0)
     async with (
         open_openai(doors.server, LOCAL, openai, no_metrics, ExitDeadline(1)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as http,
     ):
         assert (await http.delete("/v1/requests/mine")).status_code == 401
         assert (await http.delete("/v1/requests/mine", headers=ADMIN)).status_code == 200

@@ -68,7 +68,9 @@ async def _client(server: InferenceServer) -> AsyncIterator[httpx.AsyncClient]:
     settings = HttpSettings(address="127.0.0.1", port=0)
     async with (
         open_gateway(server, settings, ExitDeadline(2)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=60.0, verify=False
+        ) as client,
     ):
         yield client
 
