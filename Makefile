@@ -6,6 +6,7 @@ METRICS_PORT ?= 8002
 LLM ?= openvino_genai
 ARGS ?=
 ROOM ?=
+ALL ?=
 
 # A Python that will do.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -57,7 +58,7 @@ help:  ## list the targets
 	@echo "serve takes HTTP_PORT= GRPC_PORT= METRICS_PORT= ($(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT)),"
 	@echo "LLM=openvino_genai or LLM=vllm, and ARGS='further options of penstock serve'."
 	@echo "observe takes PROMETHEUS_PORT= JAEGER_HTTP= and the ports of serve, else free ones are found."
-	@echo "quick takes ROOM=, a folder of tests: make quick ROOM=http2, make quick ROOM=models/loading."
+	@echo "quick takes ROOM=, a folder of tests (make quick ROOM=models/loading), or ALL=1 for all of them."
 
 install: .venv/.serve  ## install the server and its demo models' engines in .venv
 
@@ -83,9 +84,10 @@ gates: lint  ## what to run before each commit: lint, and the tests that read th
 	@echo "==> tests that read the code or the docs"
 	@$(BIN)/pytest -q -n 2 $(GATE_TESTS)
 
-quick: gates  ## the gates, and the quick tests: no engines, no slow tests, nothing compiled
-	@echo "==> pytest, without tests that are slow or need engines, servers or programs"
-	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
+quick: gates  ## the gates, and quick tests of what the working tree touches: no engines, no slow tests
+	@tests="$(if $(ALL),tests,$(if $(ROOM),tests/$(ROOM),$$($(BIN)/python tests/touched_rooms.py)))"; \
+	echo "==> quick tests: $${tests:-none, nothing but the gates reads what was changed}"; \
+	test -z "$$tests" || $(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" $$tests
 
 test: .venv/.test  ## run every check and every test
 	@$(BIN)/python tests/whole_run.py

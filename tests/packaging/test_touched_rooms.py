@@ -1,0 +1,64 @@
+"""What `make quick` runs: the tests of the rooms that a change touches, and of those above."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import grimp
+import pytest
+
+from touched_rooms import PACKAGES, changed_files, folders_of
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES)
+
+
+def test_rooms_above_are_those_that_import_the_module(graph: grimp.ImportGraph) -> None:
+    found = folders_of(["service/penstock/http2/hpack.py"], graph)
+    assert {"tests/http2", "tests/rpc", "tests/perf", "tests/app"} <= found
+    assert not found & {"tests", "tests/http1", "tests/gateway", "tests/models"}
+
+
+def test_a_backend_has_nothing_above_it(graph: grimp.ImportGraph) -> None:
+    files = ["backends/penstock_backends/vllm/__init__.py"]
+    assert folders_of(files, graph) == {"tests/backends/vllm"}
+
+
+def test_a_module_that_is_no_package_has_its_own_tests(graph: grimp.ImportGraph) -> None:
+    assert "tests/test_model.py" in folders_of(["service/penstock/model.py"], graph)
+
+
+@pytest.mark.parametrize(
+    ("file", "folders"),
+    [
+        ("tests/http2/test_hostile.py", {"tests/http2"}),
+        ("tests/test_model.py", {"tests/test_model.py"}),
+        ("tests/fakes/__init__.py", {"tests"}),
+        ("loadtest/hostile.py", {"tests/load_tools"}),
+        ("docs/batching.md", set()),
+        ("service/penstock/removed/long_ago.py", set()),
+    ],
+)
+def test_other_files_have_the_tests_of_their_folder(
+    graph: grimp.ImportGraph, file: str, folders: set[str]
+) -> None:
+    assert folders_of([file], graph) == folders
+
+
+def test_a_tree_without_changes_is_asked_for_its_last_commit(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        names = ("-c", "user.name=x", "-c", "user.email=x@x")
+        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    for name in ("first", "second"):
+        (tmp_path / name).touch()
+        git("add", name)
+        git("commit", "-m", name)
+    assert changed_files(tmp_path) == ["second"]
+    (tmp_path / "third").touch()
+    (tmp_path / "first").write_text("changed")
+    assert changed_files(tmp_path) == ["first", "third"]
