@@ -158,7 +158,7 @@ class Server:
     def wait_for_cancelled(self, count: int) -> None:
         """Wait until so many generations have been left; the server may notice after the client."""
         try:
-            wait_until(lambda: self.cancelled() == count, timeout=10)
+            wait_until(lambda: self.cancelled() == count)
         except AssertionError as late:
             raise ExampleError(
                 f"{count} generations should have been left by now, not {self.cancelled()}"

@@ -59,7 +59,6 @@ def test_load_tool_sees_no_error_and_the_server_counts_none(
 
 @_missing("ghz", "make tools")
 @pytest.mark.needs("locust", "" if _LOCUST else "locust is not installed")
-@pytest.mark.time_limit(120)
 def test_soak_with_clients_that_leave_or_read_slowly_leaves_nothing(tmp_path: Path) -> None:
     found = soak.soak(8.0, 4.0, tmp_path)
     print(found.as_markdown())
@@ -80,7 +79,6 @@ def _requests(outcomes: list[Outcome]) -> int:
 @pytest.mark.contract("GP2-01", "GP2-04", "GP2-05", "GP2-07")
 @_missing("perf_analyzer", "make tools")
 @_missing("genai-perf", "make tools")
-@pytest.mark.time_limit(120)
 @pytest.mark.parametrize("name", ["gRPC, decoupled, at a rate", "chat", "embeddings"])
 def test_genai_perf_has_figures_of_the_demo(server: Served, tmp_path: Path, name: str) -> None:
     addresses = Addresses(server.grpc, server.http)

@@ -54,7 +54,7 @@ def serving(
     repository: Path | None,
     log: Path,
     *arguments: str,
-    timeout: float = 120.0,
+    timeout: float = 220.0,  # sooner than the limit of a fixture, to show its log
     errors: Path | None = None,
 ) -> Iterator[Served]:
     """`penstock serve`, ready; ended with SIGTERM if the test has not done so."""

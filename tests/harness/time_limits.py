@@ -56,21 +56,25 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+def _limit(item: pytest.Item, usual: float) -> float:
+    own = item.get_closest_marker("time_limit")
+    return usual if own is None else float(own.args[0])
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup() -> Generator[None, None, None]:
-    with time_limit(_SLOW_SECONDS):
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """A fixture may start what the tests of a whole folder use."""
+    with time_limit(max(_SLOW_SECONDS, _limit(item, _SLOW_SECONDS))):
         yield
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    own = item.get_closest_marker("time_limit")
-    usual = _SLOW_SECONDS if _may_be_slow(item) else _SECONDS
-    with time_limit(usual if own is None else own.args[0]):
+    with time_limit(_limit(item, _SLOW_SECONDS if _may_be_slow(item) else _SECONDS)):
         yield
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown() -> Generator[None, None, None]:
-    with time_limit(_SLOW_SECONDS):
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    with time_limit(max(_SLOW_SECONDS, _limit(item, _SLOW_SECONDS))):
         yield

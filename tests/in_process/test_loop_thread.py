@@ -32,13 +32,13 @@ def test_work_that_was_asked_for_at_the_end_is_cancelled() -> None:
     thread.run(asyncio.sleep(0))
     ending = threading.Thread(target=thread.close)
     ending.start()
-    assert closing.wait(10)
+    assert closing.wait(20)
     with pytest.raises(InvalidArgumentError, match="not started"):
         thread.start(_forever())
     asked.set()
     ending.join()
     with pytest.raises(CancelledError):
-        first.result(10)
+        first.result(20)
 
 
 def test_work_that_has_not_begun_is_cancelled_too() -> None:
@@ -50,11 +50,11 @@ def test_work_that_has_not_begun_is_cancelled_too() -> None:
         go_on.wait()
 
     thread.call(hold)
-    assert held.wait(10)
+    assert held.wait(20)
     ending = threading.Thread(target=thread.close)
     ending.start()
     late = thread.start(_forever())
     go_on.set()
     ending.join()
     with pytest.raises(CancelledError):
-        late.result(10)
+        late.result(20)

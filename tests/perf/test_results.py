@@ -159,7 +159,7 @@ def test_intervals_lie_between_requests(perf: Perf, served: Served, tmp_path: Pa
 
 def test_server_side_has_cpu_and_metrics(perf: Perf, served: Served) -> None:
     words = ["--metrics-url", served.metrics, "--server-pid", str(served.process.pid)]
-    ran = perf("-m", "identity", "-u", served.grpc, "-c", "2", *words)
+    ran = perf("-m", "identity", "-u", served.grpc, "-c", "2", "-n", "2000", *words)
     assert ran.point["server"]["cpu_us_per_request"] > 0
     assert "gpus" in ran.point["server"]["metrics"]
 

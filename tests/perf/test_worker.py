@@ -87,6 +87,15 @@ def test_open_loop_sends_when_requests_are_due(traffic: Traffic) -> None:
     assert np.all(results.start >= results.due)
 
 
+def test_what_was_due_counts_where_it_was_never_sent(traffic: Traffic) -> None:
+    """A process cannot even count so many requests in their time, a busy one far fewer."""
+    limits = Limits(duration=0.02, warmup=0.0, drain=0.0)
+    (job,) = jobs(traffic, Point(rate=1e7), limits)
+    results, _ = _ran(job)
+    assert len(results.due) == pytest.approx(200_000, abs=1)
+    assert int(results.cut_off.sum()) > 100_000
+
+
 def test_more_requests_than_may_be_under_way_wait(traffic: Traffic) -> None:
     limits = Limits(duration=0.2, warmup=0.0, most_in_flight=1)
     (job,) = jobs(traffic, Point(times=(0.0,) * 20), limits)

@@ -83,7 +83,7 @@ async def test_others_have_the_room_that_one_of_them_does_not_take(bodies: Bodie
         bodies.wait(name)
     bodies.wait_with(last.set)
     bodies.free("a")
-    await asyncio.wait_for(last.wait(), 5)
+    await asyncio.wait_for(last.wait(), 20)
     assert bodies.told == ["b", "c", "d"]
 
 

@@ -29,9 +29,9 @@ from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A server that comes back is noticed soon, and not after minutes.
+    # A server that comes back is noticed soon, and not after minutes. The least time between two
+    # attempts stays gRPC's: it is also what a server, however busy, has to greet a client in.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
 _STREAM_ERRORS = ("triton_grpc_error", "true")

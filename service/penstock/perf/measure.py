@@ -113,7 +113,9 @@ class _Measurement:
             if told is not None:
                 self._add(*told)
             now = time.perf_counter()
-            if now >= self._bound and now < planned + _TICK and not self._end:
+            # A beginning that is seen behind the end would leave nothing between them.
+            latest = planned + _TICK if self._snapshots else planned
+            if self._bound <= now < latest and not self._end:
                 self._at_bound()
                 self._bound += window
         self._finish(planned)
@@ -191,8 +193,8 @@ class _Measurement:
         """The end of what is measured: as planned, or where the load ended before."""
         last = max((chunks[-1].at for chunks in self._chunks.values()), default=self._start)
         self._end = self._end or min(planned, last)
-        if not self._snapshots:
-            self._snapshots.append(Snapshot(self._start))
+        if not self._snapshots:  # nor is there a growth of the server's counters
+            self._snapshots += (Snapshot(self._start), Snapshot(time.perf_counter()))
         if len(self._snapshots) < 2:
             self._snapshots.append(self._observer.snapshot())
 

@@ -58,7 +58,7 @@ async def test_a_client_that_leaves_ends_what_the_model_does(
     if stream:
         await until(lambda: len(client.sent) >= min(reads, 2))
     client.left.set()
-    await asyncio.wait_for(serving, 5)
+    await asyncio.wait_for(serving, 20)
     assert all(steps.closed for steps in model.steps)
 
 
@@ -70,7 +70,7 @@ async def test_a_client_that_leaves_an_echo_ends_what_the_model_does(stream: boo
     serving = asyncio.ensure_future(app(scope("/v1/completions"), client.receive, client.send))
     await until(lambda: bool(model.steps))
     client.left.set()
-    await asyncio.wait_for(serving, 5)
+    await asyncio.wait_for(serving, 20)
     assert model.steps[0].closed
 
 

@@ -83,6 +83,6 @@ async def test_a_client_that_leaves_meanwhile_ends_the_fetch(
     asking = asyncio.create_task(ask(instance, image_url="http://example.com/"))
     await asyncio.sleep(0.05)
     asking.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         await stuck.wait()
     assert len(llm(instance).requests) == before

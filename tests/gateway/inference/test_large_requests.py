@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from fakes.loops import turns
 from gateway.serving import received_call
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
@@ -34,9 +35,9 @@ def _body(data: Any = 1.5, **more: Any) -> bytes:
 
 
 async def _read(
-    body: bytes, regions: Regions | None = None
+    body: bytes, regions: Regions | None = None, thread: JsonThread | None = None
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    received, thread = RequestBody(received_call(body)), JsonThread()
+    received, thread = RequestBody(received_call(body)), thread or JsonThread()
     bodies = JsonBodies(_LIMIT, thread)
     try:
         return await read_request("m", "1", received, len(body), bodies, regions or Regions())
@@ -45,11 +46,17 @@ async def _read(
 
 
 async def test_others_have_turns_while_a_large_request_is_read() -> None:
-    reading, turns = asyncio.create_task(_read(_body())), 0
-    while not reading.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns > 3
+    """By a thread, which comes to it when the test lets it."""
+    body, thread, gate = _body(), JsonThread(), threading.Event()
+    ahead = asyncio.create_task(thread.run(len(body), gate.wait))
+    reading = asyncio.create_task(_read(body, thread=thread))
+    await turns(20)
+    waited = not reading.done()
+    gate.set()
+    assert waited
+    assert await ahead
+    request, _ = await reading
+    assert request.inputs["IN"].numpy().size == _COUNT
 
 
 async def test_a_large_request_decodes_as_a_small_one() -> None:

@@ -237,7 +237,7 @@ async def test_error_after_the_first_event_is_an_event(client: httpx.AsyncClient
 async def test_disconnect_is_told_to_the_model(client: httpx.AsyncClient) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "do": "hang"}) as answer:
         await anext(answer.aiter_raw())
-    await asyncio.wait_for(Speaker.left.wait(), 10)
+    await asyncio.wait_for(Speaker.left.wait(), 20)
 
 
 @pytest.mark.parametrize("do", ["split", "headless", "empty"])
@@ -303,7 +303,7 @@ async def test_request_is_stopped_by_its_id(
             assert stopped.json()["cancelled"]
             rest = b"".join([chunk async for chunk in chunks])
         assert b"cancelled" in rest
-        await asyncio.wait_for(Speaker.left.wait(), 10)
+        await asyncio.wait_for(Speaker.left.wait(), 20)
         assert (await client.delete("/v1/requests/mine")).status_code == 404
 
 
@@ -311,7 +311,7 @@ async def test_deadline_ends_a_request(client: httpx.AsyncClient) -> None:
     headers = {"request-timeout": "0.5"}
     answer = await client.post(CHAT, json={"model": "m", "do": "hang"}, headers=headers)
     assert "Deadline Exceeded" in answer.text
-    await asyncio.wait_for(Speaker.left.wait(), 10)
+    await asyncio.wait_for(Speaker.left.wait(), 20)
 
 
 async def test_deadline_before_an_answer_is_status_504(client: httpx.AsyncClient) -> None:
@@ -319,7 +319,7 @@ async def test_deadline_before_an_answer_is_status_504(client: httpx.AsyncClient
     answer = await client.post(CHAT, json={"model": "m", "do": "wait"}, headers=headers)
     assert (answer.status_code, error(answer)["type"]) == (504, "timeout_error")
     assert "Deadline Exceeded" in error(answer)["message"]
-    await asyncio.wait_for(Speaker.left.wait(), 10)
+    await asyncio.wait_for(Speaker.left.wait(), 20)
 
 
 async def test_requests_are_counted(tmp_path: Path, install_backend: InstallBackend) -> None:
@@ -365,7 +365,7 @@ async def test_head_and_old_http_are_answered(client: httpx.AsyncClient) -> None
     writer.write(
         b"POST %b HTTP/1.0\r\ncontent-length: %d\r\n\r\n%b" % (CHAT.encode(), len(body), body)
     )
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"the engine has died" in answer

@@ -113,7 +113,7 @@ def test_keys_sort_select_open_and_quit(server: StubServer) -> None:
         for name in (b"bert", b"gpt", b"t5")
     )
     with top(server) as terminal:
-        assert "req/s*" in terminal.wait_for("stub 1.2")
+        assert "req/s*" in terminal.wait_for("t5 ")  # behind it no model is to come
         terminal.type(b"s")
         terminal.wait_for("queue*")
         terminal.type(b"j\r")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -159,9 +158,7 @@ async def test_hanging_collector_fills_the_buffer_and_no_more(
         assert export.counts.dropped["buffer_full"] > 2000
         assert len([r for r in caplog.records if "too slow" in r.getMessage()]) == 1
         await _until(lambda: collector.requests)
-        begun = time.monotonic()
-        await export.close(0.5)
-        assert time.monotonic() - begun < 10
+        await export.close(0.5)  # while the collector answers nobody
     assert export.counts.dropped["exit"] > 0
     assert export.pid is None
 
@@ -175,9 +172,7 @@ async def test_exporter_that_cannot_start_says_why(caplog: pytest.LogCaptureFixt
 
 async def test_exporter_that_has_nothing_to_flush_is_not_waited_for() -> None:
     export = _export(f"http://127.0.0.1:{port_of_nobody()}/v1/traces")
-    begun = time.monotonic()
-    await export.close(60)
-    assert time.monotonic() - begun < 10
+    await export.close(3600)
     assert export.pid is None
 
 

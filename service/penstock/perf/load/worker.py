@@ -106,12 +106,16 @@ class Worker:
 
     def _send_due(self, now: float) -> None:
         """Send what is due, as far as there are slots and connections."""
+        self._take_due(min(now, self._stop_at), _MOST_AT_ONCE)
+        self._send_waiting(now)
+
+    def _take_due(self, until: float, most: float = float("inf")) -> None:
+        """Let what is due before a time wait to be sent."""
         count = 0
-        while self._due <= now and self._due < self._stop_at and count < _MOST_AT_ONCE:
+        while self._due < until and count < most:
             self._waiting.append((-1, self._due))
             self._due = next(self._arrivals, float("inf"))
             count += 1
-        self._send_waiting(now)
 
     def _send_waiting(self, now: float) -> None:
         started: dict[Wire, None] = {}
@@ -293,6 +297,8 @@ class Worker:
                 wire.cancel(call)
                 self._record.end(call, now, CUT_OFF)
         self._in_flight = 0
+        if self._sent < self._most:
+            self._take_due(min(now, self._stop_at))
         self._forget_waiting(now)
 
     def _chunk(self) -> Chunk:

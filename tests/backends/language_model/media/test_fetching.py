@@ -204,13 +204,13 @@ async def test_what_a_server_answers_is_bounded(server: str, path: str, reason: 
 async def test_a_server_that_says_nothing_is_left(server: str) -> None:
     limits = MediaLimits(LOCAL.allowed_hosts, seconds=0.2)
     assert "takes longer than 0.2 s" in await refused(f"{server}/silent", limits)
-    assert await asyncio.to_thread(Pages.over.wait, 10)
+    assert await asyncio.to_thread(Pages.over.wait, 20)
 
 
 async def test_a_page_that_never_ends_is_left(server: str) -> None:
     limits = MediaLimits(LOCAL.allowed_hosts, seconds=0.2)
     assert "takes longer than 0.2 s" in await refused(f"{server}/endless", limits)
-    assert await asyncio.to_thread(Pages.over.wait, 10)
+    assert await asyncio.to_thread(Pages.over.wait, 20)
 
 
 async def test_cancelling_ends_the_connection(server: str) -> None:
@@ -219,7 +219,7 @@ async def test_cancelling_ends_the_connection(server: str) -> None:
     fetching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fetching
-    assert await asyncio.to_thread(Pages.over.wait, 10)
+    assert await asyncio.to_thread(Pages.over.wait, 20)
 
 
 async def test_a_port_that_nobody_listens_on_is_named(server: str) -> None:
@@ -271,7 +271,7 @@ async def test_a_head_that_never_ends_is_left(server: str) -> None:
     for fetch in (fetch_media, in_a_thread):
         with pytest.raises(InvalidRequestError, match=r"takes longer than 0\.2 s"):
             await fetch(f"{server}/head", "image_url", limits)
-        assert await asyncio.to_thread(Pages.over.wait, 10)
+        assert await asyncio.to_thread(Pages.over.wait, 20)
         Pages.over.clear()
 
 
@@ -282,7 +282,7 @@ async def test_a_request_fetches_a_few_at_once(server: str) -> None:
         asyncio.create_task(fetch_media(f"{server}/wait", "image_url", LOCAL)) for _ in range(9)
     ]
     for _ in range(MOST_OF_A_REQUEST):
-        assert await asyncio.to_thread(Pages.waiting.acquire, timeout=10)
+        assert await asyncio.to_thread(Pages.waiting.acquire, timeout=20)
     assert not Pages.waiting.acquire(blocking=False)
     Pages.over.set()
     assert await asyncio.gather(*fetching) == [b"x"] * 9

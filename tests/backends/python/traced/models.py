@@ -84,6 +84,7 @@ class TritonPythonModel:
 
 ASYNCIO = """\
 import asyncio, json, logging
+from pathlib import Path
 from penstock.model import Context, DataType, Input, Model, ModelConfig, Output, Request, Response
 
 
@@ -97,8 +98,9 @@ class Asking(Model):
         request.mark("LOOK_START")
         if how.startswith("pair"):
             await self.together.wait()
-        if how == "wait":
-            await asyncio.sleep(600)
+        if how.startswith("begin "):
+            Path(how.removeprefix("begin ")).touch()
+            await asyncio.Event().wait()
         if "call" in how or how.startswith("pair"):
             leaf = await self.context.infer("leaf", {"IN": [how]}, id=how)
             seen = json.loads(leaf.text("OUT"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
-import grpc
 import pytest
 import pytest_asyncio
 
@@ -20,6 +20,7 @@ from backends.python.traced.house import (
     timeline_of,
     told,
 )
+from harness.serving import wait_until
 from penstock.core.errors import InferenceError
 from penstock.core.timeline import Trace
 
@@ -175,11 +176,15 @@ async def test_call_of_infer_batch_is_part_of_the_request_that_it_names(house: H
     assert sorted(spans) == [0, 1]
 
 
-async def test_marks_of_a_cancelled_request_are_in_its_timeline(house: House) -> None:
+async def test_marks_of_a_cancelled_request_are_in_its_timeline(
+    house: House, tmp_path: Path
+) -> None:
     """Though its client did not wait for the model; the trace ends once that has noticed."""
-    call = house.client.call("ModelInfer", message("asking", "wait"), metadata=[TRACED], timeout=1)
-    with pytest.raises(grpc.aio.AioRpcError):
-        await call
+    begun = tmp_path / "begun"
+    asked = message("asking", f"begin {begun}")
+    call = house.client.method("ModelInfer")(asked, metadata=[TRACED])
+    await asyncio.to_thread(wait_until, begun.exists)
+    call.cancel()
     asking = timeline_of(await house.trace(), "asking")
     assert isinstance(asking.error, InferenceError)
     assert own_marks(asking) == ["LOOK_START"]

@@ -21,9 +21,15 @@ from penstock_backends.vllm import VllmBackend
 collect_ignore_glob = [] if "PENSTOCK_TEST_VLLM" in os.environ else ["*"]
 
 
+START_LIMIT = 1200
+"""Seconds in which an engine starts on the busiest machine: it takes half a minute of CPU time."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put last what kills the engine of all others."""
+    """Put last what kills the engine of all others; give each the time in which one starts."""
     items.sort(key=lambda item: item.name.startswith("test_a_dead_engine"))
+    for item in items:
+        item.add_marker(pytest.mark.time_limit(START_LIMIT))
 
 
 SETTINGS = {

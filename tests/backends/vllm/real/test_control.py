@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backends.generation import plain, start, until, usage
+from harness.standstill import standstill
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.testing import RunningInstance
 
@@ -29,9 +30,7 @@ async def test_paused_engine_goes_on_where_it_was(instance: RunningInstance) -> 
         assert backend.unready() == "the engine is paused"
         assert await backend.healthy()
         waiting = asyncio.ensure_future(text(instance, max_tokens=5))
-        made = backend.metrics()["penstock_llm_generation_tokens_total"]
-        await asyncio.sleep(0.3)
-        assert backend.metrics()["penstock_llm_generation_tokens_total"] == made
+        await standstill(lambda: int(backend.metrics()["penstock_llm_generation_tokens_total"]))
         assert not waiting.done()
         assert await control("resume", {}) == {"paused": False}
         pieces += [plain(response)["text_output"][0] async for response in responses]

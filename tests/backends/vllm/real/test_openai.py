@@ -323,9 +323,8 @@ async def test_value_that_the_engine_cannot_be_told_is_refused(
     application: BackendApplication, fields: Any
 ) -> None:
     """To vLLM it is an error of its own, with status 500 or none."""
-    status, answer = await asyncio.wait_for(
-        whole(begin(application, "/v1/chat/completions", {**CHAT, **fields})), 20
-    )
+    asked = begin(application, "/v1/chat/completions", {**CHAT, **fields})
+    status, answer = await whole(asked)
     assert status == 400
     assert answer["error"]["message"]
     assert (await whole(begin(application, "/v1/chat/completions", CHAT)))[0] == 200

@@ -16,7 +16,7 @@ from penstock.core.errors import ModelLoadError
 from penstock.testing import running
 from penstock_backends.vllm import VllmBackend
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.time_limit(600)]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def load_error(folder: Path, model: Path, **changed: Any) -> str:

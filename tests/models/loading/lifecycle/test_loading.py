@@ -195,7 +195,7 @@ class _SlowFiles(dict[str, bytes]):
 
     def items(self) -> Any:
         self.asked.set()
-        assert self.gate.wait(5)
+        assert self.gate.wait(60)
         return super().items()
 
 
