@@ -69,15 +69,15 @@ async def test_idle_process_is_hung_with_the_next_request(puppets: Puppets) -> N
     """And one that hangs while nobody waits any more is so until it gives a sign."""
     instance = await puppets.start(hang_seconds=0.3)
     asked = await puppets.start(hang_seconds=0.3, name="puppet_0_1")
-    pid = stop(instance)
-    stop(asked)
+    pids = stop(instance), stop(asked)
     puppets.begin(asked, "echo")
     await eventually(lambda: not asked.available)
     assert instance.available
     inference = puppets.begin(instance, "echo")
     await eventually(lambda: not instance.available)
     inference.stream.close()
-    os.kill(pid, signal.SIGCONT)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
     await eventually(lambda: instance.available)
 
 
