@@ -129,7 +129,7 @@ async def test_the_reaper_has_no_secrets_in_its_environment(
 async def test_group_is_left_alone_while_the_server_lives(group: int) -> None:
     reaper = Reaper()
     reaper.watch(group)
-    await asyncio.sleep(0.2)
+    await eventually(lambda: ignores(reaper.pid or 0, signal.SIGTERM))  # it has begun
     assert alive(group)
     reaper.forget(group)
     reaper.close()

@@ -19,7 +19,6 @@ from penstock.tracing.trace_writer import TraceWriter
 from penstock.tracing.tracer import Tracer
 from tracing.traces import model_request
 
-
 _BOTH = frozenset({"TIMESTAMPS", "TENSORS"})
 
 

@@ -69,11 +69,16 @@ async def test_events_are_published_and_parameters_of_transfers_go_in_and_out(
         subscriber = import_module("zmq.asyncio").Context().socket(zmq.SUB)
         subscriber.subscribe(b"")
         subscriber.connect(f"tcp://127.0.0.1:{port}")
-        await asyncio.sleep(0.3)  # until the publisher knows of it
+        arriving = asyncio.ensure_future(subscriber.recv_multipart())
         given = {"do_remote_decode": True, "remote": {"host": "far"}}
         asked: dict[str, Any] = {"kv_transfer_params": given, "max_tokens": 3}
         whole = [plain(r) async for r in start(instance, PROMPT * 60, **asked)]
-        topic, _, payload = await asyncio.wait_for(subscriber.recv_multipart(), 20)
+        others = 0
+        while not arriving.done():  # nothing tells that the publisher knows of the subscriber
+            others += 1
+            other = f"{others} {PROMPT * 60}"
+            assert [plain(r) async for r in start(instance, other, max_tokens=1)]
+        topic, _, payload = await arriving
         assert (topic, len(payload) > 0) == (b"", True)
         subscriber.close(0)
         (told,) = [reply for reply in whole if "kv_transfer_params" in reply]
