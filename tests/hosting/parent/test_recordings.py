@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from fakes import in_virtual_time
 from harness.outcomes import raises_nothing
-from hosting.puppets import PATIENCE, Puppets, everything, order
+from hosting.puppets import NOTHING, PATIENCE, Puppets, everything, order
 from penstock.core.errors import RequestCancelledError
 from penstock.core.request import ParameterValue
 from penstock.core.timeline import Timeline, Trace
@@ -132,7 +132,7 @@ def begin(
 ) -> tuple[Inference, asyncio.Future[Trace]]:
     """A traced request to a process, and the end of its trace."""
     traced = Traced()
-    inference = Inference(order(do, **more), 1, puppets.statistics)
+    inference = Inference(order(do, NOTHING, **more), 1, puppets.statistics)
     inference.record(traced.trace.root, "puppet")
     traced.finish()
     instance.execute([inference], lambda: None)
