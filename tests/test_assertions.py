@@ -16,9 +16,6 @@ WORDS = {
 }
 SLEEPING = {
     "backends/tensorrt_llm/package/tensorrt_llm/model.py": "an engine that has a pace",
-    "backends/vllm/real/test_adapters.py": "requests at moments of an engine of its own pace",
-    "backends/vllm/real/test_control.py": "an engine that is paused tells nothing",
-    "backends/vllm/real/test_openai.py": "clients leave at moments of an engine of its own pace",
     "conformance/golden_row.py": "nothing tells that the model has begun",
     "conformance/python_models/sequences/test_requests.py": "a poll, whose questions are signs",
     "fakes/instances.py": "an instance that takes time, which is virtual",

@@ -30,7 +30,8 @@ async def test_paused_engine_goes_on_where_it_was(instance: RunningInstance) -> 
         assert await backend.healthy()
         waiting = asyncio.ensure_future(text(instance, max_tokens=5))
         made = backend.metrics()["penstock_llm_generation_tokens_total"]
-        await asyncio.sleep(0.3)
+        for _ in range(5):  # turns of the engine
+            await control("reset-prefix-cache", {})
         assert backend.metrics()["penstock_llm_generation_tokens_total"] == made
         assert not waiting.done()
         assert await control("resume", {}) == {"paused": False}
