@@ -125,9 +125,13 @@ async def test_closing_cancels_commands_in_flight(tmp_path: Path) -> None:
         cache = await _open(number)
         cache._client.connection_pool.connection_kwargs["port"] = silent.getsockname()[1]
         await cache._client.connection_pool.disconnect()
+        silent.setblocking(False)
         cache.lookup(b"k", lambda _: pytest.fail("nobody answered"))
-        await asyncio.sleep(0.05)
-        await asyncio.wait_for(cache.close(), 20)
+        async with asyncio.timeout(20):
+            asked, _ = await asyncio.get_running_loop().sock_accept(silent)
+            with asked:
+                assert await asyncio.get_running_loop().sock_recv(asked, 1)
+                await cache.close()
 
 
 async def test_a_password_is_needed_where_the_server_wants_one(tmp_path: Path) -> None:

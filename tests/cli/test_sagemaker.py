@@ -7,6 +7,7 @@ import re
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cli.reading import SERVED, settings_of
 from harness.serving import start as start_server
 from harness.serving import wait_until
 from penstock import cli
+from penstock.cli import sagemaker
 from penstock.cli.sagemaker import MODEL_VARIABLE, SagemakerError, start
 from penstock.settings import ModelControlMode, Settings
 from penstock.settings.fields import value_of
@@ -133,7 +135,7 @@ def test_folder_without_one_model_is_refused(
 def test_command_begins_to_serve_with_further_options(
     served: list[Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("penstock.cli.sagemaker._NO_MODELS", tmp_path)
+    monkeypatch.setattr(sagemaker, "start", partial(start, no_models=tmp_path))
     monkeypatch.setenv("SAGEMAKER_MULTI_MODEL", "true")
     assert cli.main(["sagemaker", "--sagemaker-port=7"]) == SERVED
     assert served[0].sagemaker.port == 7
@@ -142,7 +144,7 @@ def test_command_begins_to_serve_with_further_options(
 def test_command_tells_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("penstock.cli.sagemaker._MODELS", tmp_path)
+    monkeypatch.setattr(sagemaker, "start", partial(start, models=tmp_path))
     monkeypatch.delenv("SAGEMAKER_MULTI_MODEL", raising=False)
     assert cli.main(["sagemaker"]) == 1
     assert capsys.readouterr().err == "ERROR: No model found in model repository\n"

@@ -91,8 +91,7 @@ async def test_no_attempt_begins_after_the_deadline() -> None:
 
 async def test_the_first_of_two_hedged_answers_counts() -> None:
     slow, quick = FakeTransport(asyncio.Event()), FakeTransport("quick")
-    caller = _caller(slow, quick)
-    caller._balancer._turn = 1  # the slow one is the first
+    caller = _caller(quick, slow)  # which begins with the second one
     assert await _call(caller, CallPolicy(hedge_after=0.0)) == "quick"
     assert (slow.cancelled, quick.calls) == (slow.calls, 1)
 
@@ -100,8 +99,7 @@ async def test_the_first_of_two_hedged_answers_counts() -> None:
 async def test_a_hedge_that_fails_leaves_the_first_attempt() -> None:
     held = asyncio.Event()
     slow, broken = FakeTransport(held), FakeTransport(InvalidArgumentError("broken"))
-    caller = _caller(slow, broken)
-    caller._balancer._turn = 1
+    caller = _caller(broken, slow)  # which begins with the second one
     call = asyncio.ensure_future(_call(caller, CallPolicy(hedge_after=0.0)))
     await broken.called.wait()
     held.set()

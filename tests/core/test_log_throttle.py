@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.log import log_throttle
 from penstock.core.log.log_throttle import RepeatThrottle, log_fault, repeat_note
 
 logger = logging.getLogger("penstock.test")
-
-
-@pytest.fixture(autouse=True)
-def _own_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_throttle, "_REPEATS", RepeatThrottle(burst=3))
-    return
 
 
 def test_a_burst_is_logged_and_then_a_line_a_minute_with_the_number_left_out() -> None:
@@ -64,8 +57,8 @@ def test_a_fault_that_repeats_itself_is_logged_a_few_times(
         raise KeyError("another")
     except KeyError as error:
         log_fault(logger, error, "%s failed", "ModelInfer")
-    assert [one.getMessage() for one in caplog.records] == ["ModelInfer failed"] * 4
-    assert caplog.text.count("ValueError: broken") == 3
+    assert [one.getMessage() for one in caplog.records] == ["ModelInfer failed"] * 11
+    assert caplog.text.count("ValueError: broken") == 10
     assert caplog.records[0].filename == "test_log_throttle.py"
     assert caplog.records[0].__dict__["request_id"] == "r"
 
@@ -73,6 +66,6 @@ def test_a_fault_that_repeats_itself_is_logged_a_few_times(
 def test_a_line_tells_how_many_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert [repeat_note("k") for _ in range(5)] == ["", "", "", None, None]
+    assert [repeat_note("a kind") for _ in range(12)] == [""] * 10 + [None] * 2
     now = 61.0
-    assert repeat_note("k") == " (lines like this that are missing before it: 2)"
+    assert repeat_note("a kind") == " (lines like this that are missing before it: 2)"

@@ -122,6 +122,11 @@ class Puppets:
         """What the backend knows about itself; see `Puppet.report`."""
         return (await self.ask(instance, "report")).parameters[key]
 
+    async def settle(self, instance: ProcessInstance) -> None:
+        """Give the process turns to do what it is going to do."""
+        for _ in range(5):
+            await self.report(instance, "made")
+
 
 def order(
     do: str, inputs: Mapping[str, Tensor] = NOTHING, **parameters: ParameterValue

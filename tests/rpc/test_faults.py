@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import grpc
 import httpx
 import numpy as np
@@ -9,9 +11,7 @@ import pytest
 
 from gateway.serving import FakeServer
 from gateway.serving import connected as over_http
-from penstock.core.log import log_throttle
 from penstock.core.log.log_fields import fields_of
-from penstock.core.log.log_throttle import RepeatThrottle
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.settings import GrpcSettings
@@ -21,36 +21,39 @@ Caplog = pytest.LogCaptureFixture
 NUMBERS = np.ones(2, np.float32)
 
 
+_SERVERS = count()
+
+
 class Broken(FakeServer):
-    """Fails at every request, by a mistake of its own."""
+    """Fails at every request, by a mistake of its own kind, of which ten are logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mistake = type(f"Mistake{next(_SERVERS)}", (KeyError,), {})
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
-        raise KeyError("a mistake")
-
-
-@pytest.fixture(autouse=True)
-def _own_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_throttle, "_REPEATS", RepeatThrottle(burst=2))
+        raise self.mistake("a mistake")
 
 
 async def test_over_grpc(local: GrpcSettings, caplog: Caplog) -> None:
-    async with connected(Broken(), local) as client:
-        for _ in range(5):
+    server = Broken()
+    async with connected(server, local) as client:
+        for _ in range(12):
             with pytest.raises(grpc.aio.AioRpcError, match="internal error; see the server's log"):
                 await client.call("ModelInfer", infer_request("numbers", "g-1", IN=NUMBERS))
     failed = [one for one in caplog.records if one.getMessage() == "ModelInfer failed"]
-    assert [fields_of(one) for one in failed] == [{"model": "numbers", "request_id": "g-1"}] * 2
-    assert "KeyError: 'a mistake'" in caplog.text
+    assert [fields_of(one) for one in failed] == [{"model": "numbers", "request_id": "g-1"}] * 10
+    assert f"{server.mistake.__name__}: 'a mistake'" in caplog.text
 
 
 async def test_over_http(caplog: Caplog) -> None:
     tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1.5]}
     async with over_http(Broken()) as client:
-        for _ in range(5):
+        for _ in range(12):
             answer: httpx.Response = await client.post(
                 "/v2/models/numbers/infer", json={"id": "h-1", "inputs": [tensor]}
             )
             assert answer.status_code == 500
     text = "POST /v2/models/numbers/infer failed"
     failed = [one for one in caplog.records if one.getMessage() == text]
-    assert [fields_of(one) for one in failed] == [{"model": "numbers", "request_id": "h-1"}] * 2
+    assert [fields_of(one) for one in failed] == [{"model": "numbers", "request_id": "h-1"}] * 10

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fakes import turns
 from penstock.core.errors import UnavailableError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import health_pb2 as pb
@@ -130,16 +131,20 @@ async def test_lists_at_the_same_time_have_one_answer(
     client: Client, server: InferenceServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each would ask every model else."""
-    asked = 0
+    asked, all_there = 0, asyncio.Event()
     ready = server.ready
 
     async def counted() -> bool:
         nonlocal asked
         asked += 1
-        await asyncio.sleep(0.01)
+        await all_there.wait()
         return await ready()
 
     monkeypatch.setattr(server, "ready", counted)
-    answers = await asyncio.gather(*(client.raw(f"/{HEALTH}/List") for _ in range(20)))
+    lists = [asyncio.ensure_future(client.raw(f"/{HEALTH}/List")) for _ in range(20)]
+    await turns()
+    await client.call("ServerLive")  # which comes behind them
+    all_there.set()
+    answers = await asyncio.gather(*lists)
     assert len(set(answers)) == 1
     assert asked < 20

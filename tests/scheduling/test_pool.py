@@ -116,7 +116,7 @@ async def test_a_caller_that_leaves_does_not_break_off_an_execution() -> None:
 
     async def call() -> None:
         pool.run(instance, [inference])
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     caller = asyncio.ensure_future(call())
     await turns()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakeBuilder, until, write_model
+from fakes import FakeBuilder, in_virtual_time, until, write_model
 from penstock.core.errors import InternalError
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
@@ -133,15 +133,18 @@ async def test_links_in_a_circle_end_nowhere(house: House, tmp_path: Path) -> No
     assert await house.poll() == ["m 1"]
 
 
+@in_virtual_time
 async def test_it_looks_every_so_often_until_it_is_closed(house: House, tmp_path: Path) -> None:
-    async with house.poller.running(0.01):
+    async with house.poller.running(10):
+        await asyncio.sleep(11)
         await until(lambda: bool(house.lifecycle.catalog.served("m")))
     write_model(tmp_path, "other")
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(100)
     assert not house.lifecycle.catalog.served("other")
 
 
+@in_virtual_time
 async def test_without_a_time_it_never_looks(house: House) -> None:
     async with house.poller.running(0):
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(100)
     assert not house.lifecycle.catalog.served("m")

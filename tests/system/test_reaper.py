@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 import pytest_asyncio
@@ -127,7 +129,7 @@ async def test_the_reaper_has_no_secrets_in_its_environment(
 async def test_group_is_left_alone_while_the_server_lives(group: int) -> None:
     reaper = Reaper()
     reaper.watch(group)
-    await asyncio.sleep(0.2)
+    await eventually(lambda: ignores(reaper.pid or 0, signal.SIGTERM))  # it has begun
     assert alive(group)
     reaper.forget(group)
     reaper.close()
@@ -152,12 +154,13 @@ def test_what_is_becoming_another_program_is_killed(
     monkeypatch: pytest.MonkeyPatch, unseen: int
 ) -> None:
     """For a moment nothing can be read of it."""
-    program, looks, contents = marked("moment"), itertools.count(1), reap._contents
+    program, looks = marked("moment"), itertools.count(1)
 
-    def read(pid: int, name: str) -> bytes:
-        return b"" if pid == program.pid and next(looks) <= unseen else contents(pid, name)
+    def read(path: str, mode: str) -> IO[bytes]:
+        is_unseen = path.startswith(f"/proc/{program.pid}/") and next(looks) <= unseen
+        return io.BytesIO() if is_unseen else open(path, mode)
 
-    monkeypatch.setattr(reap, "_contents", read)
+    monkeypatch.setattr(reap, "open", read, raising=False)
     kill_marked("moment")
     program.terminate()  # which comes too late
     assert program.wait(PATIENCE) == -signal.SIGKILL

@@ -117,8 +117,7 @@ def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
         released.wait(60)
         return 0.0
 
-    monkeypatch.setattr("penstock.telemetry.gpus._PATIENCE", 0.05)
-    usage = GpuUsage([gpu], 2.0)
+    usage = GpuUsage([gpu], 2.0, patience=0.05)
     monkeypatch.setattr(gpu, "power_limit", hang)
     usage.start()
     assert not usage.stop()

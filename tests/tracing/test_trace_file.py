@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from penstock.settings import TraceSettings
-from penstock.tracing import trace_file
 from penstock.tracing.trace_file import TraceFiles
 
 pytestmark = pytest.mark.contract("T-08")
@@ -87,11 +86,9 @@ def test_files_that_are_there_are_replaced(files: TraceFiles, path: Path) -> Non
     assert written(path) == {"t.json": [2], "t.json.0": [1]}
 
 
-def test_what_is_gathered_is_bounded(
-    files: TraceFiles, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_gathered_is_bounded(path: Path) -> None:
     """Beyond a size the numbered file is begun."""
-    monkeypatch.setattr(trace_file, "_MOST_GATHERED", 3)
+    files = TraceFiles(str(path), most_gathered=3)
     for _ in range(6):
         files.add("all", settings(100), "11")
     assert written(path) == {"t.json.0": [11] * 6}
@@ -100,10 +97,8 @@ def test_what_is_gathered_is_bounded(
     assert written(path) == {"t.json.0": [11] * 6 + [22]}
 
 
-def test_what_waits_for_a_flush_is_bounded(
-    files: TraceFiles, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trace_file, "_MOST_GATHERED", 3)
+def test_what_waits_for_a_flush_is_bounded(path: Path) -> None:
+    files = TraceFiles(str(path), most_gathered=3)
     for _ in range(3):
         files.add("all", settings(), "11")
     assert written(path) == {"t.json": [11, 11]}

@@ -19,16 +19,20 @@ from penstock.tracing.trace_writer import TraceWriter
 from penstock.tracing.tracer import Tracer
 from tracing.traces import model_request
 
+_BOTH = frozenset({"TIMESTAMPS", "TENSORS"})
+
 
 class House:
     """A tracer that writes files; `ask` is a request from its begin to its end."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
+    def __init__(
+        self, path: Path, most_traces: int = 100, most_bytes: int = 1 << 20, **settings: Any
+    ) -> None:
         self.path = path
         self.numbers = count(1)
         values = {"levels": frozenset({"TIMESTAMPS"}), "rate": 1, "file": str(path), **settings}
         self.control = TraceControl(TraceSettings(**values))
-        self.writer = TraceWriter(self.control)
+        self.writer = TraceWriter(self.control, most_traces, most_bytes)
         self.tracer = Tracer(self.control, [self.writer])
 
     def begin(self, model: str = "simple", id: str = "") -> Timeline:
@@ -151,12 +155,12 @@ def test_a_trace_that_cannot_be_told_is_lost_alone(
 
 
 def test_what_finds_no_room_to_wait_is_dropped_and_counted(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(trace_writer, "_MOST_TRACES", 0)
-    house = House(path, count=2)
-    house.ask()
-    monkeypatch.setattr(trace_writer, "_MOST_TRACES", 1)
+    house = House(path, most_bytes=3, levels=_BOTH, count=2)
+    large = house.begin()
+    add_tensor(large)
+    finish(large)
     house.ask(id="kept")
     house.writer.close()
     assert house.writer.dropped == 1
@@ -166,16 +170,25 @@ def test_what_finds_no_room_to_wait_is_dropped_and_counted(
     assert house.written() == {"t.json.0": ["kept"]}
 
 
+def test_traces_that_wait_are_bounded(path: Path) -> None:
+    house = House(path, most_traces=0)
+    house.ask()
+    house.writer.close()
+    assert house.writer.dropped == 1
+
+
+def add_tensor(root: Timeline) -> None:
+    """One of four bytes."""
+    (timeline,) = root.trace.timelines
+    timeline.add_tensors("TENSOR_QUEUE_INPUT", {"IN": Tensor(DataType.FP32, (1,), bytes(4))})
+
+
 @pytest.mark.parametrize("room", [0, 1 << 20])
-def test_tensors_are_freed_once_their_trace_is_written_or_lost(
-    path: Path, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
-    monkeypatch.setattr(trace_writer, "_MOST_BYTES", room)
-    house = House(path, levels=frozenset({"TENSORS"}))
+def test_tensors_are_freed_once_their_trace_is_written_or_lost(path: Path, room: int) -> None:
+    house = House(path, most_bytes=room, levels=frozenset({"TENSORS"}))
     root = house.begin()
     trace = root.trace
-    (timeline,) = trace.timelines
-    timeline.add_tensors("TENSOR_QUEUE_INPUT", {"IN": Tensor(DataType.FP32, (1,), bytes(4))})
+    add_tensor(root)
     finish(root)
     house.writer.close()
     assert not trace.timelines  # which alone refer to the tensors

@@ -28,21 +28,36 @@ class ScheduledCall(Protocol):
     def cancel(self) -> None: ...
 
 
-class LoopClock:
-    """The clock of an event loop, and timers on it."""
+def _library() -> Any:
+    return ctypes.CDLL(None) if sys.platform == "linux" else None
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+
+_LIBRARY = _library()
+
+
+class LoopClock:
+    """The clock of an event loop, and timers on it.
+
+    `library` is that of C, of which `timerfd_create` and `timerfd_settime` are used if it has them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, library: Any = _LIBRARY) -> None:
         self._loop = loop
+        self._create = getattr(library, "timerfd_create", None)
+        self._settime: Any = getattr(library, "timerfd_settime", None)
         self._coarse = type(loop).__module__.startswith("uvloop")
         self.now: Callable[[], float] = time.monotonic if self._coarse else loop.time
 
     def call_at(self, when: float, callback: Callable[[], None]) -> ScheduledCall:
         """Call `callback` at `when` on this clock, or a little later; rarely earlier, by a tick."""
         delay = when - self.now()
-        if self._coarse and delay < _SHORT and _timerfd_create is not None:
-            fd = _timerfd_create(_CLOCK_MONOTONIC, _FLAGS)
+        if self._coarse and delay < _SHORT and self._create is not None:
+            fd = self._create(_CLOCK_MONOTONIC, _FLAGS)
             if fd >= 0:
-                return _ShortTimer(self._loop, fd, delay, callback)
+                nanoseconds = max(1, int(delay * 1e9))  # 0 would mean never
+                times = struct.pack("qqqq", 0, 0, *divmod(nanoseconds, 10**9))
+                self._settime(fd, 0, times, None)
+                return _ShortTimer(self._loop, fd, callback)
         return self._loop.call_later(max(delay, TICK), callback)
 
 
@@ -50,17 +65,11 @@ class _ShortTimer:
     """A kernel timer (`timerfd`); its descriptor is closed when it has run or is cancelled."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        fd: int,
-        delay: float,
-        callback: Callable[[], None],
+        self, loop: asyncio.AbstractEventLoop, fd: int, callback: Callable[[], None]
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._callback = callback
-        nanoseconds = max(1, int(delay * 1e9))  # 0 would mean never
-        _timerfd_settime(fd, 0, struct.pack("qqqq", 0, 0, *divmod(nanoseconds, 10**9)), None)
         loop.add_reader(fd, self._run)
 
     def cancel(self) -> None:
@@ -72,11 +81,3 @@ class _ShortTimer:
     def _run(self) -> None:
         self.cancel()
         self._callback()
-
-
-def _library() -> Any:
-    return ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-_timerfd_create = getattr(_library(), "timerfd_create", None)
-_timerfd_settime: Any = getattr(_library(), "timerfd_settime", None)

@@ -38,12 +38,19 @@ class GpuUsage:
     """Readings of GPUs, at most about `interval` seconds old.
 
     The driver may take long to answer, so only the thread that `start` makes calls it. `uuids` are
-    those of the GPUs by their CUDA ordinals.
+    those of the GPUs by their CUDA ordinals. A reading may take `patience` seconds once the server
+    stops.
     """
 
     def __init__(
-        self, gpus: Iterable[Gpu], interval: float, uuids: Mapping[int, str] | None = None
+        self,
+        gpus: Iterable[Gpu],
+        interval: float,
+        uuids: Mapping[int, str] | None = None,
+        *,
+        patience: float = 1.0,
     ) -> None:
+        self._patience = patience
         self.interval = interval
         self.uuids = uuids or {}
         self._gpus = [_ReadGpu(gpu) for gpu in gpus]
@@ -60,7 +67,7 @@ class GpuUsage:
         """Read no more; whether the driver is free. One that hangs is not waited for."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join(_PATIENCE)
+            self._thread.join(self._patience)
         return not self._thread.is_alive()
 
     def read(self) -> None:
@@ -75,9 +82,6 @@ class GpuUsage:
 
 _SHORTEST = 0.05
 """Seconds between readings at least: the driver's own samples are not newer."""
-
-_PATIENCE = 1.0
-"""Seconds that a reading may take once the server stops."""
 
 
 class _ReadGpu:

@@ -7,9 +7,6 @@ from contextlib import suppress
 from penstock.settings import TraceSettings
 from penstock.tracing.json_array import JsonArrayFile
 
-_MOST_GATHERED = 8 << 20
-"""Bytes of text that wait for a numbered file to be full, or for `flush`."""
-
 
 class _Gathered:
     """Traces under one set of settings that go to a numbered file together."""
@@ -28,10 +25,12 @@ class TraceFiles:
     too; so do those of a count of traces to make, once it is used up. Everything else goes to the
     file itself, at each `flush`. All settings share the file and the numbers, as in Triton. Texts
     are those of `trace_json`; `owner` stands for the settings that a trace was made under.
+    `most_gathered` bytes of them wait for a numbered file to be full, or for `flush`.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, most_gathered: int = 8 << 20) -> None:
         self._path = path
+        self._most_gathered = most_gathered
         self._index = 0
         self._file: JsonArrayFile | None = None
         self._texts: list[str] = []
@@ -50,7 +49,7 @@ class TraceFiles:
             gathered.size += len(text)
         if gathered.traces == settings.log_frequency:
             self.use_up(owner)
-        elif gathered.size > _MOST_GATHERED:
+        elif gathered.size > self._most_gathered:
             self._begin_numbered(gathered)
 
     def use_up(self, owner: object) -> None:
@@ -97,7 +96,7 @@ class TraceFiles:
         if text:
             self._texts.append(text)
             self._size += len(text)
-        if self._size > _MOST_GATHERED:
+        if self._size > self._most_gathered:
             self.flush()
 
     def _begin_numbered(self, gathered: _Gathered) -> None:

@@ -19,10 +19,6 @@ from penstock.tracing.trace_json import trace_json
 
 logger = logging.getLogger(__name__)
 
-_MOST_TRACES = 4096
-_MOST_BYTES = 64 << 20
-"""What may wait for the thread; the bytes are those of traced tensors."""
-
 _GATHER_SECONDS = 0.05
 """How long traces are gathered before they are written together: what a kill loses."""
 
@@ -47,13 +43,18 @@ class TraceWriter:
     """A sink of traces that writes them to trace files.
 
     `dropped` counts traces that found no room to wait. The log says which file cannot be
-    written, once a minute at most; it is tried again with the next trace.
+    written, once a minute at most; it is tried again with the next trace. So many traces may wait,
+    with so many bytes of traced tensors.
     """
 
-    def __init__(self, control: TraceControl) -> None:
+    def __init__(
+        self, control: TraceControl, most_traces: int = 4096, most_bytes: int = 64 << 20
+    ) -> None:
         self.dropped = 0
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = Lock()  # guards what waits: traces and their bytes
+        self._most_traces = most_traces
+        self._most_bytes = most_bytes
         self._traces = 0
         self._bytes = 0
         self._path = control.start.file
@@ -75,7 +76,7 @@ class TraceWriter:
         sampling.end()
         size = sum(len(each.tensor.buffer) for line in trace.timelines for each in line.tensors)
         with self._lock:
-            room = self._traces < _MOST_TRACES and self._bytes + size <= _MOST_BYTES
+            room = self._traces < self._most_traces and self._bytes + size <= self._most_bytes
             if room:
                 self._traces += 1
                 self._bytes += size

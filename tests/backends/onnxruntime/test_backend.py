@@ -22,6 +22,7 @@ from penstock.core.errors import BackendNotInstalledError, ConfigError, ModelLoa
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock_backends.onnxruntime import OnnxRuntimeBackend, session
+from penstock_backends.onnxruntime.graph import OnnxGraph
 
 Open = Callable[..., Awaitable[OnnxRuntimeBackend]]
 REQUEST = InferenceRequest("m", inputs={"x": Tensor.from_numpy(np.ones((1, 2), np.float32))})
@@ -108,12 +109,13 @@ async def test_models_run_on_the_thread_of_their_instance(
     graphs.save_identity(version / "model.onnx")
     backend = await open_backend(graphs.identity_config(DataType.FP32, 2))
     threads: list[str] = []
+    run = OnnxGraph.run
 
-    def spy(requests: object) -> list[InferenceResponse]:
+    def spy(graph: OnnxGraph, *given: Any) -> Any:
         threads.append(threading.current_thread().name)
-        return []
+        return run(graph, *given)
 
-    monkeypatch.setattr(backend, "_answer", spy)
+    monkeypatch.setattr(OnnxGraph, "run", spy)
     await backend.execute([REQUEST])
     assert threads == ["instance_0"]
 

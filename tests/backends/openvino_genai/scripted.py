@@ -40,6 +40,7 @@ def sequences(
     record: GenerationRecord | None = None,
     *,
     stream: bool = True,
+    words: Words | None = None,
     **given: object,
 ) -> list[TokenSequence]:
     """The sequences of one request."""
@@ -47,7 +48,8 @@ def sequences(
     times = GenerationTimes(EngineStatistics(), 1, record=record)
     delivery = Delivery(candidates, lambda: None, record=record, times=times)
     chosen = sampling(**given)
-    return [TokenSequence(delivery, c, [1], chosen, Words()) for c in candidates.candidates]
+    words = words or Words()
+    return [TokenSequence(delivery, c, [1], chosen, words) for c in candidates.candidates]
 
 
 def unready(**given: object) -> list[TokenSequence]:

@@ -139,7 +139,7 @@ async def test_the_last_to_come_is_not_behind_all_of_another_tenant(
     ended: list[str] = []
 
     async def ask(headers: Mapping[str, str]) -> None:
-        await clients.by(door, 100, headers)
+        await clients.by(door, 30, headers)
         ended.append(headers[_FAIRNESS_ID])
 
     async with _clients(served) as clients:
@@ -151,7 +151,7 @@ async def test_the_last_to_come_is_not_behind_all_of_another_tenant(
         for headers, requests in ((large, 30), (small, 1)):
             label = f'tenant="{headers[_FAIRNESS_ID]}"'
             assert await clients.metric("tenant_requests_total", label) == requests
-            assert await clients.metric("tenant_generated_tokens_total", label) == 100 * requests
+            assert await clients.metric("tenant_generated_tokens_total", label) == 30 * requests
 
 
 @pytest.mark.parametrize("door", ["grpc", "http"])
@@ -183,7 +183,7 @@ async def test_ends_of_requests_are_counted_by_tenant(served: Served) -> None:
     async with _clients(served) as clients:
         await clients.by("http", 2, tenant)
         assert "max_tokens" in await clients.grpc(0, tenant)
-        busy = asyncio.ensure_future(clients.http(600, {_FAIRNESS_ID: "busy"}))
+        busy = asyncio.ensure_future(clients.http(300, {_FAIRNESS_ID: "busy"}))
         await clients.until("tenant_generated_tokens_total", 1, 'tenant="busy"')
         left = asyncio.ensure_future(clients.http(2, tenant))
         await clients.until("tenant_requests_total", 3, label)
@@ -222,10 +222,10 @@ async def test_times_of_a_request_have_the_wait_for_its_tenants_turn(served: Ser
     """The engine has one request ahead, so the last of four waits in the server for the second."""
     async with _clients(served) as clients:
         await clients.until("max_running_requests", 1)  # otherwise more may wait in the engine
-        busy = asyncio.ensure_future(clients.http(600, {_FAIRNESS_ID: "first"}))
+        busy = asyncio.ensure_future(clients.http(300, {_FAIRNESS_ID: "first"}))
         await clients.until("tenant_generated_tokens_total", 1, 'tenant="first"')
         waiting = []
-        for number, tokens in enumerate((200, 2, 2), 1):
+        for number, tokens in enumerate((100, 2, 2), 1):
             waiting.append(asyncio.ensure_future(clients.explained(tokens, "patient")))
             await clients.until("tenant_requests_total", number, 'tenant="patient"')
         *others, last = told = await asyncio.gather(*waiting)
@@ -248,12 +248,12 @@ async def test_a_deadline_before_the_predicted_first_token_is_refused(served: Se
     label = 'tenant="hurried"'
     async with _clients(served) as clients:
         begun = time.monotonic()
-        assert await asyncio.gather(*(clients.grpc(60, tenant) for _ in range(_ENOUGH))) == (
+        assert await asyncio.gather(*(clients.grpc(20, tenant) for _ in range(_ENOUGH))) == (
             [""] * _ENOUGH
         )
         # By this the time behind about as many is predicted, and it may not be long ago.
         too_soon = (time.monotonic() - begun) / 4
-        waiting = [asyncio.ensure_future(clients.grpc(120, tenant)) for _ in range(_ENOUGH)]
+        waiting = [asyncio.ensure_future(clients.grpc(40, tenant)) for _ in range(_ENOUGH)]
         await clients.until_queued(_ENOUGH - 4)
         refused = await clients.http(2, {**tenant, "request-timeout": f"{too_soon:.3f}"})
         over_grpc = await clients.grpc(2, tenant, seconds=too_soon)

@@ -12,11 +12,12 @@ from penstock_backends.python.pb_utils import runtime
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
+def process() -> Iterator[FakeRuntime]:
     """The runtime that `pb_utils` reaches during the test."""
     fake = FakeRuntime()
-    monkeypatch.setattr(runtime, "_current", [fake])
-    return fake
+    runtime.install(fake)
+    yield fake
+    runtime.install(None)
 
 
 @pytest.fixture

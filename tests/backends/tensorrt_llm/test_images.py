@@ -61,11 +61,12 @@ async def test_images_are_bounded(instance: RunningInstance, urls: list[str], re
 
 
 @pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """A fetch that never ends; the event says that it was given up."""
-    given_up = asyncio.Event()
+def stuck(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """A fetch that never ends; the events say that it has begun, and that it was given up."""
+    begun, given_up = asyncio.Event(), asyncio.Event()
 
     async def fetch(*_: Any) -> bytes:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -73,16 +74,17 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
         return b""
 
     monkeypatch.setattr(images, "fetch_media", fetch)
-    return given_up
+    return begun, given_up
 
 
 async def test_a_client_that_leaves_meanwhile_ends_the_fetch(
-    instance: RunningInstance, stuck: asyncio.Event
+    instance: RunningInstance, stuck: tuple[asyncio.Event, asyncio.Event]
 ) -> None:
+    begun, given_up = stuck
     before = len(llm(instance).requests)
     asking = asyncio.create_task(ask(instance, image_url="http://example.com/"))
-    await asyncio.sleep(0.05)
-    asking.cancel()
-    async with asyncio.timeout(20):
-        await stuck.wait()
+    async with asyncio.timeout(60):
+        await begun.wait()
+        asking.cancel()
+        await given_up.wait()
     assert len(llm(instance).requests) == before

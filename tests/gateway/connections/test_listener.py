@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fakes import turns, until
 from gateway.serving import SilentServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
@@ -144,15 +145,15 @@ async def test_running_stream_may_finish_while_new_clients_are_refused() -> None
     port = await gateway.__aenter__()
     async with _asking(port, server) as (reader, stream):
         closing = asyncio.create_task(gateway.__aexit__(None, None, None))
-        await asyncio.sleep(0.1)
+        await turns()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
         stream.send(InferenceResponse())
-        await asyncio.sleep(0.1)
+        text = await reader.readuntil(b"data: ")
         assert not closing.done()
         stream.end()
         await asyncio.wait_for(closing, 20)
-        text = await reader.read()
+        text += await reader.read()
     assert b"connection: close" in text
     assert text.endswith(b"0\r\n\r\n")
 
@@ -194,7 +195,7 @@ async def test_half_a_request_does_not_delay_the_end(half: str) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET /1 HTTP/1.1\r\nhost: x\r\n\r\n" + _HALVES[half])
             await reader.readuntil(b"hello")
-            await asyncio.sleep(0.05)
+            await turns()
         answer = await reader.read()
         writer.close()
     assert answer.startswith(b"HTTP/1.1 503 ")
@@ -203,11 +204,14 @@ async def test_half_a_request_does_not_delay_the_end(half: str) -> None:
 
 @pytest.mark.slow
 async def test_client_that_sends_its_body_at_the_end_reads_that_it_is_refused() -> None:
-    """It looks for the answer only when it has sent all, as most clients do."""
-    begun = asyncio.Event()
+    """It looks for the answer only when it has sent all, as most clients do.
+
+    So it has more time than another one, which sends nothing any more.
+    """
+    begun: asyncio.Queue[None] = asyncio.Queue()
 
     async def take(call: HttpCall) -> None:
-        begun.set()
+        begun.put_nowait(None)
         await _take(call)
 
     async with AsyncExitStack() as stack:
@@ -215,18 +219,29 @@ async def test_client_that_sends_its_body_at_the_end_reads_that_it_is_refused() 
             lambda call: call.run(take(call)), "HTTP", "127.0.0.1", 0, ExitDeadline(600)
         )
         port = await stack.enter_async_context(start)
+        head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 16000000\r\n\r\n")
-        await begun.wait()
+        other, other_writer = await asyncio.open_connection("127.0.0.1", port)
+        for one in (writer, other_writer):
+            one.write(head)
+            await begun.get()
         closing = asyncio.create_task(stack.pop_all().aclose())
-        for _ in range(16):  # longer than a client that sends nothing would have
-            await asyncio.sleep(0.1)
-            writer.write(bytes(1_000_000))
+        refused = asyncio.create_task(other.read())
+        while not refused.done():
+            writer.write(b"%x\r\n%b\r\n" % (100_000, bytes(100_000)))
             await writer.drain()
+            await asyncio.sleep(0.02)
+        writer.write(b"0\r\n\r\n")
         answer = await asyncio.wait_for(reader.read(), 20)
         writer.close()
+        other_writer.close()
         await asyncio.wait_for(closing, 20)
     assert answer.startswith(b"HTTP/1.1 503 ")
+
+
+def _refuses(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) != 0
 
 
 async def test_half_a_request_behind_a_stream_does_not_break_it() -> None:
@@ -240,7 +255,7 @@ async def test_half_a_request_behind_a_stream_does_not_break_it() -> None:
     stream.send(InferenceResponse())
     await reader.readuntil(b"data: ")
     closing = asyncio.create_task(gateway.__aexit__(None, None, None))
-    await asyncio.sleep(0.1)
+    await until(lambda: _refuses(port))
     assert not closing.done()
     stream.end()
     await asyncio.wait_for(closing, 20)

@@ -28,7 +28,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(part))
         return loads(part, **options)
 
-    monkeypatch.setattr(slices, "_SLICE", 64)
+    monkeypatch.setattr(slices, "SLICE", 64)
     monkeypatch.setattr(text, "LARGE", _LARGE)
     monkeypatch.setattr(json, "loads", spy)
     monkeypatch.setattr(json.JSONDecoder, "decode", _counting(json.JSONDecoder.decode, sizes))
@@ -46,7 +46,7 @@ def _counting(decode: Any, sizes: list[int]) -> Any:
 def _whole(value: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     with monkeypatch.context() as patch:
         patch.setattr(text, "LARGE", 1 << 60)
-        patch.setattr(text, "_SLICED", 1 << 60)
+        patch.setattr(text, "SLICED", 1 << 60)
         return _outcome(value)
 
 

@@ -17,6 +17,7 @@ import pytest_asyncio
 from fakes import InstallBackend, until
 from gateway.openai.speaking import CHAT, OPENAI, Speaker, speaking
 from gateway.serving import LOCAL
+from harness.standstill import standstill
 from penstock.scheduling.tokens.tenants import Tenants
 from penstock_backends.vllm.openai.response_ids import with_response_id
 
@@ -254,7 +255,7 @@ async def test_slow_reader_gets_everything(client: httpx.AsyncClient) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "do": "flood"}) as answer:
         chunks = answer.aiter_raw()
         size = len(await anext(chunks))
-        await asyncio.sleep(0.05)  # the socket fills up
+        await standstill(lambda: Speaker.flooded, 10_000_000)  # the socket is full
         size += sum([len(chunk) async for chunk in chunks])
     assert size == 3000 * 1000 + len(b"data: [DONE]\n\n")
 
@@ -269,11 +270,7 @@ async def test_stalled_reader_holds_little_of_its_answer(client: httpx.AsyncClie
             b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
             % (CHAT.encode(), len(body), body)
         )
-        seen = [0, -1]
-        while seen[-1] != seen[-2] or not seen[-1]:
-            await asyncio.sleep(0.1)
-            seen.append(Speaker.flooded)
-        held = Speaker.flooded - _in_the_kernel(slow)
+        held = await standstill(lambda: Speaker.flooded, 30_000_000) - _in_the_kernel(slow)
     assert held <= 64 * 1024
 
 

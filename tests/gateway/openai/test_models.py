@@ -10,6 +10,7 @@ import pytest
 from fakes import InstallBackend
 from gateway.openai.speaking import OPENAI, speaking
 from gateway.serving import LOCAL
+from penstock.core.exit_deadline import ExitDeadline
 
 
 @pytest.mark.contract("OA-05", "OA-19")
@@ -81,5 +82,5 @@ async def test_loading_needs_explicit_control(
 async def test_readiness_is_told(tmp_path: Path, install_backend: InstallBackend) -> None:
     async with speaking(tmp_path, install_backend) as (server, client):
         assert (await client.get("/health/ready")).status_code == 200
-        server._started = False
+        server.refuse_new_work(ExitDeadline(10))
         assert (await client.get("/health/ready")).status_code == 400

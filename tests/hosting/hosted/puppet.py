@@ -45,6 +45,7 @@ class Puppet(Backend):
         self.well = True
         self.reason = ""
         self.commands = 0
+        self.checked = 0
         self.shown: dict[str, float] = {}
         self.observed = Histogram((2.0,))
 
@@ -60,13 +61,14 @@ class Puppet(Backend):
         return [await self._obey(request) for request in requests if _answered(request)]
 
     async def healthy(self) -> bool:
+        self.checked += 1
         return self.well
 
     def unready(self) -> str:
         return self.reason
 
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
-        """Tell the arguments, refuse, fail, hang, sleep, or return what JSON has not."""
+        """Tell the arguments, refuse, fail, hang, wait, or return what JSON has not."""
         self.commands += 1
         if action == "refuse":
             raise NotFoundError("no such thing")
@@ -75,7 +77,7 @@ class Puppet(Backend):
         if action == "hang":
             await asyncio.Event().wait()
         if action == "wait":
-            await asyncio.sleep(0.05)
+            await _exists(arguments["until"])
             self.commands += 10
         if action == "tell":
             return "x" * arguments["size"]
@@ -127,6 +129,7 @@ class Puppet(Backend):
             "closed": self.closed,
             "executed": self.executed,
             "commands": self.commands,
+            "checked": self.checked,
             "tasks": len(asyncio.all_tasks()),
             "python": sys.prefix,
             "tmp": tempfile.gettempdir(),
@@ -180,8 +183,8 @@ class Puppet(Backend):
         return stream
 
     async def flow_late(self, request: InferenceRequest) -> Outcome:
-        """The same, but only after a while."""
-        await asyncio.sleep(0.2)
+        """The same, but only once there is the file `until`."""
+        await _exists(request.parameters["until"])
         return self.flow(request)
 
     def record(self, request: InferenceRequest) -> Outcome:
@@ -200,6 +203,11 @@ class Puppet(Backend):
         await asyncio.Event().wait()
         raise AssertionError
 
+    async def stay(self, request: InferenceRequest) -> Outcome:
+        """Leave the request's id in the file `mark`, and hang."""
+        self.note(request)
+        return await self.hang(request)
+
     def compute(self, request: InferenceRequest) -> Outcome:
         """Compute in Python for so many `seconds`, on the event loop."""
         end = time.monotonic() + float(request.parameters["seconds"])
@@ -208,12 +216,13 @@ class Puppet(Backend):
         return InferenceResponse()
 
     def hold_lock(self, request: InferenceRequest) -> Outcome:
-        """Call code in C for so many `seconds` that does not release Python's lock."""
-        ctypes.PyDLL(None).sleep(int(request.parameters["seconds"]))
+        """Call code in C that keeps Python's lock until somebody opens the pipe `until`."""
+        ctypes.PyDLL(None).open(str(request.parameters["until"]).encode(), os.O_RDONLY)
         return InferenceResponse()
 
-    async def nap(self, _: InferenceRequest) -> Outcome:
-        await asyncio.sleep(0.2)
+    async def wait(self, request: InferenceRequest) -> Outcome:
+        """Until there is the file `until`."""
+        await _exists(request.parameters["until"])
         return InferenceResponse()
 
     async def cancelled(self, _: InferenceRequest) -> Outcome:
@@ -338,7 +347,7 @@ class Puppet(Backend):
                 yield _number(made)
                 await asyncio.sleep(0.001)
         finally:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             if timeline is not None:
                 timeline.mark("DONE", 7)
                 timeline.facts["made"] = made
@@ -370,6 +379,12 @@ def _number(value: int) -> InferenceResponse:
     return InferenceResponse({"OUT": Tensor.from_numpy(np.array([value], np.int32))})
 
 
+async def _exists(path: ParameterValue) -> None:
+    """Wait for a file; nothing announces it."""
+    while not Path(str(path)).exists():  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.002)
+
+
 def _leave(mark: str) -> None:
     Path(mark).touch()
 
@@ -386,4 +401,4 @@ def _misbehave(how: str) -> None:
     if how in ("exit", "leave"):
         os._exit(3 if how == "exit" else 0)
     if how == "hang":
-        time.sleep(600)
+        threading.Event().wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ async def test_another_shape_of_it_is_lent_as_well() -> None:
 
 
 @pytest.mark.slow
-async def test_processes_hand_tensors_on_through_the_server() -> None:
+async def test_processes_hand_tensors_on_through_the_server(tmp_path: Path) -> None:
     async with Puppets() as puppets:
         first = await puppets.start(name="first")
         second = await puppets.start(name="second")
@@ -188,11 +189,13 @@ async def test_processes_hand_tensors_on_through_the_server() -> None:
         assert got.shared is not None  # it lies where the second has written it
         await eventually(lambda: _settled(second))
         held = await _echo(puppets, first, Tensor.from_numpy(array))
-        (inference,), _ = puppets.tell(second, order("nap", {"IN": held}))
+        waiting = order("wait", {"IN": held}, until=str(tmp_path / "now"))
+        (inference,), _ = puppets.tell(second, waiting)
         await eventually(lambda: _kept(second) == 1)
         assert _blocks(second) == 0  # nothing was copied for it
+        (tmp_path / "now").touch()
         await everything(inference)
-        del held, made, got, inference
+        del held, made, got, inference, waiting
         await eventually(lambda: _settled(first) and _settled(second))
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import in_virtual_time
 from hosting.puppets import PATIENCE
 from penstock.hosting.parent.heartbeat import Heartbeat, Silence
 
@@ -46,6 +47,7 @@ class Watched:
         return await asyncio.wait_for(self.changes.get(), PATIENCE)
 
 
+@in_virtual_time
 async def test_process_that_gives_no_sign_is_asked_and_then_hung() -> None:
     watched = Watched(0.05)
     watched.heartbeat.watch()
@@ -55,6 +57,7 @@ async def test_process_that_gives_no_sign_is_asked_and_then_hung() -> None:
     watched.heartbeat.close()
 
 
+@in_virtual_time
 async def test_hung_process_is_not_hung_any_more_with_its_next_sign() -> None:
     watched = Watched(0.05)
     watched.heartbeat.watch()
@@ -66,6 +69,7 @@ async def test_hung_process_is_not_hung_any_more_with_its_next_sign() -> None:
     assert not watched.heartbeat.hung
 
 
+@in_virtual_time
 async def test_unsolicited_sign_ends_the_hang() -> None:
     watched = Watched(0.05)
     watched.heartbeat.watch()
@@ -75,6 +79,7 @@ async def test_unsolicited_sign_ends_the_hang() -> None:
     watched.heartbeat.close()
 
 
+@in_virtual_time
 async def test_hung_process_stays_hung_for_later_requests() -> None:
     watched = Watched(0.05)
     watched.heartbeat.watch()
@@ -88,6 +93,7 @@ async def test_hung_process_stays_hung_for_later_requests() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
+@in_virtual_time
 async def test_process_is_left_alone_while_nothing_waits_or_that_is_off(seconds: float) -> None:
     watched = Watched(seconds)
     watched.waiting = not seconds
@@ -97,6 +103,7 @@ async def test_process_is_left_alone_while_nothing_waits_or_that_is_off(seconds:
     assert watched.changes.empty()
 
 
+@in_virtual_time
 async def test_process_that_gives_signs_is_not_asked() -> None:
     watched = Watched(10.0)
     watched.heartbeat.watch()

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from hosting.puppets import PATIENCE, descriptors, eventually
+from fakes import in_virtual_time, turns
+from hosting.puppets import descriptors, eventually
 from penstock.hosting.link.pulse import Answer, Probe, Pulse
 from penstock.hosting.link.region_sharing import Offer, pack_offer
-from penstock.hosting.parent import probes
 from penstock.hosting.parent.probes import Probes
 from penstock.shared_memory.message_memory import MessageMemory
 
@@ -57,16 +57,17 @@ async def test_callers_share_one_answer(peer: Peer, answer: Answer, ready: bool)
     assert peer.signs == 1
 
 
-async def test_late_answer_counts_as_not_ready(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_PATIENCE", 0.02)
+@in_virtual_time
+async def test_late_answer_counts_as_not_ready() -> None:
+    peer = Peer()
     assert not await peer.probes.ready()
     assert not await peer.probes.ready()
     assert await peer.probed() == [Probe.READINESS]  # once, since it has not answered
-    monkeypatch.setattr(probes, "_PATIENCE", PATIENCE)
     waiting = asyncio.ensure_future(peer.probes.ready())
     await asyncio.sleep(0)
     peer.answer(Answer.READY)
     assert await waiting
+    peer.close()
 
 
 async def test_cancelled_caller_leaves_the_others_waiting(peer: Peer) -> None:
@@ -95,7 +96,7 @@ async def test_end_of_the_process_means_not_ready(peer: Peer, ends: bool) -> Non
     if ends:
         peer.theirs.close()
         peer.probes.probe_liveness()
-        await asyncio.sleep(0.01)
+        await turns()
     peer.probes.close()
     assert not await waiting
     assert not await peer.probes.ready()

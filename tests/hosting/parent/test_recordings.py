@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import pytest_asyncio
 
 from fakes import in_virtual_time
 from harness.outcomes import raises_nothing
-from hosting.puppets import PATIENCE, Puppets, everything, order
+from hosting.puppets import NOTHING, PATIENCE, Puppets, everything, order
 from penstock.core.errors import RequestCancelledError
+from penstock.core.request import ParameterValue
 from penstock.core.timeline import Timeline, Trace
 from penstock.hosting.parent import recordings
 from penstock.hosting.parent.process import ProcessInstance
@@ -126,11 +128,11 @@ async def instance(puppets: Puppets) -> ProcessInstance:
 
 
 def begin(
-    puppets: Puppets, instance: ProcessInstance, do: str = "record", n: int = 1 << 30
+    puppets: Puppets, instance: ProcessInstance, do: str = "record", **more: ParameterValue
 ) -> tuple[Inference, asyncio.Future[Trace]]:
     """A traced request to a process, and the end of its trace."""
     traced = Traced()
-    inference = Inference(order(do, n=n), 1, puppets.statistics)
+    inference = Inference(order(do, NOTHING, **more), 1, puppets.statistics)
     inference.record(traced.trace.root, "puppet")
     traced.finish()
     instance.execute([inference], lambda: None)
@@ -157,7 +159,7 @@ async def test_a_finished_request_has_what_was_recorded(
 async def test_a_cancelled_request_has_what_its_generator_recorded_while_it_was_closed(
     puppets: Puppets, instance: ProcessInstance
 ) -> None:
-    inference, ended = begin(puppets, instance)
+    inference, ended = begin(puppets, instance, n=1 << 30)
     await anext(inference.stream)
     inference.stream.close()
     assert timeline(inference).end
@@ -169,14 +171,19 @@ async def test_a_cancelled_request_has_what_its_generator_recorded_while_it_was_
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("do", ["hang", "flow", "nap"])
+@pytest.mark.parametrize("do", ["hang", "flow", "wait"])
 async def test_a_cancelled_request_that_records_nothing_ends_at_once(
-    puppets: Puppets, instance: ProcessInstance, do: str, monkeypatch: pytest.MonkeyPatch
+    puppets: Puppets,
+    instance: ProcessInstance,
+    do: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(recordings, "PATIENCE", 10 * PATIENCE)
-    inference, ended = begin(puppets, instance, do)
+    inference, ended = begin(puppets, instance, do, until=str(tmp_path / "now"))
     await asyncio.sleep(0)
     inference.stream.close()
+    (tmp_path / "now").touch()
     await asyncio.wait_for(ended, PATIENCE)
     assert isinstance(timeline(inference).error, RequestCancelledError)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from fakes import turns
 from hosting.puppets import PATIENCE, Puppets, eventually, everything, numbers, order
 from penstock.core.errors import (
     InferenceError,
@@ -152,31 +153,36 @@ async def test_buffer_is_counted_in_bytes(puppets: Puppets, instance: ProcessIns
 
 
 async def test_serial_instance_is_busy_until_the_batch_is_done(
-    puppets: Puppets, serial: ProcessInstance
+    puppets: Puppets, serial: ProcessInstance, tmp_path: Path
 ) -> None:
-    (inference,), execution = puppets.tell(serial, order("nap"))
-    await asyncio.sleep(0)
+    (inference,), execution = puppets.tell(serial, order("wait", until=str(tmp_path / "now")))
+    await turns()
     assert not execution.done()
+    (tmp_path / "now").touch()
     await everything(inference)
     await asyncio.wait_for(execution, PATIENCE)
 
 
 async def test_serial_backend_executes_a_batch_sent_ahead_when_its_turn_comes(
-    puppets: Puppets, serial: ProcessInstance
+    puppets: Puppets, serial: ProcessInstance, tmp_path: Path
 ) -> None:
-    (first,), execution = puppets.tell(serial, order("nap"))
-    await asyncio.sleep(0)
+    (first,), execution = puppets.tell(serial, order("wait", until=str(tmp_path / "now")))
+    await turns()
     execution.cancel()  # which only ends the wait for room
-    await puppets.ask(serial, "echo")
+    (ahead,), _ = puppets.tell(serial, order("echo"))
+    await turns()
+    (tmp_path / "now").touch()
+    await everything(ahead)
     assert first.stream.ended
 
 
 async def test_other_instance_takes_the_next_batch_at_once(
     puppets: Puppets, instance: ProcessInstance
 ) -> None:
-    _, execution = puppets.tell(instance, order("nap"))
+    (inference,), execution = puppets.tell(instance, order("hang"))
     await asyncio.sleep(0)
     assert execution.done()
+    inference.stream.close()
 
 
 async def test_executions_are_counted_where_the_time_was_spent(
@@ -197,10 +203,10 @@ async def test_process_sends_no_more_than_the_window_ahead_of_the_reader(
 ) -> None:
     inference = puppets.begin(instance, "stream", n=1000)
     await eventually(lambda: inference.stream.backlog == WINDOW.responses)
-    await settled(puppets, instance)
+    await puppets.settle(instance)
     assert inference.stream.backlog == WINDOW.responses
     inference.stream.take_ready(5)
-    await settled(puppets, instance)
+    await puppets.settle(instance)
     assert inference.stream.backlog == WINDOW.responses
 
 
@@ -210,7 +216,7 @@ async def test_generator_is_asked_no_further_than_anybody_reads(
     before = await puppets.report(instance, "made")
     inference = puppets.begin(instance, "stream", n=1000)
     await eventually(lambda: inference.stream.backlog == WINDOW.responses)
-    await settled(puppets, instance)
+    await puppets.settle(instance)
     assert await puppets.report(instance, "made") <= before + WINDOW.responses + 2
 
 
@@ -224,29 +230,33 @@ async def test_reader_that_leaves_ends_the_work(
     inference.stream.close()
     await eventually(lambda: closed(puppets, instance, before + 1))
     made = await puppets.report(instance, "made")
-    await settled(puppets, instance)
+    await puppets.settle(instance)
     assert await puppets.report(instance, "made") == made
 
 
 async def test_reader_that_left_before_the_first_response_ends_the_work(
-    puppets: Puppets, instance: ProcessInstance
+    puppets: Puppets, instance: ProcessInstance, tmp_path: Path
 ) -> None:
     before = await puppets.report(instance, "closed")
-    inference = puppets.begin(instance, "flow_late")
+    inference = puppets.begin(instance, "flow_late", until=str(tmp_path / "now"))
     await puppets.report(instance, "made")  # it has begun; its first response comes later
     inference.stream.close()
+    await puppets.report(instance, "made")  # the process knows of it
+    (tmp_path / "now").touch()
     await eventually(lambda: closed(puppets, instance, before + 1))
 
 
 @pytest.mark.contract("PY-15")
 @pytest.mark.parametrize("do", ["drip", "flow", "flow_late"])
 async def test_reader_that_wants_no_more_reads_the_rest_and_the_error(
-    puppets: Puppets, instance: ProcessInstance, do: str
+    puppets: Puppets, instance: ProcessInstance, do: str, tmp_path: Path
 ) -> None:
     before = await puppets.report(instance, "closed")
-    inference = puppets.begin(instance, do)
+    inference = puppets.begin(instance, do, until=str(tmp_path / "now"))
     await puppets.report(instance, "made")  # it has begun
     inference.stream.stop()
+    await puppets.report(instance, "made")  # the process knows of it
+    (tmp_path / "now").touch()
     with pytest.raises(RequestCancelledError, match="request was cancelled"):
         await everything(inference)
     await eventually(lambda: closed(puppets, instance, before + 1))
@@ -295,8 +305,7 @@ async def test_tensors_of_readers_that_left_take_no_memory(
         inference = puppets.begin(instance, "flood")
         await anext(inference.stream)
         inference.stream.close()
-    await settled(puppets, instance)
-    assert shared_bytes(instance) - before < 3 * WINDOW.responses << 20
+    await eventually(lambda: shared_bytes(instance) - before < 3 * WINDOW.responses << 20)
 
 
 # -- what the process tells -----------------------------------------------------------------------
@@ -352,13 +361,6 @@ def is_shared(file: Path) -> bool:
     with suppress(FileNotFoundError):  # it was closed meanwhile
         return "memfd:penstock" in str(file.readlink())
     return False
-
-
-async def settled(puppets: Puppets, instance: ProcessInstance) -> None:
-    """Give the process two turns to do what it is going to do."""
-    for _ in range(2):
-        await puppets.report(instance, "made")
-        await asyncio.sleep(0.02)
 
 
 async def closed(puppets: Puppets, instance: ProcessInstance, count: int) -> bool:

@@ -58,7 +58,7 @@ async def test_unix_socket_of_the_next_server_is_left_to_it(tmp_path: Path) -> N
         )
         await until(lambda: former.waiting)
         closing = asyncio.create_task(stack.aclose())
-        await asyncio.sleep(0.1)
+        await until(lambda: not Path(settings.address.removeprefix("unix:")).exists())
         async with open_native([Handlers().service()], settings, ExitDeadline(1)):
             assert not closing.done()
             lasting.cancel()

@@ -18,7 +18,6 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.keepalive import ConnectionAges
-from penstock.rpc.native import server_state
 from penstock.rpc.native.calls import UnaryCall
 from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings, KeepaliveSettings
@@ -52,25 +51,23 @@ async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) 
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
-async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handshake_has_its_time(tmp_path: Path) -> None:
     """Whoever connects and says nothing is not waited for, with TLS as without."""
-    monkeypatch.setattr(server_state, "_ages", lambda _: ConnectionAges(opening=0.1))
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
-    async with open_native([], settings, ExitDeadline(0)) as port:
+    brief = ConnectionAges(opening=0.1)
+    async with open_native([], settings, ExitDeadline(0), ages=brief) as port:
         reader, writer = await asyncio.open_connection("localhost", port)
         assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         writer.close()
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
-async def test_handshakes_end_with_the_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_handshakes_end_with_the_listener(tmp_path: Path) -> None:
     """They are broken off: their time is not waited for."""
-    monkeypatch.setattr(server_state, "_ages", lambda _: ConnectionAges(opening=600))
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
     tasks = len(asyncio.all_tasks())
-    async with open_native([], settings, ExitDeadline(0)) as port:
+    long = ConnectionAges(opening=600)
+    async with open_native([], settings, ExitDeadline(0), ages=long) as port:
         reader, writer = await asyncio.open_connection("localhost", port)
         await eventually(lambda: len(asyncio.all_tasks()) > tasks)  # the handshake has begun
     assert len(asyncio.all_tasks()) == tasks
@@ -79,11 +76,10 @@ async def test_handshakes_end_with_the_listener(
 
 
 @pytest.mark.parametrize("missing", [0, 1], ids=["block", "frame"])
-async def test_header_block_has_its_time(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_header_block_has_its_time(missing: int) -> None:
     """Also when it is the frame that holds it that does not come to its end."""
-    monkeypatch.setattr(server_state, "_ages", lambda _: ConnectionAges(opening=0.1))
     block = frames.frame(frames.FrameType.HEADERS, 0, 1, bytes(30_000))
-    async with open_native([], LOCAL, ExitDeadline(0)) as port:
+    async with open_native([], LOCAL, ExitDeadline(0), ages=ConnectionAges(opening=0.1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(frames.PREFACE + frames.settings([]) + block[: len(block) - missing])
         await asyncio.wait_for(reader.read(), PATIENCE)

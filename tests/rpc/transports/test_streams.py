@@ -68,7 +68,9 @@ async def test_client_that_leaves_in_full_flow_cancels_the_handler_quietly(
         await call.read()
     call.cancel()
     await asyncio.wait_for(handlers.cancelled.wait(), PATIENCE)
-    await asyncio.sleep(0.05)
+    later = stream(client, "echo_at_once")
+    await later.done_writing()
+    assert [response async for response in later] == []
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 

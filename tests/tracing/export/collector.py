@@ -115,7 +115,10 @@ class HttpCollector(Collected):
 
 
 class GrpcCollector(Collected, trace_service_pb2_grpc.TraceServiceServicer):
-    """One on a free port; `status` other than 200 is answered with RESOURCE_EXHAUSTED."""
+    """One on a free port; `status` other than 200 is answered with PERMISSION_DENIED.
+
+    Exporters do not try that again, so how long they go on trying has no say in it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +132,7 @@ class GrpcCollector(Collected, trace_service_pb2_grpc.TraceServiceServicer):
         """Take the spans of one request."""
         metadata = {key: str(value) for key, value in context.invocation_metadata()}
         if self.take(request, metadata) != 200:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much")
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def __enter__(self) -> GrpcCollector:

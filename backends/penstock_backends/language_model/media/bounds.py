@@ -21,7 +21,7 @@ class MediaLimits:
     """Limits of one fetch; without `by_url` nothing is fetched, and content comes in data: URLs.
 
     `allowed_hosts` may have addresses that are not public. Where there are `only_hosts`, no other
-    host is asked.
+    host is asked. `decoded` bounds all audio and video of a request together.
     """
 
     allowed_hosts: frozenset[str] = NO_HOSTS
@@ -29,6 +29,7 @@ class MediaLimits:
     by_url: bool = True
     size: int = 32 << 20  # bytes
     seconds: float = 10.0
+    decoded: int = 1 << 30  # bytes
 
     def check_urls(self, name: str) -> None:
         """Refuse to fetch what input `name` holds, unless that is allowed."""

@@ -73,9 +73,9 @@ class Runtime(Protocol):
 _current: list[Runtime] = []
 
 
-def install(runtime: Runtime) -> None:
-    """Make `runtime` the one that `pb_utils` uses; a model process has just one."""
-    _current[:] = [runtime]
+def install(runtime: Runtime | None) -> None:
+    """Make `runtime` the one that `pb_utils` uses, or none; a model process has just one."""
+    _current[:] = [] if runtime is None else [runtime]
 
 
 def current() -> Runtime:

@@ -39,11 +39,12 @@ def take_spans(find: FindTimeline, send: SendRecorded) -> None:
     """Take spans of the model's own, and set the current span, from now on.
 
     To be called once the model is loaded, which may set a provider of spans; that is then left
-    alone. Does nothing where the process's interpreter has no OpenTelemetry.
+    alone. There are none where the process's interpreter has no OpenTelemetry.
     """
     try:
         from penstock_backends.python.process import own_spans
     except ImportError:
+        _spans.clear()
         return
     _spans[:] = [own_spans.OwnSpans(find, send)]
 

@@ -23,12 +23,12 @@ from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.worker import Worker
 
-_KILL_SECONDS = 60.0
-"""Seconds in which a live server kills a process whose link is closed."""
 
+def run(descriptor: int, inputs: int, outputs: int, kill_seconds: float = 60.0) -> None:
+    """Serve the link on this socket until the server ends it; all three are descriptors.
 
-def run(descriptor: int, inputs: int, outputs: int) -> None:
-    """Serve the link on this socket until the server ends it; all three are descriptors."""
+    In so many seconds a live server kills a process whose link is closed.
+    """
     die_with_parent()
     tune_allocator()
     connection = socket.socket(fileno=descriptor)
@@ -45,17 +45,17 @@ def run(descriptor: int, inputs: int, outputs: int) -> None:
         worker.serve()
     except* LinkClosedError:  # in a group, when an event loop has noticed
         link.exit_if_fork()
-        _end(server)
+        _end(server, kill_seconds)
 
 
-def _end(server: int) -> None:
+def _end(server: int, kill_seconds: float) -> None:
     """Terminate this process and all that the model has started: the link is closed.
 
     If the server is alive, the model has closed the link: the server notices, logs it and kills
     this process, but only while that runs. A server that died before this process read its id
     looks alive, so the wait is limited.
     """
-    end = time.monotonic() + _KILL_SECONDS
+    end = time.monotonic() + kill_seconds
     while os.getppid() == server and time.monotonic() < end:
         time.sleep(0.1)
     kill_group(os.getpgrp())

@@ -30,9 +30,6 @@ _CHANNELS: Final = 3
 _MOST: Final = 64
 """Media of one request, whatever the engine would take; each may have 32 MiB before decoding."""
 
-_MOST_DECODED: Final = 1 << 30
-"""Bytes of all audio and video of one request, decoded; vLLM itself bounds each of them."""
-
 
 class Medium(NamedTuple):
     """One image, piece of audio or video, in Base64 or as URL; `input` is where it was."""
@@ -100,9 +97,9 @@ async def _load(medium: Medium, limits: MediaLimits, budget: PixelBudget, sizes:
     decoded = await asyncio.to_thread(_decoded, medium, content, limits, budget)
     if medium.modality != "image":
         sizes.append(_size(decoded))
-        if sum(sizes) > _MOST_DECODED:
+        if sum(sizes) > limits.decoded:
             raise InvalidRequestError(
-                f"input '{medium.input}' holds audio or video of more than {_MOST_DECODED} bytes, "
+                f"input '{medium.input}' holds audio or video of more than {limits.decoded} bytes, "
                 "decoded and with others together"
             )
     return decoded
@@ -136,7 +133,7 @@ def _decoded(
     if medium.modality == "image":
         return decode_image(content, medium.input, budget)
     try:
-        return _DECODERS[medium.modality](content)
+        return _DECODERS[medium.modality](content, limits)
     except ImportError as error:
         raise InvalidRequestError(
             f"input '{medium.input}' cannot be decoded where vLLM runs: {error}"
@@ -156,17 +153,17 @@ def _unreadable(medium: Medium, error: Exception) -> InvalidRequestError:
     return InvalidRequestError(f"input '{medium.input}' does not hold {a}: {error}")
 
 
-def _audio(content: bytes) -> Any:
+def _audio(content: bytes, _: MediaLimits) -> Any:
     return import_module("vllm.multimodal.media").AudioMediaIO().load_bytes(content)
 
 
-def _video(content: bytes) -> Any:
-    _check_frames(content)
+def _video(content: bytes, limits: MediaLimits) -> Any:
+    _check_frames(content, limits)
     media = import_module("vllm.multimodal.media")
     return media.VideoMediaIO(media.ImageMediaIO(), num_frames=_FRAMES).load_bytes(content)
 
 
-def _check_frames(content: bytes) -> None:
+def _check_frames(content: bytes, limits: MediaLimits) -> None:
     """Refuse frames of which those that are taken would not fit into memory."""
     cv2 = import_module("cv2")
     decoder = import_module("vllm.multimodal.video_decoders.opencv").OpenCVVideoBackendMixin
@@ -174,11 +171,11 @@ def _check_frames(content: bytes) -> None:
     width, height = (
         int(capture.get(one)) for one in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
     )
-    if width * height * _CHANNELS * _FRAMES > _MOST_DECODED:
+    if width * height * _CHANNELS * _FRAMES > limits.decoded:
         raise ValueError(f"{_FRAMES} frames of {width} x {height} pixels are too large")
 
 
-_DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+_DECODERS: Final[Mapping[str, Callable[[bytes, MediaLimits], Any]]] = {
     "audio": _audio,
     "video": _video,
 }

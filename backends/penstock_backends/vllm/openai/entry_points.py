@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -17,7 +17,7 @@ _PLACES: Final = {
 }
 """Modules below `vllm.entrypoints` by function, the newest first."""
 
-_PARAMETERS: Final = {
+PARAMETERS: Final = {
     "make_arg_parser": ("parser",),
     "build_app": ("args", "supported_tasks", "model_config"),
     "init_app_state": ("engine_client", "state", "args", "supported_tasks"),
@@ -33,18 +33,18 @@ class EntryPoints:
     init_app_state: Callable[..., Any]
 
     @classmethod
-    def find(cls) -> EntryPoints:
+    def find(cls, parameters: Mapping[str, tuple[str, ...]] = PARAMETERS) -> EntryPoints:
         """Import them, which takes a second; raises `UnsupportedError` for what does not fit."""
-        return cls(**{name: _function(name, _PLACES[name]) for name in _PARAMETERS})
+        return cls(**{name: _function(name, _PLACES[name], of) for name, of in parameters.items()})
 
 
-def _function(name: str, modules: Sequence[str]) -> Callable[..., Any]:
+def _function(name: str, modules: Sequence[str], parameters: tuple[str, ...]) -> Callable[..., Any]:
     for module in modules:
         try:
             found = getattr(import_module(f"vllm.entrypoints.{module}"), name, None)
         except ImportError:
             continue
-        if callable(found) and tuple(inspect.signature(found).parameters) == _PARAMETERS[name]:
+        if callable(found) and tuple(inspect.signature(found).parameters) == parameters:
             return found  # type: ignore[no-any-return]
     version = getattr(import_module("vllm"), "__version__", "")
-    raise UnsupportedError(f"vLLM {version} has no {name}({', '.join(_PARAMETERS[name])})")
+    raise UnsupportedError(f"vLLM {version} has no {name}({', '.join(parameters)})")

@@ -25,7 +25,7 @@ MAX_DEPTH = 100
 MOST_VALUES = 1 << 20
 """The default of how many values a large text may have, see `Slicer`."""
 
-_SLICE = 1 << 18
+SLICE = 1 << 18
 """Bytes that are decoded at a time; takes a millisecond or two."""
 
 _QUARTERS = 4
@@ -242,7 +242,7 @@ class Slicer:
         while True:
             give_turn()
             self.at, self.behind = at, False
-            end = at + _SLICE
+            end = at + SLICE
             if found := _MEMBERS.match(text, at, end) or _LAST_MEMBER.match(text, at, end):
                 begin, at = at, found.end()
                 self._count(text[begin : at - 1], begin)
@@ -276,8 +276,8 @@ class Slicer:
         if first == b'"':
             return self._decode_string(at + 1)
         if first not in _CLOSING:
-            found = _SCALAR.match(text, at, at + _SLICE)
-            if found is None or len(found[0]) == _SLICE:
+            found = _SCALAR.match(text, at, at + SLICE)
+            if found is None or len(found[0]) == SLICE:
                 raise UnusualError
             self._tell(found[0], at)
             value, length = self._objects.raw_decode(as_text(found[0]))
@@ -346,7 +346,7 @@ class Slicer:
     def _skip(self, at: int) -> int:
         """The end of the white space that begins at `at`."""
         while True:
-            end = at + _SLICE
+            end = at + SLICE
             found = _BLANK.match(self._text, at, end)
             assert found is not None
             at = found.end()
@@ -365,10 +365,10 @@ class Slicer:
 
 def _whole_characters(text: Text, at: int) -> int:
     """The end of the part of a string that may be decoded by itself, of a slice at most."""
-    found = _CHARACTERS.match(text, at, at + _SLICE)
+    found = _CHARACTERS.match(text, at, at + SLICE)
     assert found is not None
     end = found.end()
-    if end + _PAIR > at + _SLICE:  # it may have been cut
+    if end + _PAIR > at + SLICE:  # it may have been cut
         for _ in range(_MOST_BYTES - 1):
             if end < len(text) and text[end] & _NOT_FIRST == _LATER:
                 end -= 1
@@ -415,7 +415,7 @@ def put_back(value: Any, lists: Mapping[str, Any]) -> Any:
 
 def _slice_end(text: Text, at: int) -> int:
     """The offset behind the last comma of a slice or behind the list's end; 0 without either."""
-    end = at + _SLICE
+    end = at + SLICE
     close = text.find(b"]", at, end)
     if not any(text.find(mark, at, end if close < 0 else close) >= 0 for mark in _MARKS):
         return (text.rfind(b",", at, end) if close < 0 else close) + 1

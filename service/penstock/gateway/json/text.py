@@ -51,7 +51,7 @@ _CONTAINERS = 1 << 12
 An object takes a microsecond, and a list in lists about as much.
 """
 
-_SLICED = 1 << 10
+SLICED = 1 << 10
 """Texts of at least so many bytes are decoded in slices, which is faster from there on."""
 
 _FEW = 1 << 8
@@ -153,7 +153,7 @@ def _at_once(data: Text) -> Any:
     """Decode a text that is not large."""
     if _is_deep(data):
         raise _too_deep()
-    value = decode_in_slices(data, _first_wins) if len(data) >= _SLICED else None
+    value = decode_in_slices(data, _first_wins) if len(data) >= SLICED else None
     if value is None:
         return _whole(as_text(data))
     if _has_infinity(value) and (overflow := overflow_error(as_text(data))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from penstock.core.turns import LoopTurn, Ration
@@ -71,12 +72,13 @@ class ServerState:
         encrypted: bool = False,
         descriptors: DescriptorReserve | None = None,
         bodies: BodyRoom | None = None,
+        ages: ConnectionAges | None = None,
     ) -> None:
         self.bodies = bodies or BodyRoom()
         self.bodies.eldest.append(self._eldest)
         self.loop = asyncio.get_running_loop()
         self.limits = limits
-        self.ages = _ages(keepalive)
+        self.ages = _ages(keepalive, ages or ConnectionAges())
         self.compression = compression
         self.encrypted = encrypted
         self.scratch = memoryview(bytearray(_SCRATCH))
@@ -159,12 +161,14 @@ class ServerState:
                     await self._all_closed.wait()
 
 
-def _ages(keepalive: KeepaliveSettings) -> ConnectionAges:
+def _ages(keepalive: KeepaliveSettings, others: ConnectionAges) -> ConnectionAges:
+    """The timeouts that are set, beside `others`."""
     ages = {
         "age": keepalive.max_connection_age_ms,
         "grace": keepalive.max_connection_age_grace_ms,
     }
-    return ConnectionAges(
+    return replace(
+        others,
         ping_after=keepalive.time_ms / 1000,
         ping_timeout=keepalive.timeout_ms / 1000,
         ping_without_calls=keepalive.permit_without_calls,

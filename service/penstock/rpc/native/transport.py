@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.http2.keepalive import ConnectionAges
 from penstock.http2.limits import Limits
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
@@ -40,12 +41,13 @@ async def open_native(
     registry: ChannelzRegistry | None = None,
     descriptors: DescriptorReserve | None = None,
     bodies: BodyRoom | None = None,
+    ages: ConnectionAges | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port, 0 for a Unix socket.
 
     With a `registry`, connections are counted, and the counters registered there. `descriptors` and
-    `bodies` are shared with other ports. On closing, running calls get what is left of `grace`.
-    Raises `OSError` if the address is in use or invalid.
+    `bodies` are shared with other ports; `ages` hold for what the settings do not say. On closing,
+    running calls get what is left of `grace`. Raises `OSError` if the address is in use or invalid.
     """
     descriptors = descriptors or DescriptorReserve()
     state = ServerState(
@@ -55,6 +57,7 @@ async def open_native(
         encrypted=settings.tls.enabled,
         descriptors=descriptors,
         bodies=bodies,
+        ages=ages,
     )
     handshakes: TlsHandshakes | None = None
     if settings.tls.enabled:

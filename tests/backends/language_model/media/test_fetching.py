@@ -29,6 +29,7 @@ class Pages(BaseHTTPRequestHandler):
     """Pages by path; one that never ends waits for `over`."""
 
     over = threading.Event()
+    asked = threading.Event()
     waiting = threading.Semaphore(0)
 
     def do_GET(self) -> None:
@@ -36,6 +37,7 @@ class Pages(BaseHTTPRequestHandler):
             self._begin(200)
             self._drip(0.0 if self.path == "/endless/flood" else 0.01)
         elif self.path == "/silent":
+            self.asked.set()
             self.rfile.read(1)  # until the client leaves
             self.over.set()
         elif self.path == "/head":
@@ -75,6 +77,7 @@ class Pages(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[str]:
     Pages.over.clear()
+    Pages.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as pages:
         thread = threading.Thread(target=pages.serve_forever, args=(0.01,))
         thread.start()
@@ -215,7 +218,7 @@ async def test_a_page_that_never_ends_is_left(server: str) -> None:
 
 async def test_cancelling_ends_the_connection(server: str) -> None:
     fetching = asyncio.create_task(fetch_media(f"{server}/silent", "image_url", LOCAL))
-    await asyncio.sleep(0.1)
+    assert await asyncio.to_thread(Pages.asked.wait, 10)
     fetching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fetching

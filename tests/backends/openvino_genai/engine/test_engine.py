@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from backends.openvino_genai.scripted import ScriptedPipeline, sequences
+from backends.openvino_genai.scripted import ScriptedPipeline, Words, sequences
 from penstock.core.errors import InternalError, RejectedError, UnavailableError
 from penstock_backends.language_model import GenerationTimes
 from penstock_backends.openvino_genai.engine import GenAiEngine
@@ -169,10 +169,14 @@ async def test_a_sequence_that_the_pipeline_gives_up_ends_its_request() -> None:
     assert pipeline.handles[1].cancelled
 
 
+class Unspeakable(Words):
+    def step(self, token: int) -> str:
+        raise ValueError(token)
+
+
 async def test_tokens_that_cannot_be_decoded_fail_their_request_alone() -> None:
     runner = engine(ScriptedPipeline())
-    broken, fine = sequences(max_tokens=5), sequences(max_tokens=5)
-    broken[0]._detokenizer = None  # type: ignore[assignment]
+    broken, fine = sequences(max_tokens=5, words=Unspeakable()), sequences(max_tokens=5)
     runner.submit(broken)
     runner.submit(fine)
     with pytest.raises(InternalError):

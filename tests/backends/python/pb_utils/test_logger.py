@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from backends.python.scripted import FakeRuntime
-from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.logger import Logger, ServerHandler
 
 
@@ -42,10 +41,7 @@ def test_level_may_be_given(process: FakeRuntime) -> None:
     assert [level for level, *_ in process.logged] == [logging.WARNING, logging.ERROR]
 
 
-def test_without_a_server_lines_go_to_standard_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(runtime, "_current", [])
+def test_without_a_server_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     here = line() + 1
     Logger.log_warn("early")
     assert capsys.readouterr().err == f"W test_logger.py:{here}] early\n"

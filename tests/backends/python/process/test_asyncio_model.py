@@ -129,7 +129,7 @@ async def test_client_that_leaves_stops_the_stream() -> None:
 async def test_client_that_leaves_stops_a_coroutine() -> None:
     class Slow(Model):
         async def infer(self, request: Request) -> Response:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
             raise AssertionError
 
     reply = FakeReply("OUT")

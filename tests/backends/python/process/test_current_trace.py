@@ -15,7 +15,6 @@ from penstock_backends.python.process.current_trace import Serving, caller, span
 @pytest.fixture
 def without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's own environment may lack it."""
-    monkeypatch.setattr(current_trace, "_spans", [])
     monkeypatch.delattr(process, "own_spans", raising=False)
     monkeypatch.delitem(sys.modules, f"{process.__name__}.own_spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)

@@ -84,11 +84,10 @@ async def test_several_coroutines_may_wait_for_one_call(linked: Linked) -> None:
 
 
 @pytest.mark.contract("PY-15")
-async def test_future_that_is_given_up_leaves_no_thread_waiting(
-    linked: Linked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("process")
+async def test_future_that_is_given_up_leaves_no_thread_waiting(linked: Linked) -> None:
     """The server confirms the cancellation, which ends the wait on a loop of the model's own."""
-    monkeypatch.setattr(runtime, "_current", [linked.runtime])
+    runtime.install(linked.runtime)
     waiting = iterator_future(call(linked))
     await asyncio.sleep(0)
     waiting.cancel()

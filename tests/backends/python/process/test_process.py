@@ -14,8 +14,7 @@ from penstock_backends.python.process import process
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
-def test_process_that_is_not_killed_terminates_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_KILL_SECONDS", 0.0)
+def test_process_that_is_not_killed_terminates_itself() -> None:
     server, connection = socket.socketpair()
     arenas = create(1 << 20), create(1 << 20)
     child = os.fork()
@@ -23,7 +22,7 @@ def test_process_that_is_not_killed_terminates_itself(monkeypatch: pytest.Monkey
         try:
             os.setsid()
             server.close()
-            process.run(connection.detach(), *arenas)
+            process.run(connection.detach(), *arenas, kill_seconds=0.0)
         finally:
             os._exit(9)
     for end in (connection, server):

@@ -142,6 +142,12 @@ async def test_cancellation_calls_back_whenever_it_happens(
 # -- several threads ------------------------------------------------------------------------------
 
 
+def until_counted(reply: PendingReply) -> None:
+    """Until the reading thread has counted all that was taken."""
+    while reply._credit._sizes:
+        time.sleep(0.001)
+
+
 def test_response_may_be_taken_before_sending_it_has_returned() -> None:
     server: Any = Server()
     reply = pending_reply(server, ReplyPolicy(decoupled=True))
@@ -151,8 +157,7 @@ def test_response_may_be_taken_before_sending_it_has_returned() -> None:
         sent.append(True)
         reader = threading.Thread(target=reply.acknowledge, args=(1,))
         reader.start()
-        while reply._credit._sizes:  # until the reading thread has counted it
-            time.sleep(0.001)
+        until_counted(reply)
         readers.append(reader)
 
     readers: list[threading.Thread] = []
@@ -174,7 +179,7 @@ def test_response_that_is_held_just_after_the_others_were_taken_is_sent() -> Non
     with reply._lock:  # a sender has seen that there is no room, and is about to hold its response
         reader = threading.Thread(target=reply.acknowledge, args=(WINDOW.responses,))
         reader.start()
-        time.sleep(0.05)
+        until_counted(reply)
         reply._held.append(CoreResponse())
     reader.join(5)
     assert not reply._held

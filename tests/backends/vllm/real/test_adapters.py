@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,13 @@ async def adapters(instance: RunningInstance) -> dict[str, tuple[bool, int]]:
     return {one["name"]: (one["loaded"], one["requests"]) for one in listed}
 
 
+async def _step(instance: RunningInstance, others: Sequence[asyncio.Future[str]]) -> None:
+    """Until the engine has made a token, or has made all of them."""
+    metrics, tokens = instance.backend.metrics, "penstock_llm_generation_tokens_total"
+    made = metrics()[tokens]
+    await until(lambda: metrics()[tokens] > made or all(one.done() for one in others), 0.001)
+
+
 @pytest.mark.contract("VL-13")
 @pytest.mark.parametrize("sampling", [{}, {"lora_name": "loud"}])
 async def test_broken_adapters_harm_nobody_under_load(
@@ -45,7 +53,7 @@ async def test_broken_adapters_harm_nobody_under_load(
         with pytest.raises(InvalidRequestError) as error:
             await text(instance, lora_name=name)
         refused.append(error.value.message)
-        await asyncio.sleep(0.02)
+        await _step(instance, others)
     assert refused[:2] * 4 == refused
     assert refused[0].startswith("LoRA torn cannot be loaded from ")
     assert refused[0].endswith(

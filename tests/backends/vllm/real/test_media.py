@@ -27,7 +27,6 @@ from penstock.testing import RunningInstance
 from penstock_backends.language_model import MediaLimits, StreamInterval
 from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.arguments.engine_args import MEDIA_CONNECTOR
-from penstock_backends.vllm.inputs import media
 from penstock_backends.vllm.inputs.media import limits_of, load_media, read_media
 from penstock_backends.vllm.model_facts import ModelFacts
 from penstock_backends.vllm.openai.media_connector import bound_media
@@ -65,9 +64,11 @@ def data_url(content: bytes) -> bytes:
     return b"data:image/png;base64," + base64.b64encode(content)
 
 
-async def load(name: str, *elements: bytes, accepted: Any = ANY) -> dict[str, list[Any]]:
+async def load(
+    name: str, *elements: bytes, accepted: Any = ANY, decoded: int = 1 << 30
+) -> dict[str, list[Any]]:
     request = InferenceRequest("m", inputs={name: Tensor.from_strings(elements)})
-    return await load_media(read_media(request, accepted), MediaLimits(seconds=5))
+    return await load_media(read_media(request, accepted), MediaLimits(seconds=5, decoded=decoded))
 
 
 async def test_images_are_read_as_rgb() -> None:
@@ -121,18 +122,14 @@ def movie(folder: Path, frames: int) -> bytes:
     return Path(file).read_bytes()
 
 
-async def test_videos_of_a_request_have_so_many_bytes_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_videos_of_a_request_have_so_many_bytes_together(tmp_path: Path) -> None:
     text = base64.b64encode(movie(tmp_path, 32))
     size = 32 * 32 * 64 * 3
-    monkeypatch.setattr(media, "_MOST_DECODED", 2 * size)
-    assert len((await load("video", text, text))["video"]) == 2
+    assert len((await load("video", text, text, decoded=2 * size))["video"]) == 2
     with pytest.raises(InvalidRequestError, match=f"video of more than {2 * size} bytes"):
-        await load("video", *[text] * 3)
-    monkeypatch.setattr(media, "_MOST_DECODED", size - 1)
+        await load("video", *[text] * 3, decoded=2 * size)
     with pytest.raises(InvalidRequestError, match="32 frames of 64 x 32 pixels are too large"):
-        await load("video", text)
+        await load("video", text, decoded=size - 1)
 
 
 async def test_a_model_takes_so_many() -> None:

@@ -364,6 +364,13 @@ async def test_application_describes_what_is_shown_of_it(application: BackendApp
     assert "messages" in text
 
 
+async def _step(instance: RunningInstance) -> None:
+    """Until the engine has made a token."""
+    metrics, tokens = instance.backend.metrics, "penstock_llm_generation_tokens_total"
+    made = metrics()[tokens]
+    await until(lambda: metrics()[tokens] > made)
+
+
 async def test_clients_that_leave_at_any_moment_leave_nothing_behind(
     application: BackendApplication, instance: RunningInstance
 ) -> None:
@@ -373,7 +380,7 @@ async def test_clients_that_leave_at_any_moment_leave_nothing_behind(
     body = {**CHAT, "messages": messages, "stream": True, "max_tokens": 600, "ignore_eos": True}
     streams = [begin(application, "/v1/chat/completions", body) for _ in range(24)]
     for stream in streams:
-        await asyncio.sleep(0.01)
+        await _step(instance)
         stream.close()
     metrics = instance.backend.metrics
     left = ("running_requests", "waiting_requests", "kv_cache_usage")

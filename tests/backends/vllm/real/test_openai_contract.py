@@ -12,8 +12,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from penstock.core.errors import UnsupportedError
 from penstock_backends.vllm.arguments.openai_arguments import FRONTEND, OpenAiArguments
-from penstock_backends.vllm.openai import entry_points
-from penstock_backends.vllm.openai.entry_points import EntryPoints
+from penstock_backends.vllm.openai.entry_points import PARAMETERS, EntryPoints
 from penstock_backends.vllm.openai.request_fields import fields_by_path
 from penstock_backends.vllm.openai.routes import HIDDEN, SHOWN
 
@@ -75,8 +74,7 @@ def test_fields_of_requests_are_found(routes: list[Any]) -> None:
     assert {"tokens"} <= fields["/detokenize"]
 
 
-def test_other_parameters_turn_the_routes_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = {**entry_points._PARAMETERS, "build_app": ("everything",)}
-    monkeypatch.setattr(entry_points, "_PARAMETERS", other)
+def test_other_parameters_turn_the_routes_off() -> None:
+    other = {**PARAMETERS, "build_app": ("everything",)}
     with pytest.raises(UnsupportedError, match=r"vLLM \S+ has no build_app\(everything\)"):
-        EntryPoints.find()
+        EntryPoints.find(other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -58,11 +59,12 @@ async def test_commands_are_carried_out_beside_each_other(puppets: Puppets) -> N
     hanging.cancel()
 
 
-async def test_command_goes_on_without_who_asked_for_it(puppets: Puppets) -> None:
+async def test_command_goes_on_without_who_asked_for_it(puppets: Puppets, tmp_path: Path) -> None:
     instance = await puppets.start()
-    asked = asyncio.ensure_future(instance.control("wait", {}))
+    asked = asyncio.ensure_future(instance.control("wait", {"until": str(tmp_path / "now")}))
     await eventually(lambda: _commands(puppets, instance, 1))
     asked.cancel()
+    (tmp_path / "now").touch()
     await eventually(lambda: _commands(puppets, instance, 11))
     assert await instance.control("next", {}) == {"action": "next"}
 
@@ -103,12 +105,17 @@ async def test_unready_instance_is_not_restarted(
     former = instance.pid
     await instance.control("sleep", {"reason": "it sleeps"})
     assert not await instance.healthy()
-    await asyncio.sleep(0.6)  # its health has been looked at once more
+    checked = await puppets.report(instance, "checked")
+    await eventually(lambda: _checked(puppets, instance, checked + 1))
     assert not await instance.healthy()
     assert caplog.text.count("not ready: it sleeps") == 1
     await instance.control("wake", {})
     assert await instance.healthy()
     assert instance.pid == former
+
+
+async def _checked(puppets: Puppets, instance: ProcessInstance, times: int) -> bool:
+    return int(await puppets.report(instance, "checked")) >= times
 
 
 async def _commands(puppets: Puppets, instance: ProcessInstance, number: int) -> bool:

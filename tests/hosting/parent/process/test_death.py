@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hosting.parent.process.lives import kill, pid_of, settled
+from hosting.parent.process.lives import kill, pid_of
 from hosting.puppets import Puppets, alive, eventually, everything, order
 from penstock.core.errors import UnavailableError
+
+
+async def _noted(mark: Path, count: int) -> None:
+    """Until so many executions have begun that leave a note."""
+    await eventually(lambda: mark.exists() and mark.read_text().count("\n") == count)
 
 
 @pytest.mark.parametrize("do", ["hang", "drip", "flow"])
@@ -21,7 +26,7 @@ async def test_killed_process_fails_what_is_in_flight_with_the_reason(
 ) -> None:
     instance = await puppets.start()
     inference = puppets.begin(instance, do)
-    await settled(puppets, instance)
+    await puppets.settle(instance)
     kill(instance)
     with pytest.raises(
         UnavailableError,
@@ -86,12 +91,12 @@ async def test_request_sent_to_a_process_just_killed_fails(puppets: Puppets) -> 
 
 @pytest.mark.slow
 async def test_batch_that_a_dying_process_has_not_begun_goes_to_the_next_one(
-    puppets: Puppets,
+    puppets: Puppets, tmp_path: Path
 ) -> None:
-    instance = await puppets.start(serial=True)
-    (begun,), _ = puppets.tell(instance, order("hang"))
+    instance = await puppets.start(serial=True, mark=str(tmp_path / "noted"))
+    (begun,), _ = puppets.tell(instance, order("stay"))
     (ahead, left), _ = puppets.tell(instance, order("echo"), order("echo"))
-    await asyncio.sleep(0.1)
+    await _noted(tmp_path / "noted", 1)
     left.stream.close()
     kill(instance)
     with pytest.raises(UnavailableError, match="SIGKILL"):
@@ -119,24 +124,25 @@ async def test_what_a_process_has_begun_is_not_executed_again(
 
 
 @pytest.mark.slow
-async def test_batch_is_not_sent_a_third_time(puppets: Puppets) -> None:
+async def test_batch_is_not_sent_a_third_time(puppets: Puppets, tmp_path: Path) -> None:
     """It may be what kills the processes."""
-    instance = await puppets.start(serial=True)
-    (first,), _ = puppets.tell(instance, order("hang"))
-    (second,), _ = puppets.tell(instance, order("hang"))
-    for inference in (first, second):
-        await eventually(lambda: instance.available)
-        await asyncio.sleep(0.1)
+    instance = await puppets.start(serial=True, mark=str(tmp_path / "noted"))
+    (first,), _ = puppets.tell(instance, order("stay"))
+    (second,), _ = puppets.tell(instance, order("stay"))
+    for begun, inference in enumerate((first, second), start=1):
+        await _noted(tmp_path / "noted", begun)
         kill(instance)
         with pytest.raises(UnavailableError):
             await everything(inference)
 
 
-async def test_what_was_sent_ahead_fails_when_the_model_is_stopped(puppets: Puppets) -> None:
-    instance = await puppets.start(serial=True)
-    puppets.tell(instance, order("hang"))
+async def test_what_was_sent_ahead_fails_when_the_model_is_stopped(
+    puppets: Puppets, tmp_path: Path
+) -> None:
+    instance = await puppets.start(serial=True, mark=str(tmp_path / "noted"))
+    puppets.tell(instance, order("stay"))
     (ahead,), _ = puppets.tell(instance, order("echo"))
-    await asyncio.sleep(0.1)
+    await _noted(tmp_path / "noted", 1)
     await instance.stop()
     with pytest.raises(UnavailableError, match="is being unloaded"):
         await everything(ahead)

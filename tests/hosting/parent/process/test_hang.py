@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from harness.serving import suspend
-from hosting.parent.process.lives import pid_of, settled
+from hosting.parent.process.lives import pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything, order
 from penstock.core.errors import UnavailableError
 from penstock.hosting.parent.process import ProcessInstance
@@ -67,28 +68,33 @@ async def test_hung_process_is_started_anew_on_request(
 async def test_idle_process_is_hung_with_the_next_request(puppets: Puppets) -> None:
     """And one that hangs while nobody waits any more is so until it gives a sign."""
     instance = await puppets.start(hang_seconds=0.3)
-    pid = stop(instance)
-    await asyncio.sleep(0.6)
+    asked = await puppets.start(hang_seconds=0.3, name="puppet_0_1")
+    pids = stop(instance), stop(asked)
+    puppets.begin(asked, "echo")
+    await eventually(lambda: not asked.available)
     assert instance.available
     inference = puppets.begin(instance, "echo")
     await eventually(lambda: not instance.available)
     inference.stream.close()
-    os.kill(pid, signal.SIGCONT)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
     await eventually(lambda: instance.available)
 
 
 async def test_execution_that_takes_its_time_is_not_hung(puppets: Puppets) -> None:
     """Also where it lets nothing else on the event loop run, and computes in Python."""
     instance = await puppets.start(serial=True, hang_seconds=1.0)
-    await settled(puppets, instance)
+    await puppets.settle(instance)
     inference = puppets.begin(instance, "compute", seconds=2.5)
     assert len(await everything(inference)) == 1
     assert instance.metrics()["penstock_process_hangs_total"] == 0
 
 
-async def test_code_that_holds_the_lock_of_python_is_hung(puppets: Puppets) -> None:
+async def test_code_that_holds_the_lock_of_python_is_hung(puppets: Puppets, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "now")
     instance = await puppets.start(serial=True, hang_seconds=0.3)
-    inference = puppets.begin(instance, "hold_lock", seconds=2)
+    inference = puppets.begin(instance, "hold_lock", until=str(tmp_path / "now"))
     await eventually(lambda: not instance.available)
+    os.close(os.open(tmp_path / "now", os.O_WRONLY))
     assert len(await everything(inference)) == 1
     await eventually(lambda: instance.available)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from fakes import turns
 from harness.serving import suspend
 from hosting.parent.process.lives import children, kill, pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything
 from penstock.core.errors import UnavailableError
-from penstock.hosting.parent import probes
 from penstock.hosting.parent.process_state import ProcessState
 
 
@@ -57,25 +57,26 @@ async def test_health_is_what_the_backend_says(puppets: Puppets) -> None:
 
 
 @pytest.mark.slow
-async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
+async def test_broken_metrics_do_not_hide_bad_health(
+    puppets: Puppets, caplog: pytest.LogCaptureFixture
+) -> None:
     instance = await puppets.start()
     former = instance.pid
     await puppets.ask(instance, "break_metrics")
-    await asyncio.sleep(0.6)  # the process has looked at them at least once
+    await eventually(lambda: "reading the metrics of the backend failed" in caplog.text)
     await puppets.ask(instance, "sicken")
     await eventually(lambda: instance.pid not in (None, former))
 
 
-async def test_probe_ends_when_the_process_does(
-    puppets: Puppets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(probes, "_PATIENCE", 600.0)
+async def test_probe_ends_when_the_process_does(puppets: Puppets) -> None:
     instance = await puppets.start()
     suspend(pid_of(instance))
     waiting = [asyncio.ensure_future(instance.healthy()) for _ in range(3)]
-    await asyncio.sleep(0.05)
+    await turns()
     kill(instance)
-    assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == [False, False, False]
+    await eventually(lambda: not instance.available)
+    await turns()
+    assert [probe.done() and probe.result() for probe in waiting] == [False, False, False]
 
 
 @pytest.mark.slow

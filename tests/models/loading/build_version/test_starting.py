@@ -50,7 +50,7 @@ async def test_a_load_that_is_given_up_ends_the_instances_that_have_started(
         async def initialize(self, context: InstanceContext) -> None:
             await super().initialize(context)
             if context.name == "m_0_1":
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
     loading = asyncio.ensure_future(house.load(THREE, Slow))
     await until(lambda: len(house.script.contexts) == 3)

@@ -50,8 +50,10 @@ async def test_a_load_waits_for_the_version_that_is_being_unloaded(house: House)
     await house.hold_a_request()
     await house.lifecycle.unload("m")
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await asyncio.sleep(0.05)
-    assert (len(house.builder.instances), load.done()) == (1, False)
+    write_model(house.path, "other")
+    await house.lifecycle.load("other")  # which takes as long as that of `m` would
+    assert [instance.name for instance in house.builder.instances] == ["m_1", "other_1"]
+    assert not load.done()
     house.builder.instances[0].release()
     await load
     assert house.states == {1: "READY"}

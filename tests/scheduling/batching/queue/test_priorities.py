@@ -63,7 +63,9 @@ def test_a_batch_kept_while_requests_come_is_the_one_that_would_be_formed_anew(
             gone += [entry.item] if entry.waiting else []
             queue.leave(entry)
         kept = queue.due()
-        queue._forming = None
+        passing = queue.push(-1, 1, False, now, priority=3)
+        assert passing is not None
+        queue.leave(passing)
         assert queue.due() == kept
         if action == "a":
             gone += queue.pop(now)
