@@ -209,3 +209,17 @@ def test_messages_offered_with_a_pause_leave_at_once(
     for number in range(3):
         ends.link.offer(1, number)
         assert received(ends, 5) == [(1, number)]
+
+
+def test_link_is_closed_by_a_message_that_cannot_be_handled(ends: Ends) -> None:
+    """Those read with it are gone: whoever waited for one would wait for ever."""
+    link = BlockingLink(ends.mine, refuse)
+    ends.say(1, "refused")
+    with pytest.raises(MemoryError):
+        link.wait(lambda: False)
+    with pytest.raises(LinkClosedError):
+        link.wait(lambda: False)
+
+
+def refuse(*_: object) -> None:
+    raise MemoryError

@@ -131,6 +131,23 @@ async def test_process_that_is_gone_takes_no_offer() -> None:
     assert not read.offer(pack_offer(region, region.file), region.file.descriptor)
 
 
+async def test_probe_that_a_full_socket_does_not_take_is_not_awaited(peer: Peer) -> None:
+    region = MessageMemory()
+    while peer.probes.offer(pack_offer(region, region.file), region.file.descriptor):
+        pass  # as to a process that is stopped
+    peer.probes.probe_liveness()
+    assert not await peer.probes.ready()
+    seen: list[int] = []
+    while Probe.LIVENESS not in seen:
+        seen = await peer.probed()
+        peer.probes.probe_liveness()
+    waiting = asyncio.ensure_future(peer.probes.ready())
+    while Probe.READINESS not in seen:
+        seen = await peer.probed()
+    peer.answer(Answer.READY)
+    assert await waiting
+
+
 async def test_both_ends_close_what_they_hold() -> None:
     before = descriptors()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

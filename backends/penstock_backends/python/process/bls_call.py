@@ -8,15 +8,23 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.core.errors import InferenceError
+from penstock.core.flow_control import Credit, Window
 from penstock.core.request import InferenceResponse as CoreResponse
+from penstock.hosting.link.blocking import LinkClosedError
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 from penstock_backends.python.pb_utils.tensor import Tensor
 from penstock_backends.python.process.model_link import ModelLink
 
+_AHEAD = Window(responses=1024, size=64 << 20)
+"""The limit of responses that nobody has taken, of a call that an event loop waits for."""
+
 
 class BlsCall:
     """One request in flight to another model; its responses are queued in order.
+
+    Those that an event loop waits for are credit as soon as they are here: it may wait for the
+    first response of several calls before it reads on, and the called model for that.
 
     The thread that reads the link adds responses, the thread or coroutine that made the call takes
     them. Held by weak references, which mypyc's classes do not allow: this module is interpreted.
@@ -26,7 +34,10 @@ class BlsCall:
         self._link = link
         self._number = number
         self._cancel = cancel
-        self._responses: deque[CoreResponse] = deque()
+        self._responses: deque[tuple[CoreResponse, bool]] = deque()
+        """With each, whether its credit was returned when it came."""
+        self._unread = Credit(_AHEAD)
+        self._on_loop = False
         self._ended = False
         self._bare_end = False
         self._stopped = False
@@ -36,14 +47,19 @@ class BlsCall:
 
     def add(self, response: CoreResponse) -> None:
         """Queue a response."""
-        self._responses.append(response)
         self._ended = self._ended or response.final
+        ahead = self._on_loop and self._unread.left
+        self._unread.spend(response.size)
+        self._responses.append((response, ahead))
+        if ahead and not self._ended:
+            with suppress(LinkClosedError):  # who waits for the server notices as well
+                self._return_credit()
         self._notify()
 
     def end(self, error: InferenceError | None = None) -> None:
         """No more responses follow; an error is queued as the last one."""
         if error is not None:
-            self._responses.append(CoreResponse(final=True, error=error))
+            self._responses.append((CoreResponse(final=True, error=error), True))
         self._bare_end = error is None
         self._ended = True
         self._notify()
@@ -62,6 +78,7 @@ class BlsCall:
 
     async def arrived(self) -> None:
         """Wait until there is a response, or the end."""
+        self._on_loop = True
         loop = asyncio.get_running_loop()
         if not self._link.is_read_on(loop):  # a loop of the model's own does not read the link
             await loop.run_in_executor(None, self._link.wait, self._is_settled)
@@ -96,10 +113,14 @@ class BlsCall:
     def _take_response(self) -> InferenceResponse | None:
         if not self._responses:
             return None
-        response = self._responses.popleft()
-        if not self._ended:
-            self._link.send(Kind.CALL_TAKEN, (self._number, 1))  # flow control
+        response, ahead = self._responses.popleft()
+        self._unread.replenish(1)
+        if not ahead and not self._ended:
+            self._return_credit()
         return _as_response(response)
+
+    def _return_credit(self) -> None:
+        self._link.send(Kind.CALL_TAKEN, (self._number, 1))
 
     def _notify(self) -> None:
         while self._waiting:

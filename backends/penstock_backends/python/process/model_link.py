@@ -191,9 +191,11 @@ class ModelLink:
         self._on_work = on_work
 
         def readable() -> None:
-            self._link.poll()
-            if self._link.closed:
-                on_work()
+            try:
+                self._link.poll()
+            finally:  # the loop logs what a handler raises
+                if self._link.closed:
+                    on_work()
 
         loop.add_reader(self._link.fileno(), readable)
         # libuv makes what it watches non-blocking, and a full socket must not fail a write.

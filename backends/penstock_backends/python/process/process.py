@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
 
 from penstock.hosting.link.blocking import LinkClosedError
 from penstock.system.allocator import tune_allocator
@@ -45,6 +46,8 @@ def run(descriptor: int, inputs: int, outputs: int, kill_seconds: float = 60.0) 
         worker.serve()
     except* LinkClosedError:  # in a group, when an event loop has noticed
         link.exit_if_fork()
+        with suppress(OSError):  # the model may have closed it
+            connection.shutdown(socket.SHUT_RDWR)  # or the server would not notice a failed write
         _end(server, kill_seconds)
 
 

@@ -53,7 +53,7 @@ class BlockingLink:
 
     @property
     def closed(self) -> bool:
-        """Whether the server has closed the socket."""
+        """Whether nothing more is read: the server has left, or a message could not be handled."""
         return self._closed
 
     def fileno(self) -> int:
@@ -161,6 +161,14 @@ class BlockingLink:
         if count == 0:
             self._closed = True
         if count:
+            self._handle(count)
+
+    def _handle(self, count: int) -> None:
+        """Handle the messages that so many bytes complete; after an error there are no others."""
+        try:
             # A copy, since tensors are views of it; writable, since models write to their inputs.
             for message in self._frames.feed(self._buffer[:count]):
                 self._on_message(*message)
+        except BaseException:  # what was read with it is lost, the beginning of a frame too
+            self._closed = True
+            raise

@@ -39,11 +39,6 @@ class Silence:
         return True
 
     @property
-    def began(self) -> bool:
-        """Whether the last tick was the first silent one: time for a liveness probe."""
-        return self.ticks == 1
-
-    @property
     def too_long(self) -> bool:
         """Whether it has lasted for as many ticks as a process may take."""
         return self.ticks >= self.limit
@@ -52,10 +47,10 @@ class Silence:
 class Heartbeat:
     """Hang detection for a process while requests wait; an idle one is left alone.
 
-    Whatever comes from the process is a sign: `signs` returns their number so far. After a silent
-    tick `probe` is called, which asks for one. `on_change` is called with `hung` once the silence
-    has lasted for `seconds`, up to a tick more, and again with the next sign. With 0 seconds
-    nothing is watched.
+    Whatever comes from the process is a sign: `signs` returns their number so far. After each
+    silent tick `probe` is called, which asks for one. `on_change` is called with `hung` once the
+    silence has lasted for `seconds`, up to a tick more, and again with the next sign, for which a
+    hung process is watched in any case: it gets no requests. With 0 seconds nothing is watched.
     """
 
     def __init__(
@@ -98,17 +93,17 @@ class Heartbeat:
 
     def _tick(self) -> None:
         self._timer = None
-        if not self._waiting():
+        if not self.hung and not self._waiting():
             return
         self._set_timer()
+        silence = self._silence
         if self.hung:
             self.on_sign()
-            return
-        silence = self._silence
-        silence.tick(self._signs())
-        if silence.began:
+        else:
+            silence.tick(self._signs())
+        if silence.ticks:
             self._probe()
-        if silence.too_long:
+        if silence.too_long and not self.hung:
             self._change(hung=True)
 
     def _set_timer(self) -> None:

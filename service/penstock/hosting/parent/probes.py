@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 
 from penstock.hosting.link.pulse import Answer, Probe
 
@@ -35,8 +34,7 @@ class Probes:
     def probe_liveness(self) -> None:
         """Send a liveness probe, unless one is unanswered."""
         if not self._liveness_due:
-            self._liveness_due = True
-            self._send(Probe.LIVENESS)
+            self._liveness_due = self._send(Probe.LIVENESS)
 
     async def ready(self) -> bool:
         """Whether the model reports that it is ready; false after 5 seconds without an answer.
@@ -46,8 +44,9 @@ class Probes:
         if self._closed:
             return False
         if self._readiness is None:
+            if not self._send(Probe.READINESS):
+                return False
             self._readiness = self._loop.create_future()
-            self._send(Probe.READINESS)
         try:
             return await asyncio.wait_for(asyncio.shield(self._readiness), _PATIENCE)
         except TimeoutError:
@@ -72,9 +71,13 @@ class Probes:
         self._loop.remove_reader(self._connection.fileno())
         self._connection.close()
 
-    def _send(self, probe: Probe) -> None:
-        with suppress(OSError):  # it has ended, which the link reports
+    def _send(self, probe: Probe) -> bool:
+        """Whether the socket has taken a probe, so that there will be an answer."""
+        try:
             self._connection.send(bytes((probe,)))
+        except OSError:  # it has ended, which the link reports, or does not read
+            return False
+        return True
 
     def _read(self) -> None:
         try:

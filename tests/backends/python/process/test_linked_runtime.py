@@ -131,6 +131,35 @@ def test_taken_responses_return_credit(linked: Linked) -> None:
     assert sent(linked) == [Kind.CALL, Kind.CALL_TAKEN]
 
 
+async def test_responses_for_a_loop_return_credit_as_they_come(linked: Linked) -> None:
+    """It may wait for other calls before it reads them, and the called model for the credit."""
+    linked.link.read_on(asyncio.get_running_loop(), lambda: None)
+    streaming = call(linked)
+    waiting = asyncio.ensure_future(streaming.arrived())
+    await asyncio.sleep(0)
+    header, _ = pack_response(InferenceResponse(final=False))
+    linked.receive(Kind.CALLED, (1, header))
+    assert sent(linked) == [Kind.CALL, Kind.CALL_TAKEN]
+    await waiting
+    await streaming.next_async()
+    assert sent(linked) == []
+
+
+async def test_responses_that_a_loop_leaves_unread_have_a_bound(linked: Linked) -> None:
+    linked.link.read_on(asyncio.get_running_loop(), lambda: None)
+    streaming = call(linked)
+    waiting = asyncio.ensure_future(streaming.arrived())
+    await asyncio.sleep(0)
+    assert sent(linked) == [Kind.CALL]
+    header, _ = pack_response(InferenceResponse(final=False))
+    returned = 0
+    for _ in range(1100):
+        linked.receive(Kind.CALLED, (1, header))
+        returned += len(sent(linked))
+    assert returned == 1024
+    await waiting
+
+
 def test_error_of_the_server_is_the_last_response(linked: Linked) -> None:
     failing = call(linked)
     linked.receive(Kind.CALL_ERROR, (1, "NOT_FOUND", "no such model"))

@@ -14,6 +14,7 @@ import uvloop
 from backends.python.linked import Linked
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
+from penstock.hosting.link.blocking import LinkClosedError
 from penstock.hosting.link.messages import Kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -87,3 +88,23 @@ def test_message_larger_than_the_sockets_buffer_is_sent_while_a_loop_reads(
         uvloop.run(send())
         kind, header, data = received.result()
     assert (kind, header, len(data)) == (Kind.UNHEALTHY, "large", len(payload))
+
+
+async def test_loop_is_told_of_a_message_that_cannot_be_handled(linked: Linked) -> None:
+    """Those read with it are gone, so that the process must end."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    logged = loop.create_future()
+    loop.set_exception_handler(lambda _, context: logged.set_result(context["exception"]))
+    linked.link.on(Kind.TAKEN, refuse)
+    linked.link.read_on(loop, told.set)
+    await told.wait()
+    told.clear()
+    linked.tell(Kind.TAKEN, [])
+    await told.wait()
+    with pytest.raises(LinkClosedError):
+        linked.link.poll_work()
+    assert isinstance(await logged, MemoryError)
+
+
+def refuse(*_: object) -> None:
+    raise MemoryError

@@ -98,6 +98,17 @@ async for response in await ask("repeat", x).async_exec(decoupled=True):
 return answer(np.array(seen, np.float32))
 """
 
+# Awaits the beginning of both before it reads one of them; the called model has one instance.
+ASYNC_SUMS = """
+asked = [ask("repeat", x).async_exec(decoupled=True) for _ in range(2)]
+seen = []
+for responses in await asyncio.gather(*asked):
+    async for response in responses:
+        if response.output_tensors():
+            seen.append(output(response)[0])
+return answer(np.array(seen, np.float32))
+"""
+
 TAKE_THREE = """
 responses = ask("repeat", np.zeros(0, np.float32)).exec(decoupled=True)
 seen = [output(next(responses))[0] for _ in range(3)]

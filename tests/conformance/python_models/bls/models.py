@@ -47,6 +47,7 @@ MODELS = {
     "threads": PythonModel(_serial(by.THREADS)),
     "sum": PythonModel(_serial(by.SUM)),
     "async_sum": PythonModel(_coroutine(by.ASYNC_SUM)),
+    "async_sums": PythonModel(_coroutine(by.ASYNC_SUMS)),
     "take_three": PythonModel(_serial(by.TAKE_THREE)),
     "polite": PythonModel(by.POLITE, config=DECOUPLED),
     "cancelled": PythonModel(_serial(by.CANCELLED)),

@@ -136,6 +136,11 @@ def test_coroutine_iterates_over_a_stream(client: Client) -> None:
     assert client.infer("async_sum", {"X": x})["Y"].tolist() == x.tolist()
 
 
+def test_coroutine_awaits_several_streams_of_one_instance_together(client: Client) -> None:
+    x = np.arange(100, dtype=np.float32)
+    assert client.infer("async_sums", {"X": x})["Y"].tolist() == [*x.tolist(), *x.tolist()]
+
+
 @pytest.mark.contract("PY-15", "PY-29")
 @pytest.mark.parametrize(
     ("name", "answer"), [("take_three", [0, 1, 2, 0, 0]), ("leave_the_loop", [2])]

@@ -24,10 +24,12 @@ _WITNESS = """
 # it does not get past `initialize`.
 _VICTIM = """
     import asyncio
+    import contextlib
     import ctypes
     import multiprocessing
     import os
     import signal
+    import socket
     import subprocess
     import sys
     import time
@@ -95,6 +97,15 @@ _VICTIM = """
         def closes_files_and_answers(self, x):
             os.closerange(3, 4096)
             return answer(x)
+
+        def cannot_write(self, x):
+            for number in map(int, os.listdir("/proc/self/fd")):
+                with contextlib.suppress(OSError):
+                    with socket.socket(fileno=os.dup(number)) as link:
+                        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+                        link.setblocking(False)
+            return pb_utils.InferenceResponse(
+                [pb_utils.Tensor("Y", x)], parameters={"k": "long" * (2 << 20)})
 
         def waits(self, x):
             open(self.path("waiting"), "w").close()

@@ -23,6 +23,7 @@ _ENDS = {
     "leaves_a_fork": "was killed by signal 9 (SIGKILL)",
     "closes_files": "closed its link to the server",
     "closes_files_and_answers": "closed its link to the server",
+    "cannot_write": "closed its link to the server",
 }
 
 
