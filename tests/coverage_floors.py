@@ -2,7 +2,7 @@
 
     python tests/coverage_floors.py [REPORT]
 
-REPORT is what `coverage json` wrote, by default build/coverage.json. The floors are percentages in
+REPORT is what SlipCover wrote, by default build/coverage.json. The floors are percentages in
 [tool.penstock.coverage-floors] of pyproject.toml.
 """
 
@@ -30,8 +30,9 @@ class Room:
 
     def add(self, summary: Mapping[str, int]) -> None:
         """Add one file's summary of the report."""
-        self.covered += summary["covered_lines"] + summary["covered_branches"]
-        self.all += summary["num_statements"] + summary["num_branches"]
+        covered = summary["covered_lines"] + summary["covered_branches"]
+        self.covered += covered
+        self.all += covered + summary["missing_lines"] + summary["missing_branches"]
 
     @property
     def percent(self) -> float:

@@ -1,4 +1,4 @@
-"""The floors of coverage: what a report of coverage.py says of each room."""
+"""The floors of coverage: what a report of SlipCover says of each room."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from coverage_floors import ROOT, Room
 
 
 def file(covered: int, missing: int) -> dict[str, Any]:
-    """A file of the report, with as many branches as statements."""
+    """A file of the report, with as many branches as lines."""
     return {
         "summary": {
             "covered_lines": covered,
             "covered_branches": covered,
-            "num_statements": covered + missing,
-            "num_branches": covered + missing,
+            "missing_lines": missing,
+            "missing_branches": missing,
         }
     }
 
@@ -29,7 +29,7 @@ def test_files_belong_to_the_room_below_their_package() -> None:
     )
 
 
-def test_room_counts_statements_and_branches_of_its_files() -> None:
+def test_room_counts_lines_and_branches_of_its_files() -> None:
     report = {
         "files": {
             "service/penstock/core/tensor.py": file(3, 1),
