@@ -67,7 +67,7 @@ def test_every_request_has_a_line(tmp_path: Path) -> None:
         )
         slow = repeat_request("repeat", [1, 2, 3], delay=100, id="s-1")
         answers = list(stream(iter([slow])))
-        left = stream(iter([answered_once("s-2")]))
+        left: Any = stream(iter([answered_once("s-2")]))
         next(left)
         left.cancel()
         # The client knows the end first: the server's line is waited for, since lines are in order.
