@@ -138,11 +138,11 @@ async def test_probe_that_a_full_socket_does_not_take_is_not_awaited(peer: Peer)
     peer.probes.probe_liveness()
     assert not await peer.probes.ready()
     seen: list[int] = []
-    while Probe.LIVENESS not in seen:
+    while seen != [Probe.LIVENESS]:
         seen = await peer.probed()
         peer.probes.probe_liveness()
     waiting = asyncio.ensure_future(peer.probes.ready())
-    while Probe.READINESS not in seen:
+    while seen != [Probe.READINESS]:
         seen = await peer.probed()
     peer.answer(Answer.READY)
     assert await waiting

@@ -145,7 +145,7 @@ def test_model_that_cannot_be_started_again_says_why(client: Client, victim: Vic
     wait_until(lambda: "stays down" in client.refusal("victim").message)
     message = client.refusal("victim").message
     assert "could not be started again: ValueError: no second start\n\nAt:\n" in message
-    assert f"{victim.path('1/model.py')}(26): initialize\n" in message
+    assert f"{victim.path('1/model.py')}(28): initialize\n" in message
     victim.path("broken").unlink()
     client.load("victim")
     assert victim.pid()
