@@ -28,6 +28,8 @@ RECORD = BUILD / "contract-run.jsonl"
 PYTHON = str(ROOT / ".venv/bin/python")
 COMPILED_PYTHON = str(ROOT / ".venv-compiled/bin/python")
 _PACKAGES = ("service/penstock", "backends/penstock_backends")
+_AT_ONCE = 4
+"""Steps: with more, engines take minutes to start on two cores; with fewer, the cores idle."""
 _SLOWEST = 20
 
 CONFORMANCE = ("conformance", "top/live", "tracing/served")
@@ -47,9 +49,9 @@ COMPILED = (
 """What else is tested compiled: what speaks by sockets and processes, and what strangers feed."""
 MEASURED: Mapping[str, tuple[str, ...]] = {
     "vllm": ("backends/vllm",),
-    "backends": ("backends",),
     "commands": ("app", "cli", "perf", "tune"),
     "clients": ("client", "clients", "demo", "gateway", "http1", "in_process"),
+    "backends": ("backends",),
     "others": ("",),
 }
 """Run -> its tests, less those of the runs before it. The coverage of each is measured."""
@@ -66,26 +68,22 @@ class Step:
 
 
 def steps() -> list[Step]:
-    """All steps; those that take long come first."""
-    can_compile = _can_compile()
+    """All steps, in the order in which they begin: those that take long come first."""
     installs = [Step("tools", _make("tools")), Step("install-vllm", _make("vllm"))]
-    needs = [step.name for step in installs]
-    runs = [Step(name, _measured(name), needs, _record()) for name in MEASURED]
-    if not can_compile:
+    before = [Step("checks", _make("check")), *installs]
+    python, variables = PYTHON, {}
+    if _can_compile():
+        before = [Step("compile", _make(".venv-compiled/.test")), *before]
+        python, variables = COMPILED_PYTHON, {"PENSTOCK_TEST_COMPILED": "1"}
+    else:
         print(
             "==> nothing is tested compiled: there is no C compiler here, or no headers of Python"
         )
-        return [Step("checks", _make("check")), *installs, _conformance(PYTHON, needs, {}), *runs]
-    needs = [*needs, "compile"]
-    compiled = {"PENSTOCK_TEST_COMPILED": "1"}
-    return [
-        Step("compile", _make(".venv-compiled/.test")),
-        Step("checks", _make("check")),
-        *installs,
-        _conformance(COMPILED_PYTHON, needs, compiled),
-        *runs,
-        Step("compiled", _compiled(), needs, compiled),
-    ]
+    needs = [step.name for step in before if step.name != "checks"]
+    servers = Step("conformance", _conformance(python), needs, {**_record(), **variables})
+    vllm, *runs = [Step(name, _measured(name), needs, _record()) for name in MEASURED]
+    compiled = [Step("compiled", _compiled(), needs, variables)] if variables else []
+    return [*before, vllm, servers, *reversed(runs), *compiled]
 
 
 def _compiled() -> list[str]:
@@ -94,10 +92,9 @@ def _compiled() -> list[str]:
     return _pytest(COMPILED_PYTHON, "compiled", *which, *_folders(COMPILED))
 
 
-def _conformance(python: str, needs: Sequence[str], variables: Mapping[str, str]) -> Step:
+def _conformance(python: str) -> list[str]:
     at_once = ["-n", "2", "--dist", "loadfile"]
-    command = _pytest(python, "conformance", "-m", "not gate", *at_once, *_folders(CONFORMANCE))
-    return Step("conformance", command, needs, {**_record(), **variables})
+    return _pytest(python, "conformance", "-m", "not gate", *at_once, *_folders(CONFORMANCE))
 
 
 def _measured(name: str) -> list[str]:
@@ -143,7 +140,7 @@ def _can_compile() -> bool:
 
 
 class SideBySide:
-    """Steps that run at the same time, each in a thread that waits for its process."""
+    """Steps of which some run at the same time, each in a thread that waits for its process."""
 
     def __init__(self, all_steps: Sequence[Step], logs: Path = BUILD) -> None:
         self._steps = all_steps
@@ -153,7 +150,8 @@ class SideBySide:
 
     def run(self) -> bool:
         """Run all; whether each of them ended well."""
-        with ThreadPoolExecutor(len(self._steps)) as pool:
+        # What a step needs comes before it, so that no step waits for one that has not begun.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
             return all(list(pool.map(self._in_turn, self._steps)))
 
     def _in_turn(self, step: Step) -> bool:

@@ -50,10 +50,17 @@ def test_folders_of_the_runs_exist() -> None:
 def test_a_step_waits_for_what_it_needs_and_not_for_what_failed(tmp_path: Path) -> None:
     done = [tmp_path / name for name in ("first", "second", "third")]
     steps = [
-        whole_run.Step("second", ["cp", str(done[0]), str(done[1])], ["first"]),
-        whole_run.Step("third", ["touch", str(done[2])], ["fails"]),
         whole_run.Step("first", ["touch", str(done[0])]),
         whole_run.Step("fails", ["false"]),
+        whole_run.Step("second", ["cp", str(done[0]), str(done[1])], ["first"]),
+        whole_run.Step("third", ["touch", str(done[2])], ["fails"]),
     ]
     assert not whole_run.SideBySide(steps, tmp_path).run()
     assert [file.exists() for file in done] == [True, True, False]
+
+
+def test_what_a_step_needs_comes_before_it() -> None:
+    begun: set[str] = set()
+    for step in whole_run.steps():
+        assert set(step.needs) <= begun
+        begun.add(step.name)
