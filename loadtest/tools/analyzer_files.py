@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from loadtest.scenarios.streams import REPEAT
 
@@ -103,18 +104,20 @@ def write_inputs(folder: Path) -> None:
         "expected": {"data": data, "validation_data": [{"OUT": row} for row in rows]},
         "openai": {"data": [{"payload": [{"model": "embedder", "input": "a text"}]}]},
         "wrong": {"data": data, "validation_data": [{"OUT": [9.0] * 4} for _ in rows]},
-        "repeat": {
-            "data": [
-                {
-                    "IN": {"content": [1, 2, 3], "shape": [3]},
-                    "DELAY": {"content": [0, 1, 1], "shape": [3]},
-                    "WAIT": {"content": [0], "shape": [1]},
-                }
-            ]
-        },
+        "repeat": _repeated(0),
+        # A response that comes before perf_analyzer has set back its counts of the request before,
+        # which it does once the request is sent, ends it: too few had come for a last one.
+        "periodic": _repeated(200),
     }
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def _repeated(delay: int) -> dict[str, Any]:
+    """A request for three responses, of which the first comes after so many milliseconds."""
+    given = {"IN": [1, 2, 3], "DELAY": [delay, 1, 1], "WAIT": [0]}
+    tensors = {name: {"content": values, "shape": [len(values)]} for name, values in given.items()}
+    return {"data": [tensors]}
 
 
 def write_secure_model(folder: Path) -> Path:

@@ -97,7 +97,7 @@ MODES: Mapping[str, Mode] = {
     ),
     "periodic concurrency": Mode(
         f"{_GRPC} --async --streaming --periodic-concurrency-range=1:3:1 --request-period=3"
-        " --input-data={folder}/repeat.json --profile-export-file={folder}/profile.json",
+        " --input-data={folder}/periodic.json --profile-export-file={folder}/profile.json",
         "repeat",
         ("PA-07",),
         table=False,
