@@ -82,7 +82,7 @@ observe: install  ## serve the demo under a load, with Prometheus and Jaeger bes
 
 gates: lint  ## what to run before each commit: lint, and the tests that read the code or the docs
 	@echo "==> tests that read the code or the docs"
-	@$(BIN)/pytest -q -n 2 $(GATE_TESTS)
+	@$(BIN)/pytest -q -n 2 --dist loadfile $(GATE_TESTS)
 
 quick: gates  ## the gates, and quick tests of what the working tree touches: no engines, no slow tests
 	@tests="$(if $(ALL),tests,$(if $(ROOM),tests/$(ROOM),$$($(BIN)/python tests/touched_rooms.py)))"; \

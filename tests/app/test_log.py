@@ -89,6 +89,7 @@ def crash(server: Served) -> None:
 
 
 @pytest.mark.contract("L-01", "L-09")
+@pytest.mark.slow
 def test_streams_part_and_lines_of_a_model_name_it(models: Path, tmp_path: Path) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
     with serving(models, out, errors=err) as server:
@@ -107,6 +108,7 @@ def test_streams_part_and_lines_of_a_model_name_it(models: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.slow
 def test_one_stream_takes_everything(stream: str, models: Path, tmp_path: Path) -> None:
     files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
     arguments = (f"--log-stream={stream}",)
@@ -151,6 +153,7 @@ def write(models: Path, name: str, code: str, config: str = 'backend: "python"')
 
 
 @pytest.mark.contract("M-18")
+@pytest.mark.slow
 def test_why_a_load_failed_is_an_error_once(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write(models, "typed", _ASYNCIO)

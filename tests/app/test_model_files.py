@@ -170,6 +170,7 @@ def test_first_minute_of_the_readme(tmp_path: Path) -> None:
     assert answer["outputs"][0]["data"] == [2.0, 4.0]
 
 
+@pytest.mark.slow
 def test_a_class_without_async_is_served(tmp_path: Path, temporary: Path) -> None:
     (tmp_path / "plain.py").write_text(PLAIN)
     with serving(None, tmp_path / "log", f"plain={tmp_path}/plain.py") as server:

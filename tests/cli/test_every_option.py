@@ -21,6 +21,7 @@ from penstock.settings.without_effect import OF_GRPCIO, WITHOUT_EFFECT, without_
 
 
 @pytest.mark.parametrize("path", FIELDS)
+@pytest.mark.slow
 def test_every_setting_has_a_reader_or_a_refusal(path: str) -> None:
     told = {row.field for row in WITHOUT_EFFECT}
     assert path in REFUSED | told or readers(path)

@@ -24,6 +24,7 @@ _HERE = Path(__file__).parent
 
 
 @pytest.mark.contract("API-10")
+@pytest.mark.slow
 async def test_endpoints_serve_until_they_are_stopped(server: tritonserver.Server) -> None:
     http = KServeHttp(server, KServeHttp.Options(address="127.0.0.1", port=0))
     with KServeGrpc(server, KServeGrpc.Options(address="127.0.0.1", port=0)) as grpc:

@@ -69,6 +69,7 @@ def test_a_model_says_what_it_is(server: tritonserver.Server) -> None:
 
 
 @pytest.mark.contract("API-01")
+@pytest.mark.slow
 def test_models_are_loaded_and_unloaded(server: tritonserver.Server) -> None:
     source = LENGTH.replace("1.0", "7.0").encode()
     model = server.load("length", {"config": "{}", "file:1/model.py": source})

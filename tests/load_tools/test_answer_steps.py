@@ -66,6 +66,7 @@ def test_a_burst_whose_notes_came_late_is_left_out() -> None:
     assert _rows(late, _burst()) == _rows(_burst())
 
 
+@pytest.mark.slow
 def test_what_the_notes_are_taken_of_is_there(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(_NOTES), "FIRST_TOKEN_NOTES": str(tmp_path / "notes-")}
     command = [sys.executable, "-c", _ALL_PATCHED]

@@ -112,6 +112,7 @@ def mortal(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("wire", ["grpc", "http"])
+@pytest.mark.slow
 def test_server_that_dies_leaves_the_results_until_then(
     perf: Perf, mortal: Served, wire: str
 ) -> None:
@@ -159,6 +160,7 @@ def _killing(victim: Served, at: int) -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.slow
 def test_loads_before_the_server_died_are_reported(
     perf: Perf, mortal: Served, tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ def test_loads_before_the_server_died_are_reported(
 @pytest.mark.parametrize(
     ("victim", "at", "rounds", "pairs"), [("A", 8, "ABBA", 2), ("B", 2, "A", 0)]
 )
+@pytest.mark.slow
 def test_rounds_before_a_server_died_are_compared(
     perf: Perf,
     served: Served,
@@ -200,6 +203,7 @@ def test_rounds_before_a_server_died_are_compared(
     assert f"no connection to {mortal.grpc}: connection refused" in html.read_text()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_at_the_end_of_a_short_load_is_told_of(
     perf: Perf, mortal: Served
 ) -> None:

@@ -52,6 +52,7 @@ async def run_client(port: int) -> dict[str, Any]:
 
 
 @pytest.mark.contract("CC-01")
+@pytest.mark.slow
 async def test_metadata_is_understood(found: dict[str, Any]) -> None:
     assert found["metadata"] == {
         "live": True,

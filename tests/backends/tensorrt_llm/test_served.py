@@ -215,6 +215,7 @@ def test_an_engine_that_dies_is_started_again(server: Served, client: Any) -> No
     assert client.is_model_ready("lm")
 
 
+@pytest.mark.slow
 def test_without_the_package_the_model_says_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

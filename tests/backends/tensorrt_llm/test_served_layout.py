@@ -183,6 +183,7 @@ def streamed(client: Any, model: str, inputs: list[Any]) -> list[str]:
 
 
 @pytest.mark.contract("TL-01", "TL-10", "TL-12")
+@pytest.mark.slow
 def test_an_ensemble_of_the_users_own_models(server: tuple[Served, bool]) -> None:
     served, decoupled = server
     with InferenceServerClient(served.grpc) as client:

@@ -95,6 +95,7 @@ def _read(text: Text, datatype: DataType, count: int, *, numbers: bool) -> Any:
 
 @given(_LISTS, st.sampled_from(_DATATYPES), st.integers(1, 8))
 @settings(max_examples=500, deadline=None)
+@pytest.mark.slow
 def test_tensors_and_errors_are_those_of_single_elements(
     data: str, datatype: DataType, count: int
 ) -> None:
@@ -109,6 +110,7 @@ def test_tensors_and_errors_are_those_of_single_elements(
 @pytest.mark.parametrize(
     "datatype", [DataType.FP32, DataType.INT64, DataType.UINT8, DataType.BYTES]
 )
+@pytest.mark.slow
 def test_lists_of_many_slices_are_read_as_short_ones(
     element: str, end: str, datatype: DataType
 ) -> None:

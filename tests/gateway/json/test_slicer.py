@@ -70,6 +70,7 @@ _MANY = settings(
 
 @given(_TEXTS)
 @_MANY
+@pytest.mark.slow
 def test_slices_decode_to_the_value_of_the_whole_text(value: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         assert _outcome(value) == _whole(value, patch)
@@ -79,6 +80,7 @@ def test_slices_decode_to_the_value_of_the_whole_text(value: str) -> None:
     _TEXTS, st.integers(0, 1 << 20), st.sampled_from(["", ",", "]", "}", "{", '"', "x", "1.", "\\"])
 )
 @_MANY
+@pytest.mark.slow
 def test_errors_in_slices_are_those_of_the_whole_text(value: str, place: int, piece: str) -> None:
     at = place % len(value)
     broken = value[:at] + piece + value[at + 1 :]

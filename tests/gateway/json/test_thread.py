@@ -42,6 +42,7 @@ async def test_others_have_turns_beside_a_call() -> None:
 
 
 @pytest.mark.usefixtures("no_switches")
+@pytest.mark.slow
 async def test_others_have_turns_while_a_long_list_is_decoded() -> None:
     """Texts: what decodes numbers gives up the lock by itself now and then."""
     thread, turns, begun = JsonThread(), 0, asyncio.Event()

@@ -95,6 +95,7 @@ async def test_others_are_answered_between_the_steps(client: Client) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.slow
 async def test_cancelled_call_leaves_those_behind_it_their_turns(client: Client) -> None:
     multi = client.channel.unary_unary(f"/{SERVICE}/ModelInfer", bytes, bytes)
     calls = [multi(sliced()) for _ in range(3)]
@@ -222,6 +223,7 @@ async def test_message_of_a_refused_call_is_not_parsed(
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.slow
 async def test_lines_of_large_messages_are_as_those_of_others(
     local: GrpcSettings, server: InferenceServer
 ) -> None:

@@ -9,6 +9,7 @@ from penstock.core.errors import UnavailableError
 
 
 @pytest.mark.parametrize("data", ["00000000050000001f5b00000000", "ff" * 5000])
+@pytest.mark.slow
 async def test_process_that_breaks_the_protocol_is_restarted_and_others_go_on(
     puppets: Puppets, data: str
 ) -> None:
