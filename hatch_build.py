@@ -124,9 +124,10 @@ def compile_modules(root: Path, sources: Path, modules: Sequence[str], output: P
         library.include_dirs.append(str(output / "c" / "penstock"))
         header = output / "c" / "every_source.h"
         header.write_text(_HEADERS)
-        library.extra_compile_args += ["-include", str(header)]
+        # By its name, since what a cache keeps is not for this folder alone.
+        library.extra_compile_args += ["-include", header.name]
         distribution = Distribution({"name": "penstock", "ext_modules": extensions})
-        command = _parallel_build(distribution, str(header))
+        command = _parallel_build(distribution, header)
         command.build_lib = str(output / "lib")
         command.build_temp = str(output / "objects")
         command.ensure_finalized()
@@ -191,14 +192,16 @@ def _common(compiler: list[str], options: Mapping[str, Any]) -> bytes:
     return told.encode() + b"".join(file.read_bytes() for file in sorted(headers))
 
 
-def _precompile(compiler: list[str], header: str, options: Mapping[str, Any]) -> None:
+def _precompile(compiler: list[str], header: Path, options: Mapping[str, Any]) -> None:
     """Parse once the headers that every source of the library includes: megabytes."""
+    compiled = Path(f"{header}.gch")
+    compiled.unlink(missing_ok=True)  # one of older headers would stand for this one, even here
     includes = [f"-I{folder}" for folder in [*options["include_dirs"], get_path("include")]]
-    command = [*compiler, *includes, *options["extra_postargs"], "-x", "c-header", header]
-    subprocess.run([*command, "-o", f"{header}.gch"], check=True)
+    command = [*compiler, *includes, *options["extra_postargs"], "-x", "c-header", str(header)]
+    subprocess.run([*command, "-o", str(compiled)], check=True)
 
 
-def _parallel_build(distribution: Any, header: str) -> Any:
+def _parallel_build(distribution: Any, header: Path) -> Any:
     """setuptools compiles file by file and library by library; this does so on all cores, and takes
     from a cache what was compiled before. The header is what `-include` names, for some.
     """
@@ -222,7 +225,7 @@ def _parallel_build(distribution: Any, header: str) -> Any:
                     compile_some([source], **options)
                     cache.keep(source, files[source])
 
-                if missing and header in options["extra_postargs"]:
+                if missing and header.name in options["extra_postargs"]:
                     _precompile(compiler, header, options)
                 with ThreadPoolExecutor(cores) as pool:
                     list(pool.map(compile_one, missing))
