@@ -179,10 +179,12 @@ async def test_serial_backend_executes_a_batch_sent_ahead_when_its_turn_comes(
 async def test_other_instance_takes_the_next_batch_at_once(
     puppets: Puppets, instance: ProcessInstance
 ) -> None:
+    counted = puppets.statistics.execution_count
     (inference,), execution = puppets.tell(instance, order("hang"))
     await asyncio.sleep(0)
     assert execution.done()
     inference.stream.close()
+    await eventually(lambda: puppets.statistics.execution_count > counted)  # others count theirs
 
 
 async def test_executions_are_counted_where_the_time_was_spent(
