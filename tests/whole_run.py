@@ -29,7 +29,7 @@ PYTHON = str(ROOT / ".venv/bin/python")
 COMPILED_PYTHON = str(ROOT / ".venv-compiled/bin/python")
 _GENERATED = "*/penstock/protocol/*,*/penstock/demo/assets/*"
 _PACKAGES = ("service/penstock", "backends/penstock_backends")
-_AT_ONCE = 4
+_AT_ONCE = 3
 """Steps: with more, engines take minutes to start on two cores; with fewer, the cores idle."""
 _SLOWEST = 20
 

@@ -57,7 +57,7 @@ def put_on(
         "--only-summary",
     ]
     command += [f"--csv={prefix}", "--csv-full-history", f"--html={prefix}.html"]
-    command += [f"--json-file={prefix}", "--stop-timeout=10"]
+    command += [f"--json-file={prefix}", "--stop-timeout=60"]
     environment = {"GRPC": addresses.grpc, "HTTP": addresses.http, "PAUSE": str(pause)}
     report = Path(f"{prefix}.json")
     report.unlink(missing_ok=True)
