@@ -38,7 +38,7 @@ _OPTIMISATION = "2"  # 3 was no faster, and takes longer to compile
 # All modules make one library, which lies in the package, where model processes find it too.
 _LIBRARY = "penstock._compiled"
 _HEADERS = '#include "__native__compiled.h"\n#include "__native_internal__compiled.h"\n'
-"""What each source of the library includes."""
+"""Headers that each source of the library includes."""
 _CACHE_BYTES = 512 << 20
 _ROOTS = {"penstock": "service/penstock", "penstock_backends": "backends/penstock_backends"}
 """Where the sources of the packages are."""
@@ -184,7 +184,7 @@ def _cache_folder() -> Path:
 
 
 def _common(compiler: list[str], options: Mapping[str, Any]) -> bytes:
-    """What objects depend on beside their own source."""
+    """Command, compiler and headers: all that objects depend on beside their own source."""
     version = subprocess.run([compiler[0], "--version"], capture_output=True, check=True).stdout
     flags = [options[name] for name in ("macros", "debug", "extra_postargs")]
     told = repr((compiler, flags, sys.version, version, metadata.version("mypy")))

@@ -1,4 +1,4 @@
-"""What tests are held to: they say what they assert, wait for events, patch nothing private."""
+"""Rules that tests are held to: they say what they assert, wait for events, patch nothing private."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _sleeps_now(call: ast.Call) -> bool:
 
 
 def test_nothing_private_is_patched() -> None:
-    """What a test has to set is a parameter, or is met by the public door."""
+    """Parameters and the public door are how a test sets what it needs."""
     found = _found(_patches, r"(?<!self)(?<!cls)\._[A-Za-z]|(setattr|delattr|patch|object)\(")
     assert {path: lines for path, lines in found.items() if path not in PATCHING} == {}
     assert PATCHING.keys() - found.keys() == set(), "nothing is patched there any more"

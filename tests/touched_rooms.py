@@ -25,7 +25,7 @@ _OTHERS = {
 }
 """Folders of the repository beside the packages -> their tests."""
 _SHARED = ("conftest.py", "fakes", "harness")
-"""What all tests use."""
+"""Modules that all tests use."""
 
 
 def changed_files(root: Path = ROOT) -> list[str]:

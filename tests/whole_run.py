@@ -1,4 +1,4 @@
-"""What `make test` does: checks, installations, the compiled build and all tests, side by side.
+"""Steps of `make test`, side by side: checks, installations, the compiled build and all tests.
 
     python tests/whole_run.py [STEP ...]    only these, and what they need
 

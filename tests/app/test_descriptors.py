@@ -128,6 +128,10 @@ def test_connections_leave_descriptors_for_models(server: Served, port: str) -> 
     wait_until(lambda: Client(server).live())
 
 
+def _answered(url: str) -> bool:
+    return httpx.get(url, timeout=60, verify=False).status_code == 200
+
+
 def test_idle_connections_lock_nobody_out(server: Served) -> None:
     """Of 256 descriptors, 600 connections that say nothing leave enough for every port."""
     pid = server.process.pid
@@ -136,13 +140,8 @@ def test_idle_connections_lock_nobody_out(server: Served) -> None:
     with flood(server.ports["http"]) as first, flood(server.ports["metrics"]):
         assert refused(first[0])
         for _ in range(3):
-            assert (
-                httpx.get(
-                    f"http://{server.http}/v2/health/live", timeout=60, verify=False
-                ).status_code
-                == 200
-            )
-            assert httpx.get(server.metrics, timeout=60, verify=False).status_code == 200
+            assert _answered(f"http://{server.http}/v2/health/live")
+            assert _answered(server.metrics)
             assert Client(server).live()
 
 
@@ -160,13 +159,8 @@ def test_idle_grpc_connections_lock_nobody_out(server: Served) -> None:
         received = b"".join(iter(lambda: connections[0].recv(1 << 16), b""))
         assert received.endswith(_GOAWAY)
         for _ in range(3):
-            assert (
-                httpx.get(
-                    f"http://{server.http}/v2/health/live", timeout=60, verify=False
-                ).status_code
-                == 200
-            )
-            assert httpx.get(server.metrics, timeout=60, verify=False).status_code == 200
+            assert _answered(f"http://{server.http}/v2/health/live")
+            assert _answered(server.metrics)
             assert Client(server).live()
             assert idle.live()
     assert watch.is_active()

@@ -173,6 +173,28 @@ def test_a_model_process_takes_what_is_compiled_for_its_python() -> None:
     assert _told_by_a_model_process(PACKAGE) == [f"flow_control{suffix}", f"link{suffix}"]
 
 
+def test_an_object_is_kept_for_its_source_and_what_it_is_compiled_with(tmp_path: Path) -> None:
+    source, made, taken = (tmp_path / name for name in ("one.c", "one.o", "taken.o"))
+    source.write_text("int one;")
+    made.write_bytes(b"object")
+    cache, other = (_hook().ObjectCache(tmp_path / "kept", flags) for flags in (b"-O2", b"-O1"))
+    assert not cache.fetch(str(source), taken)
+    cache.keep(str(source), made)
+    assert not other.fetch(str(source), taken)
+    assert cache.fetch(str(source), taken)
+    assert taken.read_bytes() == b"object"
+    source.write_text("int two;")
+    assert not cache.fetch(str(source), taken)
+
+
+def test_objects_that_were_not_used_for_longest_are_deleted_first(tmp_path: Path) -> None:
+    for age, name in enumerate(("new", "older", "oldest")):
+        (tmp_path / name).write_bytes(b"1234")
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    _hook().ObjectCache(tmp_path).trim(8)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["new", "older"]
+
+
 def _told_by_a_model_process(package: Path) -> list[str]:
     """The names of the files that two modules come from, when the package is offered to it."""
     code = (

@@ -1,4 +1,4 @@
-"""What `make quick` runs: the tests of the rooms that a change touches, and of those above."""
+"""Tests that `make quick` runs: of the rooms that a change touches, and of those above."""
 
 from __future__ import annotations
 

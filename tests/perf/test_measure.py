@@ -1,4 +1,4 @@
-"""What lies between the beginning and the end of a measurement that is looked at late."""
+"""A measurement whose beginning and end are seen late: what lies between them."""
 
 from __future__ import annotations
 
