@@ -1,4 +1,4 @@
-"""Rules that tests are held to: they say what they assert, wait for events, patch nothing private."""
+"""Rules for tests: they say what they assert, wait for events, and patch nothing private."""
 
 from __future__ import annotations
 
