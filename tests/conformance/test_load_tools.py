@@ -60,7 +60,8 @@ def test_load_tool_sees_no_error_and_the_server_counts_none(
 @_missing("ghz", "make tools")
 @pytest.mark.needs("locust", "" if _LOCUST else "locust is not installed")
 def test_soak_with_clients_that_leave_or_read_slowly_leaves_nothing(tmp_path: Path) -> None:
-    found = soak.soak(8.0, 4.0, tmp_path)
+    # One user of each kind.
+    found = soak.soak(8.0, 4.0, tmp_path, users=6, pause=0.1)
     print(found.as_markdown())
     assert found.faults == []
     names = [each.name for each in found.outcomes]
