@@ -62,7 +62,7 @@ def test_load_tool_sees_no_error_and_the_server_counts_none(
 @pytest.mark.needs("locust", "" if _LOCUST else "locust is not installed")
 def test_soak_with_clients_that_leave_or_read_slowly_leaves_nothing(tmp_path: Path) -> None:
     # One user of each kind.
-    found = soak.soak(8.0, 4.0, tmp_path, users=6, pause=0.1)
+    found = soak.soak(8.0, 4.0, tmp_path, users=6, pause=0.25)
     print(found.as_markdown())
     assert found.faults == []
     names = [each.name for each in found.outcomes]
