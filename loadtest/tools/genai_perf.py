@@ -103,13 +103,20 @@ class Profile:
     p99s: Mapping[str, float]
 
 
-def run_profile(name: str, addresses: Addresses, requests: int, folder: Path) -> Profile:
-    """Run one profile; raises `ToolError` with what genai-perf printed."""
+def run_profile(
+    name: str, addresses: Addresses, requests: int, folder: Path, prompts: Path | None = None
+) -> Profile:
+    """Run one profile; raises `ToolError` with what genai-perf printed.
+
+    The lines of the file `prompts` are `{"text": ...}`. Without it genai-perf makes prompts up, for
+    which it reads the whole of Shakespeare.
+    """
     artifacts = folder / name.replace(", ", "-").replace(" ", "-")
     words = _WITH_TRTLLM[name].format(grpc=addresses.grpc, http=addresses.http).split()
     command = [program("genai-perf"), "profile", *words]
     command += ["--tokenizer", str(TOKENIZER), "--request-count", str(requests)]
     command += ["--num-dataset-entries", "10", "--artifact-dir", str(artifacts)]
+    command += [f"--input-file={prompts}"] if prompts else []
     done = run_program(command, _TIMEOUT, _environment(folder))
     tables = list(artifacts.glob("*/*_genai_perf.csv"))
     if done.status or len(tables) != 1:

@@ -37,7 +37,7 @@ from penstock.demo import write_demo
 _WARM_UP = 15.0
 _REST = 3.0
 _SAMPLING = 5.0
-_COUNT = 12  # users
+_USERS = 12
 _PAUSE = 0.02  # seconds between what each of them does
 _MORE_MEMORY = 16.0  # MiB that the server may hold at rest beyond what it held before
 
@@ -115,9 +115,12 @@ def main() -> None:
     sys.exit("; ".join(found.faults) or 0)
 
 
-def soak(seconds: float, warm_up: float, out: Path) -> Soaked:
+def soak(
+    seconds: float, warm_up: float, out: Path, users: int = _USERS, pause: float = _PAUSE
+) -> Soaked:
     """Put the tools on a server of our own, with their reports in the folder `out`.
 
+    Each of the users of locust pauses for so many seconds between what it does.
     Raises `ToolError` where the warm-up fails; what fails later stands in the result.
     """
     with ExitStack() as stack:
@@ -125,12 +128,12 @@ def soak(seconds: float, warm_up: float, out: Path) -> Soaked:
         _write_models(folder / "models")
         server = stack.enter_context(running(folder / "models", folder))
         watch = Watch(server.process.pid)
-        _, faults = _put_on(server, warm_up, folder, Watch(server.process.pid))
+        _, faults = _put_on(server, (warm_up, users, pause), folder, Watch(server.process.pid))
         if faults:
             raise ToolError("; ".join(f"warm-up: {fault}" for fault in faults))
         time.sleep(_REST)
         before = watch.look()
-        outcomes, broken = _put_on(server, seconds, out, watch)
+        outcomes, broken = _put_on(server, (seconds, users, pause), out, watch)
         after = settled(watch, before)
         try:
             failed = failed_by_reason(f"http://127.0.0.1:{server.metrics_port}/metrics")
@@ -149,9 +152,13 @@ def _write_models(repository: Path) -> None:
 
 
 def _put_on(
-    server: Server, seconds: float, folder: Path, watch: Watch
+    server: Server, load: tuple[float, int, float], folder: Path, watch: Watch
 ) -> tuple[list[Outcome], list[str]]:
-    """All tools at the same time, while the server is watched: their outcomes, and faults."""
+    """All tools at the same time, while the server is watched: their outcomes, and faults.
+
+    The load is its seconds, users and their pause.
+    """
+    seconds, users, pause = load
     addresses = Addresses(f"127.0.0.1:{server.grpc_port}", f"127.0.0.1:{server.http_port}")
     kinds = [*locust.well_behaved(addresses), "LeavingUser", "SlowUser"]
     with ThreadPoolExecutor(3) as pool:
@@ -160,7 +167,7 @@ def _put_on(
             ("ghz", pool.submit(_streams, addresses, seconds, folder)),
             (
                 "locust",
-                pool.submit(locust.put_on, addresses, seconds, folder, kinds, _COUNT, _PAUSE),
+                pool.submit(locust.put_on, addresses, seconds, folder, kinds, users, pause),
             ),
         ]
         while wait([running_tool for _, running_tool in tools], _SAMPLING).not_done:

@@ -31,6 +31,16 @@ def small(demo: Path, tmp_path: Path) -> Path:
     return tmp_path / "models"
 
 
+@pytest.fixture
+def simple(demo: Path, tmp_path: Path) -> Path:
+    """A repository with `simple`, and with a copy of it, `other`: both start at once."""
+    for name in ("simple", "other"):
+        shutil.copytree(demo / "simple", tmp_path / "models" / name)
+    config = tmp_path / "models" / "other" / "config.pbtxt"
+    config.write_text(config.read_text().replace('"simple"', '"other"'))
+    return tmp_path / "models"
+
+
 def chatting(server: Served, *requests: dict[str, Any]) -> subprocess.Popen[str]:
     """Requests to the language model, under way in another process."""
     command = [sys.executable, str(_CHAT), server.grpc, json.dumps(requests)]
@@ -117,11 +127,10 @@ def test_a_stream_that_outlasts_the_exit_timeout_does_not_hold_the_server(
 
 
 @pytest.mark.contract("GT-02", "W-09")
-def test_a_port_in_use_ends_the_start_with_a_clear_line(small: Path, tmp_path: Path) -> None:
-    shutil.rmtree(small / "tiny_llm")
-    with serving(small, tmp_path / "log") as server:
+def test_a_port_in_use_ends_the_start_with_a_clear_line(simple: Path, tmp_path: Path) -> None:
+    with serving(simple, tmp_path / "log") as server:
         second = {
-            name: start(small, tmp_path / name, f"--{name}-port={port}")
+            name: start(simple, tmp_path / name, f"--{name}-port={port}")
             for name, port in server.ports.items()
         }
         assert [process.wait(60) for process in second.values()] == [1, 1, 1]
@@ -130,31 +139,31 @@ def test_a_port_in_use_ends_the_start_with_a_clear_line(small: Path, tmp_path: P
 
 
 @pytest.mark.contract("M-04", "CL-07", "W-09")
-def test_a_model_that_cannot_be_loaded_ends_the_start(small: Path, tmp_path: Path) -> None:
-    (small / "simple" / "config.pbtxt").write_text('name: "simple"\nmax_batch_size: many\n')
-    process = start(small, tmp_path / "log")
+def test_a_model_that_cannot_be_loaded_ends_the_start(simple: Path, tmp_path: Path) -> None:
+    (simple / "simple" / "config.pbtxt").write_text('name: "simple"\nmax_batch_size: many\n')
+    process = start(simple, tmp_path / "log")
     assert process.wait(60) == 1
     *_, error, reason = (tmp_path / "log").read_text().splitlines()
     assert error == "error: creating server: Internal - failed to load all models"
-    assert reason.startswith(f"{small / 'simple'}: Internal: ")
+    assert reason.startswith(f"{simple / 'simple'}: Internal: ")
     assert "config.pbtxt:2:17" in reason
 
 
 @pytest.mark.contract("M-04", "M-14", "M-18", "CL-07")
-def test_without_exit_on_error_the_others_serve(small: Path, tmp_path: Path) -> None:
-    shutil.rmtree(small / "simple" / "1")
-    with serving(small, tmp_path / "log", "--exit-on-error=false") as server:
-        assert status_of(server, "/v2/models/tiny_llm/ready") == 200
+def test_without_exit_on_error_the_others_serve(simple: Path, tmp_path: Path) -> None:
+    shutil.rmtree(simple / "simple" / "1")
+    with serving(simple, tmp_path / "log", "--exit-on-error=false") as server:
+        assert status_of(server, "/v2/models/other/ready") == 200
         assert status_of(server, "/v2/models/simple/ready") == 400
     log = (tmp_path / "log").read_text()
     assert "failed to load model 'simple': at least one version must be available" in log
     assert re.search(r"^\| simple +\| - +\| Not loaded: No model version was found \|$", log, re.M)
 
 
-def test_an_unsupported_field_is_refused_by_name(small: Path, tmp_path: Path) -> None:
-    config = small / "simple" / "config.pbtxt"
+def test_an_unsupported_field_is_refused_by_name(simple: Path, tmp_path: Path) -> None:
+    config = simple / "simple" / "config.pbtxt"
     config.write_text(config.read_text() + '\ncc_model_filenames { key: "7.5" value: "x" }\n')
-    process = start(small, tmp_path / "log")
+    process = start(simple, tmp_path / "log")
     assert process.wait(60) == 1
     assert "cc_model_filenames" in (tmp_path / "log").read_text()
 
@@ -174,9 +183,8 @@ print(answers.get()[1], flush=True)
 """
 
 
-def test_an_idle_stream_does_not_hold_the_server(small: Path, tmp_path: Path) -> None:
-    shutil.rmtree(small / "tiny_llm")
-    with serving(small, tmp_path / "log") as server:
+def test_an_idle_stream_does_not_hold_the_server(simple: Path, tmp_path: Path) -> None:
+    with serving(simple, tmp_path / "log") as server:
         command = [sys.executable, "-c", _IDLE, server.grpc]
         client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert client.stdout is not None

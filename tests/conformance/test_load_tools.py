@@ -22,6 +22,7 @@ from programs.places import find
 
 _LOCUST = importlib.util.find_spec("locust") is not None
 _SECONDS = 2.0
+_PROMPTS = ("The file is open", "A context manager closes it")
 
 
 def _missing(program: str, how: str) -> pytest.MarkDecorator:
@@ -60,7 +61,8 @@ def test_load_tool_sees_no_error_and_the_server_counts_none(
 @_missing("ghz", "make tools")
 @pytest.mark.needs("locust", "" if _LOCUST else "locust is not installed")
 def test_soak_with_clients_that_leave_or_read_slowly_leaves_nothing(tmp_path: Path) -> None:
-    found = soak.soak(8.0, 4.0, tmp_path)
+    # One user of each kind.
+    found = soak.soak(8.0, 4.0, tmp_path, users=6, pause=0.25)
     print(found.as_markdown())
     assert found.faults == []
     names = [each.name for each in found.outcomes]
@@ -79,10 +81,21 @@ def _requests(outcomes: list[Outcome]) -> int:
 @pytest.mark.contract("GP2-01", "GP2-04", "GP2-05", "GP2-07")
 @_missing("perf_analyzer", "make tools")
 @_missing("genai-perf", "make tools")
-@pytest.mark.parametrize("name", ["gRPC, decoupled, at a rate", "chat", "embeddings"])
-def test_genai_perf_has_figures_of_the_demo(server: Served, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [
+        ("gRPC, decoupled, at a rate", ()),  # it makes them up
+        ("chat", _PROMPTS),
+        ("embeddings", _PROMPTS),
+    ],
+)
+def test_genai_perf_has_figures_of_the_demo(
+    server: Served, tmp_path: Path, name: str, prompts: tuple[str, ...]
+) -> None:
     addresses = Addresses(server.grpc, server.http)
-    profile = genai_perf.run_profile(name, addresses, 10, tmp_path)
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"text": prompt}) + "\n" for prompt in prompts))
+    profile = genai_perf.run_profile(name, addresses, 10, tmp_path, file if prompts else None)
     assert profile.means["Request Count (count)"] == 10
     assert profile.means["Request Latency (ms)"] > 0
     if name != "embeddings":

@@ -1,5 +1,4 @@
-"""Models written in Python: `model.py` files made for Triton's Python backend run unchanged."""
+"""Models written in Python: `model.py` files made for Triton's Python backend run unchanged.
 
-from penstock_backends.python.backend import PythonBackend
-
-__all__ = ["PythonBackend"]
+Empty, since a model's process imports this without the backend, which is the server's part.
+"""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -282,6 +281,8 @@ GROUP = "penstock.backends"
 
 def find_backend(name: str) -> type[Backend]:
     """The class that the entry point `name` announces; raises `ModelLoadError` for none."""
+    from importlib.metadata import entry_points  # model processes know this module, and find none
+
     found = entry_points(group=GROUP, name=name)
     if not found:
         known = sorted({entry.name for entry in entry_points(group=GROUP)})

@@ -277,18 +277,3 @@ def test_without_the_directory_only_installed_backends_are_found(
     assert "unable to find backend 'scaler'; installed backends: " in text
     needs = "searched: '/nowhere/scaler/model.py'" if arguments else "needs --backend-directory"
     assert needs in text
-
-
-def test_packages_that_the_backend_requires_are_installed_for_its_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From its own directory, which holds the code."""
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    backends = write_backends(tmp_path / "backends")
-    (backends / "scaler" / "requirements.txt").write_text("/nowhere/nothing-1.0.whl\n")
-    repository = write_models(tmp_path / "models", {"double": GOOD["double"]})
-    log = tmp_path / "log"
-    arguments = (f"--backend-directory={backends}", "--exit-on-error=false")
-    with serving(repository, log, *arguments):
-        pass
-    assert re.search(r"failed to load 'double'.*failed with status 1: .*nothing-1", log.read_text())

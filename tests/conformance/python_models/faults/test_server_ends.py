@@ -53,11 +53,11 @@ def doomed(tmp_path: Path) -> Iterator[tuple[Served, list[int]]]:
             client.load(name)
         children = client.infer("parent", request_id="has_children")["Y"].astype(int).tolist()
         client.begin("loop", request_id="waits")
-        client.stream("streamer").result()
         client.begin_load("hanging")
         wait_until((repository / "loop" / "waiting").exists)
         daemon = repository / "hanging" / "1" / "pid"
         wait_until(daemon.exists)
+        client.stream("streamer").result()  # from here on it takes all that the others leave
         yield server, [*server.family(), *children, int(daemon.read_text())]
 
 
