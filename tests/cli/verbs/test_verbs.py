@@ -108,6 +108,11 @@ def test_infer_streams(run: Run) -> None:
         (["infer", "copy", "SMALL=" + "[" * 100_000], 2, "give JSON, numbers between commas"),
         (["infer", "copy", "SMALL=1.5"], 2, "is not INT8: 1.5 is of another type"),
         (
+            ["infer", "story", "text_input=hello"],
+            1,
+            "; 'penstock generate story PROMPT' prints its text, --stream all its responses",
+        ),
+        (
             ["infer", "repeat", "IN=1", "DELAY=0", "WAIT=0"],
             1,
             "; --stream prints all its responses",
