@@ -306,7 +306,7 @@ READ = (
         "TRITON_SERVER_CPU_ONLY",
         "any value",
         ("cli/arguments.py",),
-        "No GPU is used, and none is measured.",
+        "As `--cpu-only`: no GPU is used, and none is measured.",
     ),
     Variable(
         "TRITON_SERVER_ESCAPE_LOG_MESSAGES",
