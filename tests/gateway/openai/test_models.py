@@ -12,7 +12,6 @@ from gateway.openai.speaking import OPENAI, speaking
 from gateway.serving import LOCAL
 from penstock.core.exit_deadline import ExitDeadline
 
-
 _PLAIN = """
 backend: "identity"
 input { name: "X" data_type: TYPE_INT32 dims: 1 }
@@ -35,7 +34,9 @@ async def test_models_without_routes_are_not_listed(
     tmp_path: Path, install_backend: InstallBackend
 ) -> None:
     models = "mute", "missing"
-    async with speaking(tmp_path, install_backend, OPENAI, LOCAL, *models) as (server, client):
+    async with speaking(
+        tmp_path, install_backend, OPENAI, LOCAL, *models, explicit_control=True
+    ) as (server, client):
         (tmp_path / "models" / "plain" / "1").mkdir(parents=True)
         (tmp_path / "models" / "plain" / "config.pbtxt").write_text(_PLAIN)
         await server.load("plain", {})
