@@ -17,7 +17,7 @@ _BUILT: Final = {"pretrained_config", "builder_config"}
 
 
 def refuse_plans(place: Path) -> None:
-    """Raise `ModelLoadError` for a file, or a folder with one, that is a plan of another network."""
+    """Raise `ModelLoadError` for a plan of another network, or a folder that holds one."""
     if not place.exists():
         return
     folder = place if place.is_dir() else place.parent

@@ -39,7 +39,7 @@ def test_a_plan_that_settings_name_is_told(folder: Path, named: str) -> None:
 def test_a_plan_that_a_parameter_names_is_told(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "2").mkdir()
     config = ModelConfig(name="m", parameters={"gpt_model_path": Parameter(str(folder))})
-    with pytest.raises(ModelLoadError, match="or run the plan with tensorrt in a model.py"):
+    with pytest.raises(ModelLoadError, match="or run the plan with tensorrt in a model"):
         read_layout_settings(config, tmp_path / "2")
 
 
