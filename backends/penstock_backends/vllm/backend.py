@@ -134,6 +134,7 @@ class VllmBackend(LanguageModelBackend):
             stream=generation.stream or _is_watched(request),
             logprobs=self._engine.logprobs,
         )
+        sampling = self._engine.facts.bounded(sampling)
         check_length(sampling.max_tokens, self._engine.facts.context_length)
         media = read_media(request, self._engine.facts.modalities)
         lora = self._adapter(adapter)

@@ -48,6 +48,7 @@ class MeteredEngine:
         crash the engine, or keep it busy for minutes.
         """
         _check(sampling_params, self._engine, more.get("priority"))
+        sampling_params = self._engine.facts.bounded(sampling_params)
         exchange = CURRENT.get()
         usage = None if exchange is None else UsageReporter(exchange.part())
         if usage is not None:
