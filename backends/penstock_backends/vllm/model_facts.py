@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.backend import InvalidRequestError
-from penstock_backends.vllm.inputs.ending_json import with_ending_json
 from penstock_backends.vllm.reasoning import parser_class
 
 
@@ -28,12 +27,6 @@ class ModelFacts:
     reasoning_parser: Any = None
     by_xgrammar: bool = False
     compact_json: bool = False
-
-    def bounded(self, sampling: Any) -> Any:
-        """Sampling parameters whose JSON ends, as far as it is known how."""
-        if not self.by_xgrammar:
-            return sampling
-        return with_ending_json(sampling, compact=self.compact_json)
 
     def parsers(self, count: int, tokenizer: Any) -> list[Any]:
         """A reasoning parser for each candidate; raises `InvalidRequestError` without one."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from penstock_backends.language_model.constraints import NUMBER_RULES
-from penstock_backends.vllm.inputs.ending_json import bounded
+from penstock_backends.vllm.inputs.ending_json import bounded, with_ending_json
 from penstock_backends.vllm.model_facts import ModelFacts
 
 
@@ -21,5 +23,5 @@ def test_digits_without_end_are_bounded_and_counts_of_a_schema_stay() -> None:
 
 
 def test_constraints_for_other_libraries_stay_as_they_are() -> None:
-    sampling = object()
-    assert ModelFacts(by_xgrammar=False).bounded(sampling) is sampling
+    sampling = SimpleNamespace(structured_outputs=SimpleNamespace(json={}, json_object=None))
+    assert with_ending_json(sampling, ModelFacts(by_xgrammar=False)) is sampling

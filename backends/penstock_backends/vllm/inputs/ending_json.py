@@ -10,22 +10,23 @@ from importlib import import_module
 from typing import Any, Final
 
 from penstock_backends.language_model.constraints import MOST_DIGITS, NUMBER_RULES
+from penstock_backends.vllm.model_facts import ModelFacts
 
 _UNBOUNDED: Final = re.compile(r"\b(\w+)\{(\d+), -1\}")
 _DIGIT_RULE: Final = re.compile(r"^(\w+) ::= \(\(\[0-9\]\)\)$", re.MULTILINE)
 _ANY_OBJECT: Final = {"type": "object"}
 
 
-def with_ending_json(sampling: Any, *, compact: bool) -> Any:
+def with_ending_json(sampling: Any, facts: ModelFacts) -> Any:
     """The sampling parameters, with a grammar in the place of a schema.
 
     What xgrammar does not read is left to vLLM, which has other libraries for it, or says why not.
-    With `compact` there is no white space at all.
     """
     given = sampling.structured_outputs
-    if given is None or (given.json is None and not given.json_object):
+    if not facts.by_xgrammar or given is None or (given.json is None and not given.json_object):
         return sampling
-    grammar = _grammar(given.json if given.json is not None else _ANY_OBJECT, compact=compact)
+    schema = _ANY_OBJECT if given.json is None else given.json
+    grammar = _grammar(schema, compact=facts.compact_json)
     if grammar is None:
         return sampling
     changed = copy(sampling)

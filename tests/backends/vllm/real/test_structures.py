@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import InvalidRequestError
 from penstock_backends.openvino_genai.structure import read_structure
 from penstock_backends.vllm.inputs.ending_json import with_ending_json
+from penstock_backends.vllm.model_facts import ModelFacts
 
 xgrammar: Any = import_module("xgrammar")
 parameters: Any = import_module("vllm.sampling_params")
@@ -158,4 +159,5 @@ def _ending(*, compact: bool = False, **given: Any) -> Any:
     sampling = parameters.SamplingParams(
         structured_outputs=parameters.StructuredOutputsParams(**given)
     )
-    return with_ending_json(sampling, compact=compact).structured_outputs
+    facts = ModelFacts(by_xgrammar=True, compact_json=compact)
+    return with_ending_json(sampling, facts).structured_outputs
