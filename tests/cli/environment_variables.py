@@ -305,7 +305,7 @@ READ = (
     Variable(
         "TRITON_SERVER_CPU_ONLY",
         "any value",
-        ("cli/arguments.py",),
+        ("cli/arguments.py", "in_process/options.py"),
         "As `--cpu-only`: no GPU is used, and none is measured.",
     ),
     Variable(

@@ -299,6 +299,12 @@ def test_http_addresses_work_too(run: Run, server: Served) -> None:
     assert (status, text) == (0, "a0 a1 \n")
 
 
+def test_a_decoupled_model_is_told_over_http_too(run: Run, server: Served) -> None:
+    words = ["infer", "story", "text_input=hello", f"--url=http://{server.http}"]
+    _, _, errors = run(*words)
+    assert "'penstock generate story PROMPT' prints its text" in errors
+
+
 @pytest.mark.slow
 def test_ctrl_c_cancels_at_the_server(server: Served, tmp_path: Path) -> None:
     note = tmp_path / "note"

@@ -18,7 +18,7 @@ from penstock.cli.verbs.connection import (
 from penstock.cli.verbs.output import print_json, print_table, tensor_json, tensor_text
 from penstock.cli.verbs.running import run_command
 from penstock.cli.verbs.values import assignment, read_inputs
-from penstock.client import Client, ModelMetadata, Result, UnimplementedError
+from penstock.client import Client, ClientError, ModelMetadata, Result
 
 _EPILOG = (
     "VALUE is JSON, numbers between commas, or a text; @FILE reads it from a file (.npy, .json, or"
@@ -85,7 +85,7 @@ async def _infer(client: Client, options: Namespace) -> None:
         return
     try:
         result = await client.infer(options.model, inputs, **wanted)
-    except UnimplementedError as error:
+    except ClientError as error:  # of another class over HTTP
         if "decoupled" in error.message:
             error.message += _other_way(metadata)
         raise
