@@ -66,7 +66,8 @@ async def ports(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     grace = ExitDeadline(2)
     try:
         if request.param == "dead":
-            yield Ports(_nobody(), _nobody())
+            with socket.socket() as grpc, socket.socket() as http:
+                yield Ports(_kept(grpc), _kept(http))
             return
         if request.param == "without the model":
             await server.start([])
@@ -81,11 +82,10 @@ async def ports(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         reaper.close()
 
 
-def _nobody() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
+def _kept(unused: socket.socket) -> int:
+    """A port that nobody listens at, or can take meanwhile."""
+    unused.bind(("127.0.0.1", 0))
+    return int(unused.getsockname()[1])
 
 
 async def _ended(work: Callable[[], object]) -> BaseException | object:
