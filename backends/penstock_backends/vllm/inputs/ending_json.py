@@ -22,8 +22,8 @@ def with_ending_json(sampling: Any, facts: ModelFacts) -> Any:
 
     What xgrammar does not read is left to vLLM, which has other libraries for it, or says why not.
     """
-    given = sampling.structured_outputs
-    if not facts.by_xgrammar or given is None or (given.json is None and not given.json_object):
+    given = sampling.structured_outputs if facts.by_xgrammar else None
+    if given is None or (given.json is None and not given.json_object):
         return sampling
     schema = _ANY_OBJECT if given.json is None else given.json
     grammar = _grammar(schema, compact=facts.compact_json)
