@@ -17,6 +17,7 @@ def status(server: Served, path: str) -> int:
         return int(reply.status)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("L-05")
 def test_a_full_disk_costs_lines_of_the_log_and_no_request(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()

@@ -97,6 +97,7 @@ async def test_members_share_one_limit() -> None:
         await _unpacked(_request(3 * packed, content_encoding="gzip"), 1 << 16)
 
 
+@pytest.mark.slow
 async def test_number_of_members_is_limited() -> None:
     empty = gzip.compress(b"")
     full = gzip.compress(b"{}") + empty * 65_535
@@ -112,6 +113,7 @@ async def test_bomb_is_refused_before_it_bursts() -> None:
         await _unpacked(_request(packed, content_encoding="gzip"), 1 << 16)
 
 
+@pytest.mark.slow
 @pytest.mark.interpreted("it takes a function away, which compiled callers still have")
 async def test_small_body_that_grows_does_not_block_the_loop(
     monkeypatch: pytest.MonkeyPatch,
@@ -182,6 +184,7 @@ _LARGE, _SMALL = 2 * _MIB - 4096, 400_000
 _AT_ONCE = 8
 
 
+@pytest.mark.slow
 async def test_bombs_wait_for_each_other_and_not_small_bodies_for_them(
     client: httpx.AsyncClient, server: SilentServer
 ) -> None:
@@ -228,6 +231,7 @@ async def _all_parsed(client: httpx.AsyncClient) -> None:
         assert (await client.get("/v2/health/live")).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"{", b'{"inputs": [1]}', b"[" * (2 * _MIB - 8)])
 async def test_refused_bodies_give_their_memory_back(
     client: httpx.AsyncClient, server: SilentServer, body: bytes

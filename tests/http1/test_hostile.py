@@ -137,6 +137,7 @@ async def test_tunnel_is_refused(port: int) -> None:
 # -- bombs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.contract("HI-17")
 @pytest.mark.parametrize(
     ("coding", "bomb"),

@@ -41,6 +41,7 @@ def _answered(pieces: list[bytes]) -> list[Understood | None]:
     return [understood(response) for response in attack.responses()]
 
 
+@pytest.mark.slow
 @given(st.lists(_requests(), min_size=1, max_size=8), st.data())
 def test_requests_in_any_pieces_are_those_that_come_byte_by_byte(
     requests: list[bytes], data: st.DataObject

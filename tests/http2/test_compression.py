@@ -45,6 +45,7 @@ def test_other_programs_decompress_the_message() -> None:
     assert zlib.decompress(finished(Deflation(DEFLATE, [b"ab", b"c"], 6))) == b"abc"
 
 
+@pytest.mark.slow
 def test_a_step_gives_a_bounded_piece() -> None:
     """Zeros grow a thousandfold."""
     assert steps(Inflation(DEFLATE, zlib.compress(bytes(64 * MIB)), 64 * MIB)) >= 64
@@ -90,6 +91,7 @@ def test_data_after_a_compressed_message_is_refused(more: bytes) -> None:
         finished(Inflation(GZIP, gzip.compress(b"abc") + more, 10 * MIB))
 
 
+@pytest.mark.slow
 def test_step_of_a_closed_inflation_finishes() -> None:
     """Whenever during the step its output is released."""
     work = Inflation(GZIP, gzip.compress(bytes(256 * MIB), 1), 256 * MIB)

@@ -22,6 +22,7 @@ SMALL = Limits(
 USUAL = Limits(max_message_size=30_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [SMALL, USUAL], ids=["small", "usual"])
 async def test_every_call_is_answered_right(limits: Limits) -> None:
     read = Routes([Methods().service()]).read

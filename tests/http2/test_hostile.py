@@ -66,6 +66,7 @@ def test_rapid_reset_is_stopped() -> None:
     assert len(server.opened) <= 10_001
 
 
+@pytest.mark.slow
 def test_resets_that_the_client_provokes_are_stopped_too() -> None:
     server = opened()
     for stream_id in range(1, 30_001, 2):

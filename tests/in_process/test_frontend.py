@@ -124,6 +124,7 @@ def test_a_script_that_does_not_stop_its_server_ends(repository: Path, tmp_path:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "True\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--help"], ["/no/such/file.py"]])
 def test_a_script_must_be_named(words: list[str]) -> None:
     command = [sys.executable, "-m", "penstock.in_process", *words]

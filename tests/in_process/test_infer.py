@@ -100,6 +100,7 @@ async def test_a_coroutine_that_is_cancelled_can_leave(
     await asyncio.to_thread(wait_until, note.exists)
 
 
+@pytest.mark.slow
 def test_leaving_a_loop_cancels(server: tritonserver.Server, tmp_path: Path) -> None:
     note = tmp_path / "note"
     for _ in server.model("story").infer(inputs=_story(1, note)):
@@ -108,6 +109,7 @@ def test_leaving_a_loop_cancels(server: tritonserver.Server, tmp_path: Path) -> 
     wait_until(note.exists)
 
 
+@pytest.mark.slow
 def test_a_request_whose_responses_nobody_reads_runs(server: tritonserver.Server) -> None:
     before = server.model("repeat").statistics()["model_stats"][0]["inference_count"]
     server.model("repeat").infer(inputs=_repeat(1))
@@ -221,6 +223,7 @@ def test_threads_ask_side_by_side(server: tritonserver.Server) -> None:
         assert list(pool.map(ask, range(64))) == list(range(64))
 
 
+@pytest.mark.slow
 def test_outputs_outlive_their_response(server: tritonserver.Server) -> None:
     inputs = {"TEXT": ["abc"], "sampling_parameters": []}
     (response,) = server.model("length").infer(inputs={"TEXT": inputs["TEXT"]})

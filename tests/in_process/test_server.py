@@ -111,6 +111,7 @@ def test_models_of_a_repository_may_have_other_names(
     assert "same" not in {name for name, _ in server.models()}
 
 
+@pytest.mark.slow
 @pytest.mark.contract("API-01", "API-09")
 def test_the_page_has_metrics_of_the_host_too(server: tritonserver.Server) -> None:
     family = tritonserver.MetricFamily(tritonserver.MetricKind.COUNTER, "host_jobs", "Jobs")
@@ -170,6 +171,7 @@ def test_start_and_stop_leave_nothing_behind(tmp_path: Path) -> None:
     assert len(_threads()) == before
 
 
+@pytest.mark.slow
 def test_a_server_that_nobody_has_stops(tmp_path: Path) -> None:
     before = len(_threads())
     server = tritonserver.Server(model_repository=str(_write(tmp_path))).start()

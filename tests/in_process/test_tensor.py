@@ -52,6 +52,7 @@ def test_arrays_are_looked_at_and_not_copied(kind: str) -> None:
     assert back.ctypes.data == array.ctypes.data
 
 
+@pytest.mark.slow
 @pytest.mark.contract("API-07")
 def test_a_view_keeps_the_memory_alive() -> None:
     owner = np.ones(1000)

@@ -248,6 +248,7 @@ def _written(pid: int) -> int:
     return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_command_that_started_them(running: _Running) -> None:
     running.process.kill()
     printed = running.process.communicate(timeout=20)[0]
@@ -255,6 +256,7 @@ def test_processes_end_with_the_command_that_started_them(running: _Running) -> 
     assert printed == ""
 
 
+@pytest.mark.slow
 def test_a_process_of_the_load_that_is_killed_leaves_the_results(
     running: _Running, tmp_path: Path
 ) -> None:
@@ -278,6 +280,7 @@ def test_a_process_of_the_load_that_does_not_start_is_told_of() -> None:
             started.begin([job])
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_quietly(served: Served) -> None:
     command = [sys.executable, "-m", "penstock", "perf", "-m", "identity", "-u", served.grpc]
     with subprocess.Popen(

@@ -89,6 +89,7 @@ def test_tensors_may_be_in_shared_memory(perf: Perf, served: Served, wire: str) 
     assert (ran.status, ran.point["failed"]) == (0, 0), ran.printed
 
 
+@pytest.mark.slow
 def test_connections_are_not_bounded_by_what_a_shell_allows(served: Served) -> None:
     perf = [sys.executable, "-m", "penstock", "perf", "-m", "identity", "-i", "http"]
     load = ["-u", served.http, "-c", "100", "-n", "200"]
@@ -102,6 +103,7 @@ def test_connections_are_not_bounded_by_what_a_shell_allows(served: Served) -> N
     assert "200 requests" in done.stdout
 
 
+@pytest.mark.slow
 def test_two_servers_have_memory_of_their_own(perf: Perf, served: Served) -> None:
     words = ["--shared-memory", "system", "--rounds", "2", "-d", "0.2"]
     ran = perf("-m", "identity", "--compare", served.grpc, served.grpc, *words)

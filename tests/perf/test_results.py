@@ -18,6 +18,7 @@ from penstock.perf.gate import Limit, violations
 from perf.conftest import Perf, requests_of
 
 
+@pytest.mark.slow
 def test_a_server_compared_with_itself_is_as_fast(perf: Perf, served: Served) -> None:
     words = ["--compare", served.grpc, served.grpc, "--rounds", "2", "-n", "20"]
     ran = perf("-m", "identity", *words)
@@ -53,6 +54,7 @@ def test_gate_decides(
     assert words in ran.printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "status", "words"),
     [
@@ -164,6 +166,7 @@ def test_server_side_has_cpu_and_metrics(perf: Perf, served: Served) -> None:
     assert "gpus" in ran.point["server"]["metrics"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT] * 2, [signal.SIGTERM]])
 def test_what_was_measured_until_a_signal_is_reported(
     served: Served, tmp_path: Path, signals: list[signal.Signals]

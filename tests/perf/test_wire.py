@@ -34,6 +34,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", ["ca", "unverified", "none"])
 def test_tls_with_a_certificate_to_trust_or_any(perf: Perf, certificate: Path, trust: str) -> None:
     key, chain = ((certificate / name).read_bytes() for name in ("key.pem", "cert.pem"))

@@ -87,6 +87,7 @@ def test_open_loop_sends_when_requests_are_due(traffic: Traffic) -> None:
     assert np.all(results.start >= results.due)
 
 
+@pytest.mark.slow
 def test_what_was_due_counts_where_it_was_never_sent(traffic: Traffic) -> None:
     """A process cannot even count so many requests in their time, a busy one far fewer."""
     limits = Limits(duration=0.02, warmup=0.0, drain=0.0)

@@ -45,6 +45,7 @@ def test_message_may_hold_4096_of_each(entry: bytes, kind: str) -> None:
     assert refused.value.names == NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [False, True])
 def test_other_fields_are_counted_too(inside: bool) -> None:
     fields = b"\xa0\x06\x01" * (1 << 18)

@@ -115,6 +115,7 @@ async def test_draining_waits_for_what_executes() -> None:
     await asyncio.wait_for(draining, 20)
 
 
+@pytest.mark.slow
 async def test_a_cancelled_request_is_not_referenced_any_more() -> None:
     scheduler = DirectScheduler([FakeInstance(held=True)])
     _scheduled(scheduler, "a")

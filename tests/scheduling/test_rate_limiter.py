@@ -332,6 +332,7 @@ def test_limits_hold_and_no_resource_is_left_idle(
             claimed += model.turn.needs
 
 
+@pytest.mark.slow
 @pytest.mark.contract("I-14")
 @given(_MODELS)
 def test_everybody_runs_as_often_as_its_priority_allows(

@@ -59,6 +59,7 @@ def test_memory_that_may_only_be_read_stays_so(memory: Memory) -> None:
     assert data.readonly
 
 
+@pytest.mark.slow
 def test_a_view_keeps_its_memory_mapped() -> None:
     mapped = mmap.mmap(-1, mmap.PAGESIZE)
     mapped[:5] = b"still"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.core.timeline import Batch, Trace
 from penstock.tracing.batch_spans import PATIENCE, BatchSpans
 from penstock.tracing.packed_trace import pack
@@ -55,6 +57,7 @@ def test_batch_whose_traces_do_not_come_is_complete_after_a_while() -> None:
     assert not batches
 
 
+@pytest.mark.slow
 def test_batches_that_wait_are_bounded() -> None:
     batches = BatchSpans()
     found = 0

@@ -105,6 +105,7 @@ _CHARACTERS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(_CHARACTERS, min_size=1, max_size=60), st.sampled_from(["", "\\", r"\u12", r"\q"]))
 @_MANY
 def test_a_long_string_is_cut_between_characters(parts: list[str], end: str) -> None:

@@ -72,6 +72,7 @@ def test_an_arena_outlives_the_descriptor_that_it_was_made_of() -> None:
     assert os.fstat(region.file.descriptor).st_size == PAGE
 
 
+@pytest.mark.slow
 def test_an_arena_that_nobody_holds_leaves_no_descriptor(file: File) -> None:
     region = ArenaRegion(file.descriptor)
     descriptor = region.file.descriptor
@@ -185,6 +186,7 @@ def test_a_region_that_is_given_back_leaves_no_descriptor(file: File) -> None:
     assert not _is_open(descriptor)
 
 
+@pytest.mark.slow
 def test_views_outlive_the_region(file: File) -> None:
     region = BorrowedRegion(7, os.dup(file.descriptor), 0, SIZE, exclusive=False)
     private, place = region.private(3, 9), region.slice(3, 9)

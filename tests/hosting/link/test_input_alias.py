@@ -141,6 +141,7 @@ async def test_an_array_that_may_only_be_read_is_not_copied() -> None:
     assert sides.used == (1, 0, 0)
 
 
+@pytest.mark.slow
 async def test_what_the_model_still_sees_is_copied() -> None:
     sides = Sides()
     inputs = sides.asked(x=Tensor.from_numpy(_array()))
@@ -154,6 +155,7 @@ async def test_what_the_model_still_sees_is_copied() -> None:
     assert sides.used == (0, 0, 0)
 
 
+@pytest.mark.slow
 async def test_one_input_that_is_two_outputs_is_copied() -> None:
     sides = Sides()
     inputs = sides.asked(x=Tensor.from_numpy(_array()))
@@ -166,6 +168,7 @@ async def test_one_input_that_is_two_outputs_is_copied() -> None:
     assert sides.used == (0, 0, 0)
 
 
+@pytest.mark.slow
 async def test_what_lies_in_memory_of_the_request_is_neither_copied_there_nor_back() -> None:
     sides, messages = Sides(), Messages()
     sides.asked(x=messages.tensor(0, _array()))  # offers the region
@@ -188,6 +191,7 @@ async def test_a_request_that_may_come_again_stays_as_it_was() -> None:
     assert tensor.numpy()[1] == 1
 
 
+@pytest.mark.slow
 async def test_a_response_that_is_not_sent_frees_what_it_would_have_brought_back() -> None:
     sides = Sides()
     inputs = sides.asked(x=Tensor.from_numpy(_array()))
@@ -200,6 +204,7 @@ async def test_a_response_that_is_not_sent_frees_what_it_would_have_brought_back
     assert sides.used == (0, 0, 0)
 
 
+@pytest.mark.slow
 async def test_an_output_without_bytes_takes_nothing_along() -> None:
     sides = Sides()
     inputs = sides.asked(x=Tensor.from_numpy(_array()), w=Tensor.from_numpy(_array()))

@@ -94,6 +94,7 @@ async def test_what_a_model_writes_to_its_input_stays_with_it() -> None:
     assert other.numpy()[5] == tensor.numpy()[5] == 5
 
 
+@pytest.mark.slow
 async def test_a_block_is_kept_until_the_borrower_has_let_go_of_it() -> None:
     giver, taker = Process(), Process()
     tensor = giver.made(_array())
@@ -109,6 +110,7 @@ async def test_a_block_is_kept_until_the_borrower_has_let_go_of_it() -> None:
     assert taker.lender.kept == 0
 
 
+@pytest.mark.slow
 async def test_a_block_that_is_lent_twice_is_given_back_twice() -> None:
     giver, taker = Process(), Process()
     tensor = giver.made(_array())
@@ -132,6 +134,7 @@ async def test_a_process_that_ends_gives_everything_back() -> None:
     assert taker.lender.kept == 0
 
 
+@pytest.mark.slow
 async def test_what_is_lent_outlives_who_has_written_it() -> None:
     giver, taker = Process(), Process()
     tensor = giver.made(_array())

@@ -23,6 +23,7 @@ async def reaper() -> AsyncIterator[Reaper]:
     reaper.close()
 
 
+@pytest.mark.slow
 async def test_process_that_stops_takes_its_folder_along(puppets: Puppets) -> None:
     instance = await puppets.start(private_tmp=True)
     folder = Path(await puppets.report(instance, "tmp"))
@@ -49,6 +50,7 @@ async def test_process_that_cannot_be_started_leaves_no_folder(puppets: Puppets)
     assert list(puppets.reaper.folder().iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_process_has_the_folder_of_all_unless_it_asks_for_one(puppets: Puppets) -> None:
     instance = await puppets.start()
     assert await puppets.report(instance, "tmp") == tempfile.gettempdir()

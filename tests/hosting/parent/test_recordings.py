@@ -188,6 +188,7 @@ async def test_a_cancelled_request_that_records_nothing_ends_at_once(
     assert isinstance(timeline(inference).error, RequestCancelledError)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_traces_end_with_the_process(puppets: Puppets) -> None:
     instance = await puppets.start(name="puppet_0_1")

@@ -30,6 +30,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin" / "python"
 
 
+@pytest.mark.slow
 async def test_backend_runs_where_the_server_is_not_installed(
     puppets: Puppets, bare_python: Path
 ) -> None:
@@ -37,6 +38,7 @@ async def test_backend_runs_where_the_server_is_not_installed(
     assert await puppets.report(instance, "python") == str(bare_python.parents[1])
 
 
+@pytest.mark.slow
 async def test_nothing_of_the_servers_environment_comes_along(
     puppets: Puppets, bare_python: Path
 ) -> None:

@@ -406,6 +406,7 @@ async def test_responses_that_are_too_much_together_come_one_by_one(
     assert [len(str(one.parameters["text"])) for one in responses] == [LARGEST_HEAD // 4] * 8
 
 
+@pytest.mark.slow
 async def test_long_text_of_an_error_is_cut(puppets: Puppets, instance: ProcessInstance) -> None:
     with pytest.raises(InferenceError) as raised:
         await puppets.ask(instance, "complain", text=_BEYOND)

@@ -61,6 +61,7 @@ def _compare(cls: type[ConfigPart], descriptor: object) -> None:
             assert list(ours.names) == [value.name for value in theirs.enum_type.values]
 
 
+@pytest.mark.slow
 @given(model_configs())
 @settings(max_examples=50, deadline=None)
 def test_message_says_the_same_as_the_config(config: ModelConfig) -> None:

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
+import pytest
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import open_grpc
@@ -52,6 +53,7 @@ async def test_server_lists_its_listening_socket(server: Server) -> None:
     assert ref.socket_id not in {one.socket_id for one in refs}
 
 
+@pytest.mark.slow
 async def test_socket_has_its_tls_parameters(local: GrpcSettings, tmp_path: Path) -> None:
     certificates = write_certificates(tmp_path)
     settings = replace(local, channelz=True, tls=tls(certificates, mutual=True))

@@ -37,6 +37,7 @@ async def test_slow_reader_holds_no_more_than_its_bounds() -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_calls_that_follow_a_mass_cancel_are_not_refused() -> None:
     """One client gives up 1,000 calls and begins 1,000 others at once, while those still work."""
     handlers = Handlers()

@@ -39,6 +39,7 @@ async def test_request_that_is_not_grpc_is_answered_in_plain_text(
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) -> None:
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
@@ -50,6 +51,7 @@ async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) 
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 async def test_handshake_has_its_time(tmp_path: Path) -> None:
     """Whoever connects and says nothing is not waited for, with TLS as without."""
@@ -61,6 +63,7 @@ async def test_handshake_has_its_time(tmp_path: Path) -> None:
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 async def test_handshakes_end_with_the_listener(tmp_path: Path) -> None:
     """They are broken off: their time is not waited for."""

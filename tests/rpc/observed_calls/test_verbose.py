@@ -45,6 +45,7 @@ def lines(caplog: Caplog) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == "penstock.rpc.verbose"]
 
 
+@pytest.mark.slow
 @pytest.mark.contract("L-08")
 @pytest.mark.usefixtures("verbose")
 async def test_a_unary_inference_is_told_step_by_step(client: Client, caplog: Caplog) -> None:
@@ -62,6 +63,7 @@ async def test_a_unary_inference_is_told_step_by_step(client: Client, caplog: Ca
     assert "7777" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.contract("L-08")
 @pytest.mark.usefixtures("verbose")
 async def test_an_inference_that_fails_is_told_with_its_id(client: Client, caplog: Caplog) -> None:
@@ -73,6 +75,7 @@ async def test_an_inference_that_fails_is_told_with_its_id(client: Client, caplo
     assert done == "Done for ModelInferHandler, 0"
 
 
+@pytest.mark.slow
 @pytest.mark.contract("L-08")
 @pytest.mark.usefixtures("verbose")
 async def test_other_calls_are_told(client: Client, caplog: Caplog) -> None:
@@ -89,6 +92,7 @@ async def test_other_calls_are_told(client: Client, caplog: Caplog) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.contract("L-08")
 @pytest.mark.usefixtures("verbose")
 async def test_each_message_of_a_stream_is_told(client: Client, caplog: Caplog) -> None:
@@ -109,6 +113,7 @@ async def test_each_message_of_a_stream_is_told(client: Client, caplog: Caplog) 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.contract("L-08")
 @pytest.mark.usefixtures("verbose")
 async def test_a_cancelled_call_is_told(client: Client, caplog: Caplog) -> None:
@@ -120,6 +125,7 @@ async def test_a_cancelled_call_is_told(client: Client, caplog: Caplog) -> None:
     await eventually(lambda: step in caplog.text)
 
 
+@pytest.mark.slow
 async def test_nothing_is_told_at_level_0(client: Client, caplog: Caplog) -> None:
     caplog.set_level(logging.DEBUG, "penstock.rpc")
     await client.call("ModelInfer", infer_request("identity", "r-1", IN=NUMBERS))
@@ -127,6 +133,7 @@ async def test_nothing_is_told_at_level_0(client: Client, caplog: Caplog) -> Non
     assert lines(caplog) == []
 
 
+@pytest.mark.slow
 @pytest.mark.contract("L-06")
 async def test_the_level_counts_from_the_next_call_on(
     client: Client, caplog: Caplog, monkeypatch: pytest.MonkeyPatch

@@ -43,6 +43,7 @@ async def test_many_calls_at_once_are_all_answered(client: Client) -> None:
     assert [int(output(reply, "OUT")[0, 0]) for reply in replies] == list(range(200))
 
 
+@pytest.mark.slow
 @pytest.mark.contract("GT-01")
 @pytest.mark.parametrize("model", ["identity", "isolated"])
 async def test_inference_of_64_mib(client: Client, model: str) -> None:
@@ -90,6 +91,7 @@ async def test_deadline_cancels_its_request(local: GrpcSettings) -> None:
         await eventually(lambda: "a" in server.closed)
 
 
+@pytest.mark.slow
 async def test_cancelled_call_leaves_its_neighbours_alone(local: GrpcSettings) -> None:
     server = ManualServer()
     async with connected(server, local) as client:

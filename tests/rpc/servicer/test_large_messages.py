@@ -79,6 +79,7 @@ async def test_typed_contents_of_any_size_are_served(client: Client) -> None:
     np.testing.assert_array_equal(output(answer, "OUT"), VALUES)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_others_are_answered_between_the_steps(client: Client) -> None:
     done: list[str] = []
@@ -128,6 +129,7 @@ async def test_refused_message_has_the_error_of_its_request(client: Client) -> N
     assert text.startswith("request has 4097 inputs or more")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_large_message_that_cannot_be_parsed_ends_its_call(client: Client) -> None:
     code, text = await refused(infer(client, sliced() + b"\xff"))

@@ -50,6 +50,7 @@ async def test_several_models_talk_on_one_stream(client: Client) -> None:
     assert ids[-1] == "r"
 
 
+@pytest.mark.slow
 @pytest.mark.contract("GP-16")
 async def test_a_thousand_requests_on_one_stream_are_answered_in_order(client: Client) -> None:
     requests = [
@@ -60,6 +61,7 @@ async def test_a_thousand_requests_on_one_stream_are_answered_in_order(client: C
     assert [output(r.infer_response, "OUT")[0] for r in responses] == list(range(1000))
 
 
+@pytest.mark.slow
 @pytest.mark.contract("GP-16", "DC-01")
 async def test_a_hundred_decoupled_requests_on_one_stream_keep_their_order(
     client: Client,
@@ -102,6 +104,7 @@ async def test_deadline_of_a_stream_cancels_its_requests(
     await eventually(lambda: cancelled(server) > before)
 
 
+@pytest.mark.slow
 async def test_reader_that_does_not_read_holds_back_the_model(local: GrpcSettings) -> None:
     """Some megabytes are on their way; what was not asked for is not made."""
     server = Generating()
@@ -162,6 +165,7 @@ async def test_bytes_that_are_no_request_end_the_stream_and_its_requests(
 # -- the end ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.contract("G-35")
 async def test_server_that_stops_takes_no_more_requests(
     local: GrpcSettings, tmp_path: Path

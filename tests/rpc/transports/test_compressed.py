@@ -133,6 +133,7 @@ async def test_others_are_answered_while_a_message_is_unpacked(
         assert await task == str(32 * MIB).encode()
 
 
+@pytest.mark.slow
 async def test_others_are_answered_while_a_response_is_compressed(
     handlers: Handlers, held: Held
 ) -> None:
@@ -145,6 +146,7 @@ async def test_others_are_answered_while_a_response_is_compressed(
         assert await task == b"".join(PARTS)
 
 
+@pytest.mark.slow
 async def test_requests_of_a_stream_keep_their_order(handlers: Handlers) -> None:
     messages = [bytes(32 * MIB), b"x", bytes(8 * MIB), b"xy", bytes(500)]
     async with open_native([handlers.service()], LOCAL, ExitDeadline(1)) as port:

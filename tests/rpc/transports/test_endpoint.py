@@ -19,6 +19,7 @@ from rpc.serving import Client, channel_to
 from rpc.transports.handlers import PATIENCE, Handlers, finish, opened, stream, unary
 
 
+@pytest.mark.slow
 @pytest.mark.contract("GT-02")
 @pytest.mark.parametrize("name", ["grpcio", "native"])
 async def test_port_in_use_is_one_clear_error(name: str) -> None:

@@ -20,6 +20,7 @@ from rpc.transports.relay import relayed
 # -- messages --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.contract("GT-01")
 async def test_message_of_64_mib_passes_both_ways(client: Client) -> None:
     data = bytes(range(256)) * (64 << 12)

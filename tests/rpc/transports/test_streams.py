@@ -74,6 +74,7 @@ async def test_client_that_leaves_in_full_flow_cancels_the_handler_quietly(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.slow
 @pytest.mark.contract("GP-25")
 async def test_write_waits_for_a_slow_reader(client: Client, handlers: Handlers) -> None:
     """The transport takes some megabytes, then makes the method wait."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ def _values(asked: Asked) -> list[dict[str, int]]:
 CHOICES = st.lists(st.integers(0, 1000), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(graphs(), CHOICES, st.integers(0, 2))
 def test_every_request_gets_the_right_answer_whatever_the_order(
@@ -117,6 +119,7 @@ def test_every_request_gets_the_right_answer_whatever_the_order(
     assert {len(model.requests) for model in house.models} == {REQUESTS}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(graphs(decoupled=True), CHOICES, st.integers(0, 2))
 def test_every_response_of_a_decoupled_step_is_followed_up_once_and_in_order(
@@ -138,6 +141,7 @@ def test_every_response_of_a_decoupled_step_is_followed_up_once_and_in_order(
     assert calls == Counter({REQUESTS: 1, REQUESTS * RESPONSES: len(house.models) - 1})
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(graphs(), CHOICES, st.integers(0, 2), st.integers(0, 15), st.booleans())
 def test_nothing_is_left_running_wherever_a_request_ends_early(
@@ -165,6 +169,7 @@ def test_nothing_is_left_running_wherever_a_request_ends_early(
     assert [one.statistics.in_flight for one in house.asked] == [0, 0, 0]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(graphs(decoupled=True), CHOICES, st.integers(0, 2), st.integers(0, 15))
 def test_nothing_is_left_running_of_a_decoupled_request_that_is_cancelled(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def _counting(inference: Inference) -> InferenceResponse:
     return InferenceResponse(outputs, {"mark": inference.request.id}, final=True)
 
 
+@pytest.mark.slow
 @given(_STEPS, st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.3]))
 @settings(max_examples=200, deadline=None)
 def test_every_request_ends_and_each_sequence_sees_its_own_in_order(

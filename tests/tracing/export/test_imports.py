@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _PROGRAM = """
 import sys
 import penstock.app, penstock.cli
@@ -13,6 +15,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 """
 
 
+@pytest.mark.slow
 def test_server_does_not_import_opentelemetry() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr

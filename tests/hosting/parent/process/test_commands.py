@@ -20,12 +20,14 @@ from penstock.hosting.link.frames import LARGEST_HEAD
 from penstock.hosting.parent.process import ProcessInstance
 
 
+@pytest.mark.slow
 async def test_command_brings_back_what_the_backend_returns(puppets: Puppets) -> None:
     instance = await puppets.start()
     arguments = {"level": 2, "tags": ["weights", None], "deep": {"x": 1.5}}
     assert await instance.control("sleep", arguments) == {"action": "sleep", **arguments}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "error", "text"),
     [
@@ -44,6 +46,7 @@ async def test_failed_command_harms_nothing(
     assert await instance.healthy()
 
 
+@pytest.mark.slow
 async def test_reply_too_large_for_the_link_is_an_error(puppets: Puppets) -> None:
     instance = await puppets.start()
     with pytest.raises(InternalError, match="exceeds the limit"):
@@ -51,6 +54,7 @@ async def test_reply_too_large_for_the_link_is_an_error(puppets: Puppets) -> Non
     assert await instance.control("tell", {"size": 3}) == "xxx"
 
 
+@pytest.mark.slow
 async def test_commands_are_carried_out_beside_each_other(puppets: Puppets) -> None:
     instance = await puppets.start()
     hanging = asyncio.ensure_future(instance.control("hang", {}))
@@ -59,6 +63,7 @@ async def test_commands_are_carried_out_beside_each_other(puppets: Puppets) -> N
     hanging.cancel()
 
 
+@pytest.mark.slow
 async def test_command_goes_on_without_who_asked_for_it(puppets: Puppets, tmp_path: Path) -> None:
     instance = await puppets.start()
     asked = asyncio.ensure_future(instance.control("wait", {"until": str(tmp_path / "now")}))
@@ -69,6 +74,7 @@ async def test_command_goes_on_without_who_asked_for_it(puppets: Puppets, tmp_pa
     assert await instance.control("next", {}) == {"action": "next"}
 
 
+@pytest.mark.slow
 async def test_end_of_the_process_ends_the_wait_for_a_command(puppets: Puppets) -> None:
     instance = await puppets.start()
     former = instance.pid
@@ -83,6 +89,7 @@ async def test_end_of_the_process_ends_the_wait_for_a_command(puppets: Puppets) 
     assert await instance.control("next", {}) == {"action": "next"}
 
 
+@pytest.mark.slow
 async def test_stop_ends_the_wait_for_a_command(puppets: Puppets) -> None:
     instance = await puppets.start()
     asked = asyncio.ensure_future(instance.control("hang", {}))
@@ -92,12 +99,14 @@ async def test_stop_ends_the_wait_for_a_command(puppets: Puppets) -> None:
         await asked
 
 
+@pytest.mark.slow
 async def test_backend_that_takes_no_commands_is_not_asked(puppets: Puppets) -> None:
     instance = await puppets.start(controlled=False)
     with pytest.raises(UnsupportedError, match="does not know the action 'sleep'"):
         await instance.control("sleep", {})
 
 
+@pytest.mark.slow
 async def test_unready_instance_is_not_restarted(
     puppets: Puppets, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,7 @@ async def state(puppets: Puppets, instance: ProcessInstance) -> dict[str, int]:
     return dict(json.loads(body))
 
 
+@pytest.mark.slow
 async def test_application_gets_the_request_as_it_is(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
@@ -81,6 +82,7 @@ async def test_application_gets_the_request_as_it_is(
     assert json.loads(body) == ["POST", "a=b", [["x-one", "1"], ["x-one", "2"]], "é", "7"]
 
 
+@pytest.mark.slow
 async def test_serial_instance_answers_exchanges_beside_its_batches(puppets: Puppets) -> None:
     instance = await puppets.start(target=TALKER, serial=True)
     waiting = begin(puppets, instance, "/wait")
@@ -89,6 +91,7 @@ async def test_serial_instance_answers_exchanges_beside_its_batches(puppets: Pup
     waiting.stream.close()
 
 
+@pytest.mark.slow
 async def test_large_body_comes_in_pieces_and_whole(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
@@ -99,6 +102,7 @@ async def test_large_body_comes_in_pieces_and_whole(
     assert max(sizes) <= 16 * 1024
 
 
+@pytest.mark.slow
 async def test_application_waits_for_a_slow_reader(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
@@ -118,6 +122,7 @@ async def test_application_waits_for_a_slow_reader(
         assert sum([one.size async for one in inference.stream]) == 999_000
 
 
+@pytest.mark.slow
 async def test_client_that_leaves_is_told_to_the_application(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
@@ -131,6 +136,7 @@ async def test_client_that_leaves_is_told_to_the_application(
     await eventually(told)
 
 
+@pytest.mark.slow
 async def test_application_that_goes_on_without_a_client_is_ended(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
@@ -144,6 +150,7 @@ async def test_application_that_goes_on_without_a_client_is_ended(
     await eventually(ended)
 
 
+@pytest.mark.slow
 async def test_death_in_the_middle_ends_the_exchange(puppets: Puppets) -> None:
     instance = await puppets.start(target=TALKER)
     inference = begin(puppets, instance, "/wait")
@@ -156,11 +163,13 @@ async def test_death_in_the_middle_ends_the_exchange(puppets: Puppets) -> None:
     assert (await whole(begin(puppets, instance, "/state")))[0] == 200
 
 
+@pytest.mark.slow
 async def test_failing_application_is_an_error(puppets: Puppets, talker: ProcessInstance) -> None:
     with pytest.raises(InternalError, match="KeyError: 'lost'"):
         await whole(begin(puppets, talker, "/fail"))
 
 
+@pytest.mark.slow
 async def test_application_that_stops_short_is_an_error(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
@@ -170,6 +179,7 @@ async def test_application_that_stops_short_is_an_error(
         await next_part(inference)
 
 
+@pytest.mark.slow
 async def test_refusal_of_the_application_counts_as_a_failure(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:
@@ -179,6 +189,7 @@ async def test_refusal_of_the_application_counts_as_a_failure(
     assert puppets.statistics.fail.count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("app", "why"),
     [
@@ -192,6 +203,7 @@ async def test_model_without_an_application_says_why(puppets: Puppets, app: str,
         await whole(begin(puppets, instance, "/echo"))
 
 
+@pytest.mark.slow
 async def test_tokens_of_an_exchange_are_reported(puppets: Puppets) -> None:
     instance = await puppets.start(target=TALKER, usage=True)
     inference = begin(puppets, instance, "/usage")
@@ -201,6 +213,7 @@ async def test_tokens_of_an_exchange_are_reported(puppets: Puppets) -> None:
     assert told == [(7, 2, 3)]
 
 
+@pytest.mark.slow
 async def test_unload_ends_an_exchange(puppets: Puppets) -> None:
     instance = await puppets.start(target=TALKER)
     inference = begin(puppets, instance, "/wait")
@@ -210,6 +223,7 @@ async def test_unload_ends_an_exchange(puppets: Puppets) -> None:
         await next_part(inference)
 
 
+@pytest.mark.slow
 async def test_headers_too_large_for_the_link_end_the_exchange(
     puppets: Puppets, talker: ProcessInstance
 ) -> None:

@@ -32,6 +32,7 @@ class Recorder(OwnCores):
         self.told.append(("give back", list(cores)))
 
 
+@pytest.mark.slow
 async def test_cores_are_taken_from_start_to_stop(puppets: Puppets) -> None:
     cores = Recorder()
     instance = await puppets.start(placement=OWN, own_cores=cores)
@@ -43,6 +44,7 @@ async def test_cores_are_taken_from_start_to_stop(puppets: Puppets) -> None:
     assert cores.told == [("take", [CORE]), ("give back", [CORE])]
 
 
+@pytest.mark.slow
 async def test_who_does_not_start_gives_them_back(puppets: Puppets) -> None:
     cores = Recorder()
     with pytest.raises(InferenceError):
@@ -50,6 +52,7 @@ async def test_who_does_not_start_gives_them_back(puppets: Puppets) -> None:
     assert cores.told == [("take", [CORE]), ("give back", [CORE])]
 
 
+@pytest.mark.slow
 async def test_a_placement_alone_takes_nothing(puppets: Puppets) -> None:
     cores = Recorder()
     await puppets.start(own_cores=cores)

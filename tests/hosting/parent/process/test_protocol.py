@@ -25,6 +25,7 @@ async def test_process_that_breaks_the_protocol_is_restarted_and_others_go_on(
     assert other.pid == neighbour
 
 
+@pytest.mark.slow
 async def test_process_has_none_of_the_servers_secrets(
     puppets: Puppets, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ async def test_a_place_that_no_instance_can_live_in_is_refused(house: House, hos
         await house.load(f"{TENSORS} parameters {{ {parameter} }}")
 
 
+@pytest.mark.slow
 async def test_a_configuration_may_send_an_instance_to_a_process(tmp_path: Path) -> None:
     write_model(tmp_path)
     (tmp_path / "m" / "config.pbtxt").write_text(
