@@ -63,8 +63,8 @@ help:  ## list the targets
 install: .venv/.serve  ## install the server and its demo models' engines in .venv
 
 serve: install $(if $(filter vllm,$(LLM)),vllm) demo  ## serve the demo models
-	@echo "==> serving on http $(HTTP_PORT), grpc $(GRPC_PORT), metrics $(METRICS_PORT); Ctrl-C stops"
-	@( $(BIN)/python deploy/announce.py $$$$ $(HTTP_PORT) & ); \
+	@echo "==> starting; the models are loaded first, Ctrl-C stops"
+	@( $(BIN)/python deploy/announce.py $$$$ $(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT) & ); \
 	exec $(BIN)/penstock serve --model-repository=$(DEMO) --http-port=$(HTTP_PORT) \
 		--grpc-port=$(GRPC_PORT) --metrics-port=$(METRICS_PORT) \
 		$(if $(filter vllm,$(LLM)),--backend-config=vllm$(comma)python=$(CURDIR)/$(VLLM_PYTHON)) $(ARGS)

@@ -1,4 +1,4 @@
-// Penstock from C++.
+// Penstock from C++, asking a server with the models of clients/models.
 //
 //   client HOST:PORT [AUTHORITY.pem]
 

@@ -1,4 +1,4 @@
-// Penstock from Go.
+// Penstock from Go, asking a server with the models of clients/models.
 //
 //	client HOST:PORT [AUTHORITY.pem]
 package main

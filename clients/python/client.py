@@ -1,4 +1,4 @@
-"""Penstock from Python, on threads.
+"""Penstock from Python, on threads, asking a server with the models of clients/models.
 
 python client.py HOST:PORT [AUTHORITY.pem]
 """

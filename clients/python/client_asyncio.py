@@ -1,4 +1,4 @@
-"""Penstock from Python, on asyncio.
+"""Penstock from Python, on asyncio, asking a server with the models of clients/models.
 
 python client_asyncio.py HOST:PORT [AUTHORITY.pem]
 """

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Penstock from Ruby.
+# Penstock from Ruby, asking a server with the models of clients/models.
 #
 #   ruby -Igen client.rb HOST:PORT [AUTHORITY.pem]
 

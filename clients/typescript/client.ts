@@ -1,4 +1,4 @@
-// Penstock from TypeScript, on Node.
+// Penstock from TypeScript, on Node, asking a server with the models of clients/models.
 //
 //   node gen/js/client.js HOST:PORT [AUTHORITY.pem]
 

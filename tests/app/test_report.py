@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.app.report import show_backends, show_options
 from penstock.server.answers import ServerMetadata
-from penstock.settings import CacheSettings, ModelControlMode, RepositorySettings, Settings
+from penstock.settings import (
+    CacheSettings,
+    LogSettings,
+    ModelControlMode,
+    RepositorySettings,
+    Settings,
+)
 
 SETTINGS = Settings(repository=RepositorySettings(paths=("models",)))
 
@@ -25,6 +33,18 @@ def test_the_table_of_repository_agents_comes_first_and_is_empty(
         "+------------------+------+",
     ]
     assert "| python  | backend.py |" in backends
+
+
+@pytest.mark.parametrize(("file", "widest"), [("", 60), ("server.log", 135)])
+def test_tables_fit_a_terminal_unless_they_go_to_a_file(
+    file: str, widest: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    settings = replace(SETTINGS, logging=LogSettings(file=file))
+    with caplog.at_level("INFO"):
+        show_backends({"python": "backend.py"}, settings)
+    assert max(map(len, caplog.messages[-1].splitlines())) == widest
 
 
 @pytest.mark.contract("L-07")

@@ -150,6 +150,7 @@ def test_the_last_lines_of_a_failed_start_name_models_and_reasons(tmp_path: Path
     )
     (other / "config.pbtxt").write_text("nope: 3")
     lines = failed(repository, tmp_path / "log")
+    assert any("with --exit-on-error=false it serves the other models" in line for line in lines)
     assert lines[-3] == "error: creating server: Internal - failed to load all models"
     assert lines[-2] == (
         f"{broken}: version 1 is at UNAVAILABLE state: Internal: RuntimeError: no weights "

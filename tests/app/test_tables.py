@@ -2,6 +2,9 @@
 
 import re
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from harness import recorded
 from penstock.app.report import table
 
@@ -32,6 +35,27 @@ def test_a_cell_may_have_several_lines() -> None:
         "| m     | UNAVAILABLE: |",
         "|       | no file      |",
     ]
+
+
+def test_the_widest_columns_are_folded_where_a_width_is_given() -> None:
+    rows = [["python", "/opt/penstock/python/backend.py", '{"cmdline":{"a":"b","c":"d"}}']]
+    assert table(["Backend", "Path", "Config"], rows, 50).splitlines()[3:5] == [
+        """| python  | /opt/penstock/ | {"cmdline":{"a":" |""",
+        """|         | python/        | b","c":"d"}}      |""",
+    ]
+
+
+def test_a_table_that_fits_is_not_folded() -> None:
+    rows = [["m", "READY"]]
+    assert table(["Model", "Status"], rows, 18) == table(["Model", "Status"], rows)
+
+
+@given(st.lists(st.lists(st.text("ab ,/", max_size=90), min_size=3, max_size=3)))
+def test_a_folded_table_fits_and_loses_no_letter(rows: list[list[str]]) -> None:
+    folded = table(["One", "Two", "Three"], rows, 60)
+    whole = table(["One", "Two", "Three"], rows)
+    assert max(map(len, folded.splitlines())) <= 60
+    assert folded.count("a") == whole.count("a")
 
 
 @recorded.needs_answers

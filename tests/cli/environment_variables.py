@@ -169,8 +169,9 @@ READ = (
     Variable(
         "PENSTOCK_URL",
         "`localhost:8001`",
-        ("cli/verbs/connection.py",),
-        "Of commands such as `penstock infer`: the addresses of servers, between spaces.",
+        ("top/server_url.py",),
+        "Of all commands of clients: the addresses of servers, between spaces; `perf`, `top` and"
+        " `tune` ask the first.",
     ),
     Variable(
         "SAGEMAKER_BIND_TO_PORT",
@@ -304,8 +305,8 @@ READ = (
     Variable(
         "TRITON_SERVER_CPU_ONLY",
         "any value",
-        ("cli/arguments.py",),
-        "No GPU is used, and none is measured.",
+        ("cli/arguments.py", "in_process/options.py"),
+        "As `--cpu-only`: no GPU is used, and none is measured.",
     ),
     Variable(
         "TRITON_SERVER_ESCAPE_LOG_MESSAGES",

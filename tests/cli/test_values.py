@@ -124,6 +124,11 @@ def test_the_environment_turns_escaping_and_gpus_off() -> None:
     assert settings.devices.cpu_only
 
 
+def test_an_option_turns_gpus_off_too() -> None:
+    assert settings_of("--cpu-only").devices.cpu_only
+    assert not settings_of().devices.cpu_only
+
+
 @pytest.mark.contract("CL-38", "RC-01")
 def test_a_cache_has_settings() -> None:
     settings = settings_of("--cache-config=redis,host=h", "--cache-config=redis,port=6379")

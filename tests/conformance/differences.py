@@ -110,12 +110,12 @@ BEYOND: tuple[Difference, ...] = (
         ("M-14",),
         "the reason of a failed load",
         "of a backend that is missing: the folders that were searched; of a model process that "
-        "ended: that it is not healthy",
-        "the backends that are installed; how the process ended",
+        "ended: that it is not healthy; of a group for GPUs where there are none: their list",
+        "the backends that are installed; how the process ended; what to write, or to start with",
         "the reason says what to do",
         {
             "index_after_failed_loads": ("index", "http index"),
-            "load_errors": ("load py_exit",),
+            "load_errors": ("load py_exit", "load gpu_instance"),
         },
     ),
     Difference(

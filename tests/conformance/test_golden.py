@@ -33,6 +33,7 @@ pytestmark = needs_answers
 
 _KNOWN_IN_INDEX = {
     "bad_backend": "here the reason lists the backends that are installed",
+    "gpu_instance": "here the reason says what to write where there are no GPUs",
     "py_exit": "here the message tells how the process ended",
 }
 

@@ -1,9 +1,10 @@
-"""The lines with curl in the documentation are answered as they say."""
+"""The lines with curl in the documentation, and the README's program, are answered as they say."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -11,17 +12,12 @@ from shutil import which
 import pytest
 
 from harness.serving import Served, serving
+from harness.snippets import PAGES, ROOT, lines, programs
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("curl", "" if which("curl") else "curl is not installed"),
 ]
-
-_ROOT = Path(__file__).parents[2]
-_PAGES = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]
-_FENCED = re.compile(r"```(?:sh|console|bash)\n(.*?)```", re.DOTALL)
-_INDENTED = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
-_COMMAND = re.compile(r"^\s*(?:\$ )?(curl (?:.*\\\n)*.*)$", re.MULTILINE)
 
 ELSEWHERE = {
     "/models/english/": "tests/packaging/test_backend_page.py asks the backend of that page",
@@ -31,13 +27,7 @@ ELSEWHERE = {
 """What in a line keeps it from being run here, and why."""
 
 
-def _lines(page: Path) -> Iterator[str]:
-    text = page.read_text()
-    for block in (*_FENCED.findall(text), *_INDENTED.findall(_FENCED.sub("", text))):
-        yield from (line.replace("\\\n", " ") for line in _COMMAND.findall(block))
-
-
-LINES = [(page.name, line) for page in _PAGES for line in _lines(page)]
+LINES = [(page.name, line) for page in PAGES for line in lines(page, "curl")]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +35,7 @@ def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     """The demo's models that lines name, and the class of the README."""
     folder = tmp_path_factory.mktemp("curl")
     (code,) = re.findall(
-        r"```python\n(from penstock\.model.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL
+        r"```python\n(from penstock\.model.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
     (folder / "code").mkdir()
     (folder / "code" / "model.py").write_text(code)
@@ -78,3 +68,10 @@ def test_a_line_is_answered_as_the_page_says(page: str, line: str, served: Serve
     asked = ["bash", "-c", f"{command} -s -o /dev/null -w '%{{http_code}}'"]
     status = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout
     assert status == (wanted[1] if wanted else "200")
+
+
+def test_the_program_that_streams_prints_what_is_generated(served: Served) -> None:
+    code = next(programs(ROOT / "README.md")).replace("localhost:8001", served.grpc)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.strip()

@@ -303,3 +303,10 @@ def test_the_log_goes_to_its_file(tmp_path: Path) -> None:
         root.setLevel(level)
         for name in ("penstock", "penstock_backends"):
             logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_the_environment_keeps_the_server_from_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = tritonserver.Options(model_repository="a")
+    assert not settings_of(options).devices.cpu_only
+    monkeypatch.setenv("TRITON_SERVER_CPU_ONLY", "1")
+    assert settings_of(options).devices.cpu_only

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "announce.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "deploy" / "announce.py"
 
 
 class Health(BaseHTTPRequestHandler):
@@ -55,7 +56,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def announce(process: subprocess.Popen[bytes], server: Server) -> subprocess.Popen[str]:
-    command = [sys.executable, str(SCRIPT), str(process.pid), str(server.server_port)]
+    numbers = process.pid, server.server_port, 8001, 8002
+    command = [sys.executable, str(SCRIPT), *map(str, numbers)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -66,7 +68,15 @@ def test_a_server_that_becomes_ready_is_announced_with_a_line_to_try(
     with announce(process, server) as announcing:
         out, err = announcing.communicate(timeout=60)
     assert f"curl -s http://localhost:{server.server_port}/v2/models/tiny_llm/generate" in out
+    assert f"Serving on http {server.server_port}, grpc 8001, metrics 8002." in out
     assert (announcing.returncode, err) == (0, "")
+
+
+def test_nothing_is_said_to_serve_before_it_does() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\nserve:")[2].partition("\n\n")[0]
+    said = [line for line in recipe.splitlines() if "echo" in line]
+    assert said
+    assert not any("serving" in line for line in said)
 
 
 def test_another_server_on_the_port_is_not_announced(

@@ -48,7 +48,7 @@ def test_the_http_endpoint_is_on_the_host_of_the_metrics() -> None:
         (["--interval", "x"], "'x' is not a number of seconds"),
         (["--url", "x:y"], "'x:y' is not an address"),
         (["--sort", "size"], "invalid choice: 'size'"),
-        (["more"], "unrecognized arguments: more"),
+        (["--more"], "unrecognized arguments: --more"),
     ],
 )
 def test_wrong_options_end_with_a_message(

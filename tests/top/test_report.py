@@ -69,6 +69,20 @@ def test_no_endpoint_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--url names the metrics endpoint of a running server" in err
 
 
+def test_a_model_that_is_named_is_shown(
+    server: StubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*_arguments(server), "bert"]) == 0
+    assert "bert" in capsys.readouterr().out
+
+
+def test_a_model_that_is_not_loaded_is_an_error(
+    server: StubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*_arguments(server), "bret"]) == 1
+    assert capsys.readouterr().err == "penstock top: the server has not loaded 'bret'\n"
+
+
 def test_an_interrupt_ends_it(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

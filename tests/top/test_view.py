@@ -33,6 +33,14 @@ def test_rates_and_averages_are_of_the_interval() -> None:
     assert bert.compute == pytest.approx(2.9 / 900)  # hits of the cache were not computed
 
 
+def test_models_that_are_not_asked_for_are_left_out_of_the_totals_too() -> None:
+    view = make_view(page_readings(), answer_readings(), ["bert"])
+    assert [model.key.name for model in view.models] == ["bert"]
+    assert view.totals.requests == 1000
+    assert {key.model for key in view.processes} <= {"bert"}
+    assert view.not_loaded == _view().not_loaded
+
+
 def test_cancelled_requests_are_no_errors() -> None:
     assert _model(_view(), "bert").errors == 3
 

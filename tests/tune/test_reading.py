@@ -36,3 +36,25 @@ def test_a_date_in_a_file_is_a_value_that_no_field_takes(tmp_path: Path) -> None
     )
     (plan,) = read_plans(["-f", str(path)])
     assert plan.values == {"max_batch_size": ("2020-01-01",)}
+
+
+@pytest.mark.parametrize("option", ["-u", "--url", "--remote"])
+def test_an_option_names_the_server(option: str) -> None:
+    (plan,) = read_plans(["m", option, "gpu7"])
+    assert plan.remote is not None
+    assert plan.remote.grpc.authority == "gpu7:8001"
+
+
+def test_the_environment_names_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", "http://gpu7:9000")
+    (plan,) = read_plans(["m"])
+    assert plan.remote is not None
+    assert plan.remote.grpc.authority == "gpu7:8001"
+    assert plan.remote.http.authority == "gpu7:9000"
+    assert str(plan.remote.metrics) == "gpu7:8002"
+
+
+def test_with_a_repository_servers_are_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", "gpu7")
+    (plan,) = read_plans(["m", "--model-repository", "."])
+    assert plan.remote is None

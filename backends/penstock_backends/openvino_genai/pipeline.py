@@ -165,10 +165,7 @@ class GenAiPipeline:
 
     def _structure(self, structure: Structure) -> Any:
         config = self._genai.StructuredOutputConfig()
-        if structure.json_schema is not None:
-            config.json_schema = structure.json_schema
-        else:
-            config.grammar = structure.grammar
+        config.grammar = structure.grammar
         return config
 
     def _set_stops(self, config: Any, sampling: Sampling) -> None:

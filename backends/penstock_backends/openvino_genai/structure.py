@@ -1,9 +1,8 @@
 """Constraints of the output that the engine can always compile.
 
 The engine compiles a constraint in a step, and a step that fails takes all running requests with
-it. So nothing of the client's reaches it as it is: a regular expression and choices become a
-grammar written here, a grammar is checked and written anew, and of JSON schemas a checked subset
-passes.
+it. So nothing of the client's reaches it as it is: a regular expression, choices and a checked
+subset of JSON schemas become a grammar written here, and a grammar is checked and written anew.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from penstock_backends.language_model.constraints import NAME, check_constraint
 from penstock_backends.openvino_genai.decided import check_decided
 from penstock_backends.openvino_genai.ebnf import read_grammar
 from penstock_backends.openvino_genai.grammar import in_class, quoted, written
+from penstock_backends.openvino_genai.json_grammar import json_grammar
 from penstock_backends.openvino_genai.regex_cost import check_cost
 
 _KINDS: Final = ("json", "regex", "grammar", "choice")
@@ -42,10 +42,9 @@ _CATEGORIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A JSON schema, or else a grammar."""
+    """A grammar, which the engine can compile, for any kind of constraint."""
 
-    json_schema: str | None = None
-    grammar: str | None = None
+    grammar: str
 
 
 def read_structure(given: Any) -> Structure | None:
@@ -60,15 +59,15 @@ def read_structure(given: Any) -> Structure | None:
     value = given[kind]
     _check_size(kind, value)
     if kind == "choice":
-        return Structure(grammar=_choice_grammar(value))
+        return Structure(_choice_grammar(value))
     if kind == "regex":
-        return Structure(grammar=_regex_grammar(value))
+        return Structure(_regex_grammar(value))
     if kind == "grammar":
-        return Structure(grammar=_checked_grammar(value))
+        return Structure(_checked_grammar(value))
     schema = _json(value) if isinstance(value, str) else value
     _check_schema(schema, 0)
     _check_lengths(schema)
-    return Structure(json_schema=json.dumps(schema))
+    return Structure(json_grammar(schema))
 
 
 def _check_size(kind: str, value: Any) -> None:

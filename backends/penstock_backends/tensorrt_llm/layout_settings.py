@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from penstock.backend import ModelConfig, ModelLoadError
 from penstock_backends.tensorrt_llm.parameter_text import as_bool, is_unset, read_parameter
+from penstock_backends.tensorrt_llm.plan_files import refuse_plans
 from penstock_backends.tensorrt_llm.settings import EngineSettings, read_settings, settings_path
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ def _of_folder(config: ModelConfig, version_path: Path) -> EngineSettings:
         if (folder := read_parameter(config, name, str)) is not None:
             inside = version_path / folder
             model = str(inside) if inside.exists() else folder
+            refuse_plans(Path(model))
             return EngineSettings({"model": model}, version_path.parent / "config.pbtxt")
     raise ModelLoadError(
         f"'model.yaml' containing TRT-LLM engine args not found in '{version_path}', "

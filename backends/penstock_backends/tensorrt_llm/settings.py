@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.backend import BackendNotInstalledError, ModelLoadError, suggestion
 from penstock_backends.tensorrt_llm.parameter_text import as_bool, is_unset
+from penstock_backends.tensorrt_llm.plan_files import refuse_plans
 
 FILES = ("model.yaml", "model.json")
 PATH = "LLM_CONFIG_PATH"
@@ -104,6 +105,7 @@ def settings_path(version_path: Path, environment: Mapping[str, str] = os.enviro
         path = version_path / name
         if path.is_file():
             return path
+    refuse_plans(version_path)
     raise ModelLoadError(
         f"'{names[0]}' containing TRT-LLM engine args not found in '{version_path}'"
     )
@@ -127,6 +129,7 @@ def read_settings(version_path: Path) -> EngineSettings:
         inside = version_path / values[name] if isinstance(values.get(name), str) else None
         if inside is not None and inside.exists():
             values[name] = str(inside)
+    refuse_plans(Path(values["model"]))
     return EngineSettings(
         values,
         path,

@@ -16,7 +16,8 @@ class ModelFacts:
 
     `by_priority`: whether the scheduler looks at priorities. `modalities` are the media that the
     model takes, and how many of each in a prompt, `None` for any number. `reasoning_parser` is the
-    class of vLLM's that `model.json` names.
+    class of vLLM's that `model.json` names. `by_xgrammar`: whether xgrammar keeps to JSON schemas,
+    `compact_json` whether without white space.
     """
 
     vocabulary: int = 1 << 31
@@ -24,6 +25,8 @@ class ModelFacts:
     by_priority: bool = False
     modalities: Mapping[str, int | None] = field(default_factory=dict)
     reasoning_parser: Any = None
+    by_xgrammar: bool = False
+    compact_json: bool = False
 
     def parsers(self, count: int, tokenizer: Any) -> list[Any]:
         """A reasoning parser for each candidate; raises `InvalidRequestError` without one."""
@@ -42,13 +45,15 @@ class ModelFacts:
 def read_facts(llm: Any) -> ModelFacts:
     """The facts of a started `AsyncLLM`."""
     config = llm.vllm_config
-    model = config.model_config
+    model, structured = config.model_config, config.structured_outputs_config
     return ModelFacts(
         vocabulary=model.get_vocab_size(),
         context_length=model.max_model_len,
         by_priority=config.scheduler_config.policy == "priority",
         modalities=_modalities(llm),
-        reasoning_parser=parser_class(config.structured_outputs_config.reasoning_parser),
+        reasoning_parser=parser_class(structured.reasoning_parser),
+        by_xgrammar=structured.backend in ("auto", "xgrammar"),
+        compact_json=structured.disable_any_whitespace,
     )
 
 

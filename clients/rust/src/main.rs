@@ -1,4 +1,4 @@
-//! Penstock from Rust.
+//! Penstock from Rust, asking a server with the models of clients/models.
 //!
 //!     penstock-client HOST:PORT [AUTHORITY.pem]
 

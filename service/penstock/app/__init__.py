@@ -176,9 +176,10 @@ async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event
         return
     failures = loading.result()
     show_backends(server.backends(), settings)
-    show_models([e for e in await server.index() if e.state], server.model_names())
+    show_models([e for e in await server.index() if e.state], server.model_names(), settings)
     show_options(settings, await server.metadata())
     if failures and settings.repository.exit_on_error:
+        logger.warning("the server ends; with --exit-on-error=false it serves the other models")
         raise failed_start(failures, settings.repository)
 
 

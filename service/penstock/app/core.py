@@ -110,6 +110,7 @@ def _version_builder(
         reaper,
         auto_complete=settings.repository.auto_complete_config,
         gpus=gpus.usable,
+        cpu_only=settings.devices.cpu_only,
         cache=cache,
         max_pending=settings.max_pending_requests,
         limiter=_rate_limiter(settings.rate_limit),

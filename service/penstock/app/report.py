@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from penstock.server.answers import ModelIndexEntry, ServerMetadata
@@ -13,18 +15,23 @@ from penstock.telemetry import logging as server_log
 
 logger = logging.getLogger(__name__)
 
+_NARROWEST = 12
+"""Characters that a column of a folded table has at least."""
+
 
 def show_backends(files: Mapping[str, str], settings: Settings) -> None:
     """Log the backends in use, with the file and the configuration of each; `files` is by name.
 
     An empty table of repository agents precedes it, as Triton prints one.
     """
-    server_log.log_table(logger, table(("Repository Agent", "Path"), ()))
+    _log_table(settings, ("Repository Agent", "Path"), ())
     rows = [(name, file, _configuration(name, settings)) for name, file in files.items()]
-    server_log.log_table(logger, table(("Backend", "Path", "Config"), rows))
+    _log_table(settings, ("Backend", "Path", "Config"), rows)
 
 
-def show_models(entries: Sequence[ModelIndexEntry], tried: Sequence[str]) -> None:
+def show_models(
+    entries: Sequence[ModelIndexEntry], tried: Sequence[str], settings: Settings
+) -> None:
     """Log the model versions and their states; `tried` are the models of the start."""
     rows = [
         (e.name, e.version or "-", ": ".join(filter(None, (e.state, e.reason)))) for e in entries
@@ -32,12 +39,19 @@ def show_models(entries: Sequence[ModelIndexEntry], tried: Sequence[str]) -> Non
     versionless = set(tried) - {entry.name for entry in entries}
     rows += [(name, "-", "Not loaded: No model version was found") for name in versionless]
     rows.sort(key=itemgetter(0))
-    server_log.log_table(logger, table(("Model", "Version", "Status"), rows))
+    _log_table(settings, ("Model", "Version", "Status"), rows)
 
 
 def show_options(settings: Settings, metadata: ServerMetadata) -> None:
     """Log the server's options, by Triton's names and in its order (contract L-07)."""
-    server_log.log_table(logger, table(("Option", "Value"), tuple(_options(settings, metadata))))
+    _log_table(settings, ("Option", "Value"), tuple(_options(settings, metadata)))
+
+
+def _log_table(settings: Settings, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Log a table, which fits a terminal; files and pipes have it as wide as it is."""
+    on_terminal = not settings.logging.file and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else None
+    server_log.log_table(logger, table(head, rows, width))
 
 
 def _options(settings: Settings, metadata: ServerMetadata) -> Iterator[tuple[str, str]]:
@@ -70,19 +84,50 @@ def _configuration(backend: str, settings: Settings) -> str:
     return json.dumps({"cmdline": options}, separators=(",", ":"))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Format `rows` under `head`; a column is as wide as its widest cell.
 
-    A cell may hold several lines. Every row has as many cells as `head`.
+    A cell may hold several lines. Every row has as many cells as `head`. The widest columns are
+    folded where the whole would exceed `width`.
     """
     lined = [_lines(row) for row in (head, *rows)]
-    widths = [
-        max(len(line) for line in column)
-        for column in zip(*(line for row in lined for line in row), strict=True)
-    ]
+    widths = _widths(lined)
+    if width is not None:
+        narrowed = _narrowed(widths, width - 3 * len(widths) - 1)
+        folded = [
+            ["\n".join(_folded(cell, most)) for cell, most in zip(row, narrowed, strict=True)]
+            for row in (head, *rows)
+        ]
+        lined = [_lines(row) for row in folded]
+        widths = _widths(lined)
     border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     first, *others = ["\n".join(_drawn(line, widths) for line in row) for row in lined]
     return "\n".join([border, first, border, *others, border])
+
+
+def _widths(lined: Iterable[Sequence[Sequence[str]]]) -> list[int]:
+    """The width of each column."""
+    columns = zip(*(line for row in lined for line in row), strict=True)
+    return [max(len(line) for line in column) for column in columns]
+
+
+def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+    """The widths, the widest of them reduced until all fit; none becomes less than `_NARROWEST`."""
+    found = list(widths)
+    while sum(found) > room and (widest := max(found)) > _NARROWEST:
+        found[found.index(widest)] = widest - 1
+    return found
+
+
+def _folded(cell: str, most: int) -> Iterator[str]:
+    """The lines of a cell, folded behind a space, a comma or a slash where there is one."""
+    for line in cell.split("\n"):
+        rest = line
+        while len(rest) > most:
+            at = max(rest.rfind(mark, 0, most) for mark in " ,/") + 1 or most
+            yield rest[:at].rstrip()
+            rest = rest[at:]
+        yield rest
 
 
 def _lines(row: Sequence[str]) -> list[list[str]]:

@@ -119,9 +119,13 @@ class _SettingsBuilder:
         self.fields.setdefault("metrics.address", self._http_host())
         if environment.get("AIP_STORAGE_URI"):
             self.fields.setdefault("repository.paths", (environment["AIP_STORAGE_URI"],))
+        self._apply_switches(environment)
+
+    def _apply_switches(self, environment: Mapping[str, str]) -> None:
         if environment.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") == "0":
             self.fields["logging.escape"] = False
-        self.fields["devices.cpu_only"] = "TRITON_SERVER_CPU_ONLY" in environment
+        if "TRITON_SERVER_CPU_ONLY" in environment:
+            self.fields["devices.cpu_only"] = True
 
     def _http_host(self) -> str:
         """The address of HTTP, or this machine alone where that is a file."""

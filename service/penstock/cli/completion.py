@@ -132,4 +132,4 @@ def _options(parser: ArgumentParser) -> list[str]:
 
 def _of_models() -> list[str]:
     """The commands whose first argument is a model."""
-    return [name for name in VERBS if name != "models"]
+    return ["perf", "top", "tune", *(name for name in VERBS if name != "models")]

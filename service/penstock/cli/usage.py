@@ -20,7 +20,7 @@ Commands:
   top        Show models, queues, batches and latencies of a running server.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.
-  perf       Put a load on a server and measure it: rates, latencies, tokens, comparisons.
+  perf MODEL Put a load on a server and measure it: rates, latencies, tokens, comparisons.
   tune MODEL Search settings of a model: instances, batch sizes, queue delays, the engine's.
 
 Commands that ask a running server:
@@ -37,6 +37,8 @@ Commands that ask a running server:
 
   --version  Print the version.
   --help     Print this; after a command, its options.
+
+Commands ask the server of -u, or of the environment variable PENSTOCK_URL; top, perf and tune, too.
 """
 
 _FILES = """ [[NAME=]FILE.py[:CLASS] ...]

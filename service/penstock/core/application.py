@@ -50,6 +50,9 @@ _DESCRIPTION = HttpExchange("GET", ASGI_DESCRIPTION)
 DESCRIBE = "describe-openai"
 """The server's command for the description of a model's application."""
 
+SPEAKS = "speaks-openai"
+"""The server's command that asks whether a model has an application."""
+
 _DISCONNECT: Message = {"type": "http.disconnect"}
 _FAILED = 400
 

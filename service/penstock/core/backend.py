@@ -12,7 +12,6 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError, no_commands
 from penstock.core.flow_control import WINDOW, Window
 from penstock.core.http_exchange import AsgiApp
-from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -279,16 +278,20 @@ GROUP = "penstock.backends"
 """The entry point group where distributions announce their backends."""
 
 
+def installed_backends() -> list[str]:
+    """The names of all backends that can be found."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
 def find_backend(name: str) -> type[Backend]:
     """The class that the entry point `name` announces; raises `ModelLoadError` for none."""
     from importlib.metadata import entry_points  # model processes know this module, and find none
 
     found = entry_points(group=GROUP, name=name)
     if not found:
-        known = sorted({entry.name for entry in entry_points(group=GROUP)})
+        known = installed_backends()
         raise ModelLoadError(
             f"unable to find backend '{name}'; installed backends: {', '.join(known) or 'none'}"
-            f"{suggestion(name, known)}"
         )
     backend = next(iter(found)).load()
     if not (isinstance(backend, type) and issubclass(backend, Backend)):

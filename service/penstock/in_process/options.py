@@ -5,6 +5,7 @@ They become the flags that `tritonserver` has for them, so that both are checked
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -139,6 +140,8 @@ _FORMATS = {LogFormat.DEFAULT: "default", LogFormat.ISO8601: "ISO8601"}
 
 def _flags(options: Options) -> Iterator[str]:
     yield from ("--allow-http=false", "--allow-grpc=false")
+    if "TRITON_SERVER_CPU_ONLY" in os.environ:  # which has no option
+        yield "--cpu-only"
     for path in _listed(options.model_repository):
         yield f"--model-repository={path}"
     yield f"--model-control-mode={ModelControlMode(options.model_control_mode).name.lower()}"

@@ -26,7 +26,7 @@ from penstock.perf.summary import is_short, is_unanswered
 def run(arguments: Sequence[str]) -> int:
     """The exit status; see `Status`."""
     try:
-        options = read_options(arguments)
+        options = read_options(arguments, os.environ)
     except SystemExit as ended:  # of argparse, whose status for wrong options means another here
         return int(Status.USAGE) if ended.code else 0
     try:

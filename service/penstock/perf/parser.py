@@ -23,6 +23,7 @@ from penstock.perf.arguments import (
 from penstock.perf.options import GENERATE, GRPC, HTTP, INFER, OPENAI
 from penstock.perf.requests.language import OPENAI_PATHS
 from penstock.perf.requests.lengths import parse_lengths
+from penstock.top.server_url import URL_VARIABLE
 
 T = TypeVar("T")
 
@@ -68,11 +69,18 @@ def command_parser() -> ArgumentParser:
 
 
 def _add_target(parser: ArgumentParser) -> None:
+    parser.add_argument("named", metavar="MODEL", nargs="?", help="the model's name")
     add = parser.add_argument_group("server and model").add_argument
-    add("-m", "--model", "--model-name", metavar="MODEL", required=True, help="the model's name")
+    add("-m", "--model", "--model-name", metavar="MODEL", help="its name, as perf_analyzer has it")
     add("-x", "--version", "--model-version", default="", metavar="N", help="its version (latest)")
-    add("-u", "--url", metavar="HOST:PORT", help="the server (localhost:8001, 8000 of HTTP)")
-    add("-i", "--wire", choices=[GRPC, HTTP, OPENAI], default=GRPC, help="protocol (grpc)")
+    add(
+        "-u", "--url", metavar="HOST:PORT",
+        help=f"the server (${URL_VARIABLE}, or localhost:8001, 8000 of HTTP)",
+    )  # fmt: skip
+    add(
+        "-i", "--wire", choices=[GRPC, HTTP, OPENAI],
+        help=f"protocol (grpc, or what ${URL_VARIABLE} says)",
+    )  # fmt: skip
     add(
         "--endpoint",
         choices=[INFER, GENERATE, *OPENAI_PATHS],

@@ -28,18 +28,44 @@ from penstock.perf.parser import command_parser
 from penstock.perf.requests.language import CHAT, OPENAI_PATHS
 from penstock.perf.requests.tensors import TensorOptions
 from penstock.perf.trace_file import Trace, read_intervals, read_trace
+from penstock.top.address import AddressError
+from penstock.top.server_url import GRPC_PORT, HTTP_PORT, named_server
 
-_PORTS = {GRPC: 8001, HTTP: 8000, OPENAI: 8000}
+_PORTS = {GRPC: GRPC_PORT, HTTP: HTTP_PORT, OPENAI: HTTP_PORT}
 
 
-def read_options(words: Sequence[str]) -> Options:
-    """The options; ends the program with a message where they are wrong."""
+def read_options(words: Sequence[str], environment: Mapping[str, str]) -> Options:
+    """The options; ends the program with a message where they are wrong.
+
+    Where they name no server, a variable of the environment may.
+    """
     parser = command_parser()
     chosen = parser.parse_args(words)
     try:
+        _choose_server(chosen, environment)
+        _choose_model(chosen)
         return _options(chosen, words)
-    except (ArgumentTypeError, PerfError) as error:
+    except (AddressError, ArgumentTypeError, PerfError) as error:
         parser.error(str(error))
+
+
+def _choose_server(chosen: Namespace, environment: Mapping[str, str]) -> None:
+    """Fill in the address and the protocol where no option names them."""
+    named = None if chosen.url or chosen.compare else named_server(environment)
+    if chosen.wire is None:
+        chosen.wire = HTTP if named is not None and named.by_http else GRPC
+    if named is not None:
+        address = named.grpc if chosen.wire == GRPC else named.http
+        chosen.url = str(address)
+
+
+def _choose_model(chosen: Namespace) -> None:
+    """Fill in the model, which may stand with an option or without; raises `PerfError`."""
+    if chosen.model and chosen.named:
+        raise PerfError(f"the model is named twice: '{chosen.named}' and --model '{chosen.model}'")
+    chosen.model = chosen.model or chosen.named
+    if not chosen.model:
+        raise PerfError("name a model")
 
 
 def _options(chosen: Namespace, words: Sequence[str]) -> Options:

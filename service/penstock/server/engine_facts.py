@@ -25,6 +25,11 @@ async def told_adapters(model: LoadedModel) -> list[str]:
     return sorted({str(adapter["name"]) for adapters in found for adapter in adapters})
 
 
+async def speaks(model: LoadedModel) -> bool:
+    """Whether a model has an application; one that does not say is taken to have it."""
+    return await _within(_ADAPTERS_SECONDS, model.speaks()) is not False
+
+
 async def told_descriptions(models: Iterable[LoadedModel]) -> dict[str, Mapping[str, Any]]:
     """The OpenAPI documents of applications, by model; of several versions the highest's."""
     named = {model.config.name: model for model in models}

@@ -41,7 +41,7 @@ from penstock.server.answers import (
     model_statistics,
 )
 from penstock.server.control_policy import ControlPolicy
-from penstock.server.engine_facts import told_adapters, told_descriptions
+from penstock.server.engine_facts import speaks, told_adapters, told_descriptions
 from penstock.server.exit import ServerExit
 from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogControl, LogValues, checked
@@ -293,6 +293,14 @@ class InferenceServer:
         except InferenceError:
             return []
         return await told_adapters(model)
+
+    async def speaks_openai(self, name: str) -> bool:
+        """Whether a model that serves answers exchanges of OpenAI's API."""
+        try:
+            model = self._find(name, "")
+        except InferenceError:
+            return False
+        return await speaks(model)
 
     async def openai_descriptions(self) -> Mapping[str, Mapping[str, Any]]:
         """The OpenAPI documents of the models' own applications, by model; of those with any."""

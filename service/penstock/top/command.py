@@ -18,7 +18,8 @@ INTERRUPTED = 130
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit status: 0, 1 if no endpoint answered a single reading, 130 after Ctrl-C."""
+    """The exit status: 0, 1 if no endpoint answered a single reading or a model is not there,
+    130 after Ctrl-C."""
     options = read_options(arguments)
     try:
         if options.once or options.json or not _on_terminal():
@@ -41,6 +42,10 @@ def _report(options: Options) -> int:
             "--url names the metrics endpoint of a running server, --http its HTTP endpoint.",
             file=sys.stderr,
         )
+        return 1
+    if missing := sorted({*options.models} - {model.key.name for model in view.models}):
+        names = ", ".join(f"'{name}'" for name in missing)
+        print(f"penstock top: the server has not loaded {names}", file=sys.stderr)
         return 1
     if options.json:
         print(as_json(view, options))

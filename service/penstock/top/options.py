@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.top.address import Address, AddressError, parse_address
+from penstock.top.server_url import HTTP_PORT, METRICS_PORT, URL_VARIABLE, named_server
 from penstock.top.view import SORTS
 
-METRICS_PORT = 8002
-HTTP_PORT = 8000
 _SHORTEST = 0.1
 _LONGEST = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where the endpoints are, seconds between readings, and what to show."""
+    """Where the endpoints are, seconds between readings, and what to show: `models`, or all."""
 
     metrics: Address
     http: Address
@@ -25,20 +25,35 @@ class Options:
     sort: str = SORTS[0]
     once: bool = False
     json: bool = False
+    models: Sequence[str] = ()
 
 
 def read_options(arguments: Sequence[str]) -> Options:
     """The options; ends the program with a message where they are wrong."""
-    chosen = parser().parse_args(arguments)
-    metrics: Address = chosen.url
+    made = parser()
+    chosen = made.parse_args(arguments)
+    try:
+        metrics, http = _endpoints(chosen.url)
+    except AddressError as error:
+        made.error(str(error))
     return Options(
         metrics,
-        chosen.http or Address(metrics.host, HTTP_PORT, metrics.secure),
+        chosen.http or http,
         chosen.interval,
         chosen.sort,
         chosen.once,
         chosen.json,
+        chosen.models,
     )
+
+
+def _endpoints(metrics: Address | None) -> tuple[Address, Address]:
+    """The metrics endpoint and the one of HTTP, where no option names this."""
+    server = None if metrics else named_server(os.environ)
+    if server is not None:
+        return server.metrics, server.http
+    metrics = metrics or Address("localhost", METRICS_PORT)
+    return metrics, Address(metrics.host, HTTP_PORT, metrics.secure)
 
 
 def parser() -> ArgumentParser:
@@ -49,18 +64,21 @@ def parser() -> ArgumentParser:
         epilog="Keys: q quit, s sort, arrows or j and k select, enter details of a model, esc back."
         " Where the output is not a terminal, one table is printed.",
     )
+    made.add_argument("models", metavar="MODEL", nargs="*", help="show these only (default: all)")
     made.add_argument(
+        "-u",
         "--url",
         metavar="HOST:PORT",
         type=_address(METRICS_PORT),
-        default=f"localhost:{METRICS_PORT}",
-        help="the metrics endpoint (default: %(default)s)",
+        help="the metrics endpoint (default: port"
+        f" {METRICS_PORT} of the host in ${URL_VARIABLE}, or of localhost)",
     )
     made.add_argument(
         "--http",
         metavar="HOST:PORT",
         type=_address(HTTP_PORT),
-        help=f"the HTTP endpoint (default: port {HTTP_PORT} of the metrics endpoint's host)",
+        help=f"the HTTP endpoint (default: of ${URL_VARIABLE}, or port {HTTP_PORT} of the metrics"
+        " endpoint's host)",
     )
     made.add_argument(
         "--interval",

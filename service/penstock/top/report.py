@@ -40,7 +40,7 @@ def observe(options: Options) -> View:
         if last or (page.error and answers.error):
             break
         time.sleep(max(0.0, began + options.interval - time.monotonic()))
-    return make_view(page, answers)
+    return make_view(page, answers, options.models)
 
 
 def print_table(view: View, options: Options, console: Console) -> None:

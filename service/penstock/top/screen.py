@@ -84,7 +84,7 @@ class Screen:
         page, answers = self._page.readings, self._answers.readings
         shown = self._shown
         if shown is None or shown[0] is not page or shown[1] is not answers:
-            shown = self._shown = page, answers, make_view(page, answers)
+            shown = self._shown = page, answers, make_view(page, answers, self._options.models)
         return shown[2]
 
     def _unanswered(self) -> Iterator[str]:

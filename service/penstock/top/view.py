@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,22 +50,31 @@ class View:
     totals: Totals
 
 
-def make_view(page: Readings[MetricsPage], answers: Readings[ServerAnswers]) -> View:
-    """The frame of the last two readings of both endpoints; models are sorted by name."""
+def make_view(
+    page: Readings[MetricsPage], answers: Readings[ServerAnswers], only: Collection[str] = ()
+) -> View:
+    """The frame of the last two readings of both endpoints; models are sorted by name.
+
+    Models beside those named by `only`, if any, are left out.
+    """
     scrape = page.now.value if page.now else MetricsPage()
     told = answers.now.value if answers.now else ServerAnswers(ready=False)
-    keys = {*scrape.models, *told.counters, *_tried(told)}
+    everything = {*scrape.models, *told.counters, *_tried(told)}
+    keys = {key for key in everything if not only or key.name in only}
+    processes = {
+        key: each for key, each in scrape.processes.items() if not only or key.model in only
+    }
     models = [
         model_view(
             key,
             list(_pairs(key, page, answers)),
             _batches(key, answers),
             told.states.get(key, VersionState("")),
-            _memory(key, scrape.processes),
+            _memory(key, processes),
         )
         for key in sorted(keys, key=_order)
     ]
-    named = {key.name for key in keys}
+    named = {key.name for key in everything}
     failing = [each.failing_since for each in (page, answers) if each.error]
     return View(
         server=told.server,
@@ -79,7 +88,7 @@ def make_view(page: Readings[MetricsPage], answers: Readings[ServerAnswers]) -> 
         machine=scrape.machine,
         models=models,
         not_loaded=len({key.name for key in told.states} - named),
-        processes=scrape.processes,
+        processes=processes,
         totals=_totals(models),
     )
 

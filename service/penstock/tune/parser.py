@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.perf.arguments import goal, positive, whole
 from penstock.perf.arguments import seconds as perf_seconds
 from penstock.perf.parser import checked
+from penstock.top.server_url import URL_VARIABLE
 from penstock.tune.choice import OBJECTIVES
 from penstock.tune.options import MODES, QUICK
 from penstock.tune.values import (
@@ -72,8 +73,9 @@ def _add_models(parser: ArgumentParser) -> None:
         help="how much a model counts of those that are measured --together (1)",
     )  # fmt: skip
     add(
-        "--remote", metavar="HOST:PORT",
-        help="load variants into this server, which runs with explicit model control (gRPC)",
+        "-u", "--url", "--remote", dest="remote", metavar="HOST:PORT",
+        help="load variants into this server, which runs with explicit model control (gRPC;"
+        f" ${URL_VARIABLE} where no --model-repository is given)",
     )  # fmt: skip
     add("--remote-http", metavar="HOST:PORT", help="its HTTP endpoint (port 8000 of its host)")
     add("--remote-metrics", metavar="HOST:PORT", help="its metrics page (port 8002 of its host)")

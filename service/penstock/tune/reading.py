@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from penstock.perf.errors import PerfError
 from penstock.perf.gate import Limit, read_gate
 from penstock.perf.load.plan import Point
 from penstock.perf.reading import read_options
+from penstock.top.server_url import named_server
 from penstock.tune.analyzer.file import read_analysis
 from penstock.tune.choice import Aims, objective
 from penstock.tune.composition import is_of_part, named_parts, part_setting
@@ -126,11 +128,15 @@ def _is_given(value: Any) -> bool:
 
 
 def _plan(chosen: Namespace, model: str, further: Sequence[str]) -> Plan:
+    _choose_server(chosen)
     if not chosen.model_repository and not chosen.remote:
-        raise TuneError("--model-repository is needed: the folder in which the model's folder is")
+        raise TuneError(
+            "--model-repository is needed, the folder in which the model's folder is; or --url, a"
+            " server that runs"
+        )
     remote = _remote(chosen)
     perf = _perf_words(chosen, further)
-    read_options(["-m", model, *perf])  # ends the program where they are wrong
+    read_options(["-m", model, *perf], {})  # ends the program where they are wrong
     return Plan(
         model=model,
         repositories=tuple(chosen.model_repository),
@@ -150,6 +156,15 @@ def _plan(chosen: Namespace, model: str, further: Sequence[str]) -> Plan:
         resume=chosen.resume,
         quiet=chosen.quiet,
     )
+
+
+def _choose_server(chosen: Namespace) -> None:
+    """Fill in the server that the environment names, where no option says what to measure."""
+    named = None if chosen.model_repository or chosen.remote else named_server(os.environ)
+    if named is not None:
+        chosen.remote = str(named.grpc)
+        chosen.remote_http = chosen.remote_http or str(named.http)
+        chosen.remote_metrics = chosen.remote_metrics or str(named.metrics)
 
 
 def _remote(chosen: Namespace) -> Remote | None:

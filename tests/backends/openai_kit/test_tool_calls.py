@@ -117,6 +117,39 @@ def test_required_calls_are_the_same_however_the_text_is_cut(places: set[int], s
         assert told(parser, pieces) == (None, None, wanted)
 
 
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ('[{"name": "wea', '[{"name": "wea', []),
+        ('[{"name": "weather", "parameters": ', None, [("weather", "")]),
+        ('[{"name": "weather", "parameters": {"ci', None, [("weather", '{"ci')]),
+        ('[{"name": "time", "parameters": {}}, {"na', '{"na', [("time", "{}")]),
+        ('[{"name": "time", "parameters": {}}, \n', None, [("time", "{}")]),
+        ("[", "", []),
+    ],
+)
+@given(places=st.sets(st.integers(0, 60)))
+def test_a_required_call_that_is_cut_off_shows_what_there_is(
+    text: str, content: str | None, calls: list[tuple[str, str]], places: set[int]
+) -> None:
+    parser = AnswerParser(ToolPlan("required", TOOLS), None, None)
+    shown, _, made = told(parser, cut(text, places))
+    assert shown == content
+    assert [(call["name"], call["arguments"]) for call in made] == calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_required_call_that_is_cut_off_is_text_for_clients(stream: bool) -> None:
+    client = ScriptedModel(Script(['[{"name": "wea'], reason="length")).client()
+    made: Any = await client.chat.completions.create(
+        model="m", messages=HELLO, tools=TOOLS, tool_choice="required", stream=stream
+    )
+    choices = [chunk.choices[0] async for chunk in made] if stream else made.choices
+    texts = [one.delta.content if stream else one.message.content for one in choices]
+    assert "".join(text or "" for text in texts) == '[{"name": "wea'
+    assert choices[-1].finish_reason == "length"
+
+
 @pytest.mark.parametrize("name", [*REASONING_PARSERS])
 @given(
     text=st.lists(

@@ -88,13 +88,7 @@ def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -
         "enable_auto_tool_choice": True,
         "enable_scale_out": True,
     }
-    forms = {"backend": "xgrammar", "disable_any_whitespace": True}
-    settings = {
-        **SETTINGS,
-        "enable_lora": False,
-        "openai": talking,
-        "structured_outputs_config": forms,  # this model is fond of white space
-    }
+    settings = {**SETTINGS, "enable_lora": False, "openai": talking}
     del settings["max_lora_rank"]
     (version / "model.json").write_text(json.dumps(settings))
     python = f"--backend-config=vllm,python={PYTHON}"

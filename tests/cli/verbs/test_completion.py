@@ -25,6 +25,7 @@ _CASES = [
     (["perf", "--rou"], "--rounds"),
     (["embed", "--pri"], "--priority"),
     (["generate", "sto"], "story"),
+    (["perf", "sto"], "story"),
     (["infer", "copy", "pyproj"], "pyproject.toml"),
 ]
 

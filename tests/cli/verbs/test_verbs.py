@@ -108,6 +108,11 @@ def test_infer_streams(run: Run) -> None:
         (["infer", "copy", "SMALL=" + "[" * 100_000], 2, "give JSON, numbers between commas"),
         (["infer", "copy", "SMALL=1.5"], 2, "is not INT8: 1.5 is of another type"),
         (
+            ["infer", "story", "text_input=hello"],
+            1,
+            "; 'penstock generate story PROMPT' prints its text, --stream all its responses",
+        ),
+        (
             ["infer", "repeat", "IN=1", "DELAY=0", "WAIT=0"],
             1,
             "; --stream prints all its responses",
@@ -292,6 +297,12 @@ def test_wait_ends_when_all_are_ready(run: Run) -> None:
 def test_http_addresses_work_too(run: Run, server: Served) -> None:
     status, text, _ = run("generate", "story", "a", "--max-tokens=2", f"--url=http://{server.http}")
     assert (status, text) == (0, "a0 a1 \n")
+
+
+def test_a_decoupled_model_is_told_over_http_too(run: Run, server: Served) -> None:
+    words = ["infer", "story", "text_input=hello", f"--url=http://{server.http}"]
+    _, _, errors = run(*words)
+    assert "'penstock generate story PROMPT' prints its text" in errors
 
 
 @pytest.mark.slow

@@ -12,6 +12,12 @@ from gateway.openai.speaking import OPENAI, speaking
 from gateway.serving import LOCAL
 from penstock.core.exit_deadline import ExitDeadline
 
+_PLAIN = """
+backend: "identity"
+input { name: "X" data_type: TYPE_INT32 dims: 1 }
+output { name: "Y" data_type: TYPE_INT32 dims: 1 }
+"""
+
 
 @pytest.mark.contract("OA-05", "OA-19")
 async def test_models_are_listed_with_their_adapters(
@@ -22,6 +28,21 @@ async def test_models_are_listed_with_their_adapters(
     assert listed["object"] == "list"
     assert [one["id"] for one in listed["data"]] == ["m", "m:loud"]
     assert {one["owned_by"] for one in listed["data"]} == {"Triton Inference Server"}
+
+
+async def test_models_without_routes_are_not_listed(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    models = "mute", "missing"
+    async with speaking(
+        tmp_path, install_backend, OPENAI, LOCAL, *models, explicit_control=True
+    ) as (server, client):
+        (tmp_path / "models" / "plain" / "1").mkdir(parents=True)
+        (tmp_path / "models" / "plain" / "config.pbtxt").write_text(_PLAIN)
+        await server.load("plain", {})
+        for _ in range(2):
+            listed = (await client.get("/v1/models")).json()
+            assert [one["id"] for one in listed["data"]] == ["m", "m:loud"]
 
 
 @pytest.mark.contract("OA-06")

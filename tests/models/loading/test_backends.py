@@ -46,6 +46,20 @@ REFUSED = [
         "",
         r"export the model to ONNX \(torch.onnx.export\) and serve it with backend",
     ),
+    ("fil", "", "", r"convert the trees to ONNX \(onnxmltools, skl2onnx\)"),
+    ("dali", "", "", r"run the pipeline with nvidia.dali in a model.py of backend 'python'"),
+    (
+        "square",
+        "",
+        "libtriton_square.so",
+        "backends in C\\+\\+ are not loaded: write its work as a",
+    ),
+    (
+        "tensorrt",
+        "",
+        "",
+        "there is no '[^']*'[^;]*; serve the ONNX model that the plan was built of",
+    ),
     ("..", "", "model.py", "unable to find backend '..': a path is not a backend name"),
     ("identity", "libtriton_mine.so", "", "unable to find backend library 'libtriton_mine.so'"),
 ]

@@ -7,6 +7,7 @@ load, or the log's reason where the error says only that the model could not be 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
 _PARTS = {"ok": f'backend: "python"{_OK}', "ok4": f'backend: "python" max_batch_size: 4{_OK}'}
 _AT_LOAD = "version 1 is at UNAVAILABLE state: Invalid argument: "
+_ADVICE = re.compile("(none)?; write 'kind: KIND_CPU' .* serves such groups on the CPU")
+"""What is said here beyond Triton's words, where there are no GPUs."""
 _NO_VERSION = "at least one version must be available"
 
 
@@ -43,7 +46,7 @@ async def _told(root: Path, install: InstallBackend, name: str, versions: tuple[
         await lifecycle.load(name)
     await lifecycle.close()
     polled = f"failed to load '{name}', failed to poll from model repository: "
-    return refused.value.message.removeprefix(polled).strip()
+    return _ADVICE.sub("", refused.value.message.removeprefix(polled)).strip()
 
 
 @pytest.mark.contract("C-08", "C-10", "C-18", "C-20", "C-39", "C-42", "E-03")

@@ -53,6 +53,22 @@ def test_config_in_a_version_folder_is_ignored_with_a_warning(
     assert str(tmp_path / "m/1/config.pbtxt") in caplog.messages[-1]
 
 
+def test_config_in_a_version_folder_is_named_where_one_is_lacking(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(tmp_path, "m/1/config.pbtxt", text=CONFIG)
+    lost, place = tmp_path / "m/1/config.pbtxt", tmp_path / "m"
+    logged = poll_failure(caplog, ModelRepository([tmp_path]))
+    assert logged.endswith(f"; '{lost}' is not read: it belongs in '{place}'")
+
+
+def test_config_in_a_version_folder_is_no_matter_beside_a_broken_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(tmp_path, "m/config.pbtxt", "m/1/config.pbtxt", text="max_batch_size: 4")
+    assert "is not read" not in poll_failure(caplog, ModelRepository([tmp_path]))
+
+
 def test_override_stands_in_for_the_file(tmp_path: Path) -> None:
     write_files(tmp_path, "m/config.pbtxt", text=CONFIG)
     files = ModelRepository([tmp_path]).read("m", ModelOverride('{"backend": "repeat"}'))

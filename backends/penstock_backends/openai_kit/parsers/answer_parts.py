@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
 from penstock_backends.openai_kit.parsers.reasoning import TaggedReasoning
-from penstock_backends.openai_kit.parsers.required_calls import RequiredCalls
+from penstock_backends.openai_kit.parsers.required_calls import CallText, RequiredCalls
 from penstock_backends.openai_kit.parsers.tool_parsers import ToolCall, ToolParser
 from penstock_backends.openai_kit.tool_choice import ToolPlan
 
@@ -63,6 +63,10 @@ class AnswerParser:
         last = AnswerDelta()
         if self._reasoning is not None:
             last = self._parted(*self._reasoning.flush())
+        if self._required is not None:
+            begun, content = self._required.flush()
+            calls = (*last.calls, *self._started(begun))
+            return AnswerDelta(content, last.reasoning, calls)
         if self._tools is None:
             return last
         rest = self._tools.flush()
@@ -73,7 +77,7 @@ class AnswerParser:
         if self._plan.way == "named":
             return AnswerDelta("", reasoning, tuple(self._named(content)))
         if self._required is not None:
-            calls = tuple(self._numbered(self._required, content))
+            calls = tuple(self._started(self._required.feed(content)))
             return AnswerDelta("", reasoning, calls)
         if self._tools is None:
             return AnswerDelta(content, reasoning)
@@ -89,8 +93,8 @@ class AnswerParser:
             self.calls = 1
             yield CallDelta(0, text, _call_id(), self._plan.name)
 
-    def _numbered(self, reader: RequiredCalls, text: str) -> Iterator[CallDelta]:
-        for index, name, arguments in reader.feed(text):
+    def _started(self, texts: Iterable[CallText]) -> Iterator[CallDelta]:
+        for index, name, arguments in texts:
             self.calls = index + 1
             yield CallDelta(index, arguments, _call_id() if name is not None else None, name)
 

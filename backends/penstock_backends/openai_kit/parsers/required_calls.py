@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 _HEAD: Final = re.compile(
     r'[\s,\[\]}]*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"parameters"\s*:\s*', re.DOTALL
 )
+_BETWEEN: Final = " \t\r\n,]}"
+"""What stands between and behind calls."""
 _SCANNED: Final = re.compile(r'["\\{}\[\]]')
 
 CallText = tuple[int, str | None, str]
@@ -39,10 +41,20 @@ class RequiredCalls:
             head = _HEAD.match(self._held)
             if head is None or head.end() == len(self._held):
                 return  # white space may follow, and only what comes next ends it
-            self._held = self._held[head.end() :]
-            self._inside = True
-            self._count += 1
-            yield self._count - 1, json.loads(head[1]), ""
+            yield self._begin(head)
+
+    def flush(self) -> tuple[Sequence[CallText], str]:
+        """What was kept back when the text is cut off: a call's beginning, and text of none."""
+        head = None if self._inside else _HEAD.match(self._held)
+        begun = [self._begin(head)] if head is not None else []
+        held, self._held = self._held.lstrip(_BETWEEN), ""
+        return begun, held if held.strip("[{") else ""
+
+    def _begin(self, head: re.Match[str]) -> CallText:
+        self._held = self._held[head.end() :]
+        self._inside = True
+        self._count += 1
+        return self._count - 1, json.loads(head[1]), ""
 
     def _arguments(self) -> Iterator[CallText]:
         end = self._scan()

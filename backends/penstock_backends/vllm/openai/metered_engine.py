@@ -13,6 +13,7 @@ from penstock.backend import InvalidRequestError, UnavailableError
 from penstock_backends.language_model import UsageReporter, UsageSum, check_stops
 from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.vllm.engine import VllmEngine
+from penstock_backends.vllm.inputs.ending_json import with_ending_json
 from penstock_backends.vllm.inputs.request_options import NEEDS_POLICY
 from penstock_backends.vllm.inputs.sampling import check_values
 from penstock_backends.vllm.openai.exchange_record import Counting, noting
@@ -48,6 +49,7 @@ class MeteredEngine:
         crash the engine, or keep it busy for minutes.
         """
         _check(sampling_params, self._engine, more.get("priority"))
+        sampling_params = with_ending_json(sampling_params, self._engine.facts)
         exchange = CURRENT.get()
         usage = None if exchange is None else UsageReporter(exchange.part())
         if usage is not None:

@@ -13,6 +13,7 @@ from penstock.cli.flags.flag import (
     decimal,
     each,
     integer,
+    switch,
     text,
 )
 
@@ -134,6 +135,12 @@ DEVICES = Group(
             "min-supported-compute-capability",
             "devices.min_supported_compute_capability",
             "GPUs of a lower compute capability are not used. Default 6.0.",
+        ),
+        switch(
+            "cpu-only",
+            "devices.cpu_only",
+            "Use no GPU: instance groups of kind KIND_GPU are served on the CPU, with a warning, as"
+            " with TRITON_SERVER_CPU_ONLY in the environment.",
         ),
         integer(
             "buffer-manager-thread-count",

@@ -9,9 +9,7 @@ from typing import Any
 from penstock.cli.verbs.values import assignment, option_value
 from penstock.client import CallPolicy, Client, Tls
 from penstock.client.address import parse_address
-
-URL_VARIABLE = "PENSTOCK_URL"
-"""The environment variable with the address of the server, where no option names it."""
+from penstock.top.server_url import URL_VARIABLE, named_addresses
 
 _DEFAULT = "localhost:8001"
 
@@ -87,7 +85,7 @@ def request_parameters(options: Namespace) -> dict[str, Any]:
 
 def open_client(options: Namespace) -> Client:
     """The client that the options describe."""
-    urls = options.url or [_address(each) for each in _from_environment()]
+    urls = options.url or [_address(each) for each in named_addresses(os.environ) or [_DEFAULT]]
     tls = None
     if options.tls or options.ca or options.cert:
         tls = Tls(ca_file=options.ca, cert_file=options.cert, key_file=options.key)
@@ -113,10 +111,6 @@ def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise ArgumentTypeError(f"'{text}' is not a whole number, 0 or more")
     return int(text)
-
-
-def _from_environment() -> list[str]:
-    return os.environ.get(URL_VARIABLE, "").split() or [_DEFAULT]
 
 
 def _address(text: str) -> str:

@@ -18,7 +18,7 @@ from penstock.cli.verbs.connection import (
 from penstock.cli.verbs.output import print_json, print_table, tensor_json, tensor_text
 from penstock.cli.verbs.running import run_command
 from penstock.cli.verbs.values import assignment, read_inputs
-from penstock.client import Client, Result, UnimplementedError
+from penstock.client import Client, ClientError, ModelMetadata, Result
 
 _EPILOG = (
     "VALUE is JSON, numbers between commas, or a text; @FILE reads it from a file (.npy, .json, or"
@@ -85,11 +85,19 @@ async def _infer(client: Client, options: Namespace) -> None:
         return
     try:
         result = await client.infer(options.model, inputs, **wanted)
-    except UnimplementedError as error:
+    except ClientError as error:  # of another class over HTTP
         if "decoupled" in error.message:
-            error.message += "; --stream prints all its responses"
+            error.message += _other_way(metadata)
         raise
     _print(result, as_json=options.json)
+
+
+def _other_way(metadata: ModelMetadata) -> str:
+    """How the answers of a decoupled model can be had."""
+    if "text_input" in {tensor.name for tensor in metadata.inputs}:
+        generate = f"'penstock generate {metadata.name} PROMPT'"
+        return f"; {generate} prints its text, --stream all its responses"
+    return "; --stream prints all its responses"
 
 
 def _wanted(options: Namespace) -> dict[str, Any]:

@@ -31,8 +31,11 @@ class OpenAiModels:
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def listed(self, _: HttpCall, __: Target) -> Reply:
-        """Every model that is ready, each with its adapters, and the aliases of those."""
-        names = sorted({entry.name for entry in await self._server.index(ready_only=True)})
+        """Every model that is ready and answers on these routes, each with its adapters, and the
+        aliases of those."""
+        ready = sorted({entry.name for entry in await self._server.index(ready_only=True)})
+        speak = await asyncio.gather(*map(self._server.speaks_openai, ready))
+        names = [name for name, speaks in zip(ready, speak, strict=True) if speaks]
         adapters = await asyncio.gather(*map(self._adapters, names))
         found = [
             one

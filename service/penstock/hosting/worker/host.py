@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from penstock.core.application import DESCRIBE, BackendApplication
+from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication
 from penstock.core.backend import Backend, Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
@@ -236,6 +236,8 @@ class Host:
     async def _control(self, action: str, arguments: Mapping[str, Any]) -> Any:
         if action == DESCRIBE:
             return await self._application.description()
+        if action == SPEAKS:
+            return self._application.opened
         return await self._backend.control(action, arguments)
 
     async def _finalize(self) -> None:

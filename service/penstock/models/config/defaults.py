@@ -163,6 +163,16 @@ def with_instances(config: ModelConfig, gpus: Sequence[int] = ()) -> ModelConfig
     return replace(config, instance_group=tuple(groups))
 
 
+def on_cpu(config: ModelConfig) -> ModelConfig:
+    """The configuration with each group for GPUs, or for what there is, as one for the CPU."""
+    kinds = (InstanceKind.KIND_GPU, InstanceKind.KIND_AUTO)
+    groups = (
+        replace(group, kind=InstanceKind.KIND_CPU, gpus=()) if group.kind in kinds else group
+        for group in config.instance_group
+    )
+    return replace(config, instance_group=tuple(groups))
+
+
 def _group(
     config: ModelConfig, at: int, group: InstanceGroup, gpus: Sequence[int]
 ) -> InstanceGroup:

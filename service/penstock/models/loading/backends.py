@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.core.backend import Backend, find_backend
+from penstock.core.backend import Backend, find_backend, installed_backends
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ModelLoadError
+from penstock.core.nearest_name import suggestion
 
 DIRECTORY = "backend-directory"
 """The backend setting that names the folder of backends written as a `model.py`."""
@@ -36,8 +37,23 @@ _INSTEAD = {
         "; serve the model as ONNX with backend 'onnxruntime', a language model with backend"
         " 'openvino_genai', or run it with openvino in a model.py of backend 'python'"
     ),
+    "fil": (
+        "; convert the trees to ONNX (onnxmltools, skl2onnx) and serve them with backend"
+        " 'onnxruntime', or load them with XGBoost, LightGBM or scikit-learn in a model.py of"
+        " backend 'python'"
+    ),
+    "dali": (
+        "; run the pipeline with nvidia.dali in a model.py of backend 'python', or do its steps"
+        " there with other libraries"
+    ),
 }
 """How models of Triton's other backends are served today."""
+
+_OF_OTHERS = (
+    "; backends in C++ are not loaded: write its work as a model.py of backend 'python', or as a"
+    f" '{PYTHON_FILE}' that models share in --{DIRECTORY}"
+)
+"""How models of any other backend can be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +96,16 @@ def backend_of(config: ModelConfig, settings: Mapping[str, str]) -> FoundBackend
     try:
         backend = find_backend(config.backend)
     except ModelLoadError as error:
-        looked, advice = _looked(folder, config.backend), _INSTEAD.get(config.backend, "")
-        raise ModelLoadError(f"{error.message}{looked}{advice}") from error
+        looked = _looked(folder, config.backend)
+        raise ModelLoadError(f"{error.message}{looked}{_advice(config.backend)}") from error
     return FoundBackend(backend, config, _file_of(backend))
+
+
+def _advice(name: str) -> str:
+    """How a model of a backend that is not there can be served."""
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    return suggestion(name, installed_backends()) or _OF_OTHERS
 
 
 def _is_python(folder: Path | None, name: str) -> bool:

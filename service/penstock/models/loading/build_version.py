@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,14 +13,14 @@ from pathlib import Path
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
 from penstock.core.backend import Backend
-from penstock.core.config import ModelConfig
+from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import InferenceError
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.inflight.running_requests import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.measurement import Measurement
-from penstock.models.config.defaults import normalized
+from penstock.models.config.defaults import normalized, on_cpu
 from penstock.models.config.unsupported import (
     refuse_batch_tensors,
     refuse_unsupported,
@@ -38,7 +39,7 @@ from penstock.models.loading.server_applications import server_application
 from penstock.models.loading.statistics_of import statistics_of
 from penstock.models.loading.token_queues import token_queue
 from penstock.models.loading.warmup import read_samples, warm_up
-from penstock.models.repository.repository import ModelFiles
+from penstock.models.repository.repository import ModelFiles, naming_misplaced_config
 from penstock.models.repository.version_files import VersionFiles, origin_of
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
@@ -53,6 +54,8 @@ from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 from penstock.scheduling.tokens.tenants import FairnessPolicy
 from penstock.system.reaper import Reaper
 
+logger = logging.getLogger(__name__)
+
 FindModel = Callable[[str, int], LoadedModel]
 
 
@@ -62,8 +65,8 @@ class VersionBuilder:
     `settings_of` returns the command line's settings of a backend. `backends` are those that models
     have used so far: name to file. `max_pending` limits the queue of each model, 0 for no limit;
     `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
-    With `fairness`, language models are shared between tenants. `running` has the requests of all
-    models by their ids.
+    With `cpu_only`, instance groups for GPUs are served on the CPU. With `fairness`, language
+    models are shared between tenants. `running` has the requests of all models by their ids.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class VersionBuilder:
         *,
         auto_complete: bool = True,
         gpus: Sequence[int] = (),
+        cpu_only: bool = False,
         cache: ResponseCache | None = None,
         max_pending: int = 0,
         limiter: RateLimiter | None = None,
@@ -86,6 +90,7 @@ class VersionBuilder:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
         self._gpus = gpus
+        self._cpu_only = cpu_only
         self._cache = cache
         self._max_pending = max_pending
         self._gpu_limits = gpu_limits or {}
@@ -100,6 +105,10 @@ class VersionBuilder:
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         """Build one version; raises `ModelLoadError`, or what the backend raises."""
+        with naming_misplaced_config(files.path, files.has_config):
+            return await self._build(files, version)
+
+    async def _build(self, files: ModelFiles, version: int) -> LoadedModel:
         found = await self._backend_of(files.config)
         backend = found.backend
         path = files.versions[version]
@@ -128,7 +137,7 @@ class VersionBuilder:
         try:
             if not config.is_ensemble:
                 config = (await self._backend_of(config)).config
-            validate(normalized(config, self._gpus), self._gpus)
+            validate(self._normalized(config), self._gpus)
             refuse_unsupported(config)
         except InferenceError as error:
             return error
@@ -157,7 +166,7 @@ class VersionBuilder:
             return None
         backend = (await self._backend_of(files.config)).backend
         groups = files.config.instance_group
-        config = normalized(replace(model.config, instance_group=groups), self._gpus)
+        config = self._normalized(replace(model.config, instance_group=groups))
         validate(config, self._gpus)
         backend.check_config(config)
         path = files.versions[version]
@@ -263,7 +272,15 @@ class VersionBuilder:
             if python is not None:
                 settings["python"] = python
             config = await backend.complete_config(config, path, settings)
-        config = normalized(config, self._gpus)
+        if self._cpu_only and any(
+            group.kind is InstanceKind.KIND_GPU for group in config.instance_group
+        ):
+            logger.warning(
+                "instance groups of '%s' for GPUs are served on the CPU, with --cpu-only or"
+                " TRITON_SERVER_CPU_ONLY",
+                config.name,
+            )
+        config = self._normalized(config)
         validate(config, self._gpus)
         refuse_unsupported(config)
         refuse_batch_tensors(config, backend)
@@ -272,6 +289,10 @@ class VersionBuilder:
         backend.check_config(config)
         token_queue(backend, config, None)  # raises for limits that are not usable
         return config
+
+    def _normalized(self, config: ModelConfig) -> ModelConfig:
+        """The configuration with all defaults, its instances on devices that may be used."""
+        return normalized(on_cpu(config) if self._cpu_only else config, self._gpus)
 
 
 async def _start(

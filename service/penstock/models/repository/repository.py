@@ -133,7 +133,8 @@ class ModelRepository:
                     refuse_foreign_code(config, partial(self._read_config, path))
             if config is not None and name != path.name:  # registered under another name
                 config = replace(config, name=name)
-            polled = _polled(config or ModelConfig(), name, path)
+            with naming_misplaced_config(path, config is not None):
+                polled = _polled(config or ModelConfig(), name, path)
             return ModelFiles(name, path, polled, config is not None, _versions(path))
 
     def _find(self, name: str) -> Path:
@@ -189,6 +190,19 @@ def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:
     config = with_defaults(with_backend(config, name, _file_names(path)))
     validate_polled(config)
     return config
+
+
+@contextmanager
+def naming_misplaced_config(path: Path, has_config: bool) -> Iterator[None]:
+    """Name a file that lies in a version's folder in the errors of a model that lacks one."""
+    try:
+        yield
+    except ModelLoadError as error:
+        lost = None if has_config else next(path.glob(f"[0-9]*/{CONFIG_FILE}"), None)
+        if lost is None:
+            raise
+        kind = ConfigError if isinstance(error, ConfigError) else ModelLoadError
+        raise kind(f"{error}; '{lost}' is not read: it belongs in '{path}'") from error
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.core.application import DESCRIBE
+from penstock.core.application import DESCRIBE, SPEAKS
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -106,6 +106,7 @@ class LoadedModel:
         self._exchanges = exchanges
         self._running = RunningRequests() if running is None else running
         self._application = application
+        self._speaks: bool | None = None  # until an instance has told
         self._cycle_check = CallCycleCheck(
             config, self._callers, in_front=self._batcher is not scheduler
         )
@@ -226,6 +227,14 @@ class LoadedModel:
         """Have every instance carry out a command; what each returned, by its name."""
         self._check_serving()
         return await control_all(self.instances, action, arguments)
+
+    async def speaks(self) -> bool:
+        """Whether it has an application, which answers exchanges."""
+        if self._application is not None:
+            return self._application.opened
+        if self._speaks is None and self.instances:
+            self._speaks = any((await self.control(SPEAKS, {})).values())
+        return bool(self._speaks)
 
     async def description(self) -> Mapping[str, Any]:
         """The OpenAPI document of its application, as one instance has it; empty without one.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from penstock.core.application import DESCRIBE, BackendApplication
+from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.call_chain import CallingInstance
 from penstock.core.delivery import deliver, execute_batch
@@ -139,6 +139,8 @@ class ThreadInstance:
         """Have the backend carry out a command; raises what it raises."""
         if action == DESCRIBE:
             return await self._application.description()
+        if action == SPEAKS:
+            return self._application.opened
         return await self._backend.control(action, arguments)
 
     async def healthy(self) -> bool:

@@ -57,7 +57,7 @@ class LoadTest:
     def __init__(
         self, words: Sequence[str], server: MeasuredServer, report: Callable[[Progress], None]
     ) -> None:
-        self._options = _aimed(read_options(words), server)
+        self._options = _aimed(read_options(words, {}), server)
         self._server = server
         self._report = report
         self._most = 0

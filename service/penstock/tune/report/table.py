@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from math import expm1
 
 from penstock.tune.check import Check
-from penstock.tune.choice import broken
+from penstock.tune.choice import Objective, broken
 from penstock.tune.load.load_test import given_inputs
 from penstock.tune.measured import Ranking, Row, headline, mebibytes
+from penstock.tune.search import MARGIN, is_better
 from penstock.tune.session import Outcome
 from penstock.tune.settings import CACHE
 from penstock.tune.space import label, shown
 
 _MOST_ROWS = 20
+_MOST_GAIN = 100.0  # as a logarithm, which weights may have multiplied
 _QUIET = 0.3  # cores that what else runs on a machine may take without being told of
 _CHECKED = (
     "throughput",
@@ -38,12 +41,15 @@ def summary_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def table(ranking: Ranking) -> Iterator[str]:
-    """One line for each variant at its best load."""
+    """One line for each variant at its best load, with why it is chosen or not."""
+    aims = " and ".join(_named(each) for each in ranking.aims.objectives)
+    yield f"  each at its best load, the best first by {aims}"
     heads, rows = cells(ranking, ranking.rows[:_MOST_ROWS])
     lines = [heads, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        yield "  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+    for *figures, why in lines:
+        cut = zip(figures, widths, strict=False)
+        yield "  " + "  ".join([*(text.rjust(width) for text, width in cut), why])
     if len(ranking.rows) > _MOST_ROWS:
         yield f"  and {len(ranking.rows) - _MOST_ROWS} more, in the files"
 
@@ -52,7 +58,7 @@ def cells(ranking: Ranking, rows: Sequence[Row]) -> tuple[list[str], list[list[s
     """The heads of the table and its rows."""
     settings = list(dict.fromkeys(name for row in rows for name in row.variant.settings))
     heads = [*settings, "load", "inferences/s", *_extra_heads(rows)]
-    heads += ["p50 ms", "p99 ms", "MiB", ""]
+    heads += ["p50 ms", "p99 ms", "MiB", "why"]
     return heads, [_cells(ranking, row, settings, _extra_heads(rows)) for row in rows]
 
 
@@ -77,17 +83,42 @@ def _cells(ranking: Ranking, row: Row, settings: Sequence[str], extra: Sequence[
         *("-" if further[head] is None else f"{further[head]:.1f}" for head in extra),
         *(_number(latency.get(name)) for name in ("p50", "p99")),
         f"{mebibytes(memory):.0f}" if memory else "-",
-        _mark(ranking, row),
+        ", ".join(_reasons(ranking, row)),
     ]
 
 
-def _mark(ranking: Ranking, row: Row) -> str:
-    """Marks of a row: best, original, failed, over a limit."""
-    marks = ["best"] if row is ranking.winner else []
-    marks += ["original"] if not row.variant.changes else []
-    marks += ["failed later"] if row.variant.failure else []
-    marks += ["over a limit"] if row.standing.rank == 1 else []
-    return ", ".join(marks)
+def _named(objective: Objective) -> str:
+    weight = abs(objective.weight)
+    return objective.name if weight == 1 else f"{objective.name} (weight {weight:g})"
+
+
+def _reasons(ranking: Ranking, row: Row) -> Iterator[str]:
+    """Why a row is chosen or not."""
+    winner, original = ranking.winner, ranking.original
+    if row is winner:
+        yield "best"
+    if row is original:
+        yield "original"
+    if row.variant.failure:
+        yield "failed later"
+    elif row.standing.rank == 1:
+        yield from broken(row.figures, ranking.limits)
+    elif winner is not None and original is not None and row.standing.kept:
+        yield from _compared(ranking, row, winner, original)
+
+
+def _compared(ranking: Ranking, row: Row, winner: Row, original: Row) -> Iterator[str]:
+    """How far a row that keeps all limits is from the original, and what that means."""
+    if row is original or not original.standing.kept:
+        return
+    gain = expm1(min(row.standing.value - original.standing.value, _MOST_GAIN))
+    yield f"{abs(gain):.1%} {'better' if gain > 0 else 'worse'} than the original"
+    if winner is not original or gain <= 0:
+        return
+    if is_better(row.standing, original.standing):
+        yield "which did not last"
+    else:
+        yield f"less than {expm1(MARGIN):.0%} is noise"
 
 
 def verdict(outcome: Outcome) -> Iterator[str]:

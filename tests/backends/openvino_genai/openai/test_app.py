@@ -112,11 +112,14 @@ async def test_log_probabilities_of_the_chosen_tokens(client: openai.AsyncOpenAI
 
 
 async def test_a_form_is_kept_to(client: openai.AsyncOpenAI) -> None:
-    """Small schemas: between the parts of larger ones this model puts white space without end."""
-    schema: Any = {"enum": ["ab", 7]}
+    """This model would put white space without end between the parts, and digits into numbers."""
+    properties = {"a": {"enum": ["ab", 7]}, "b": {"type": "number"}, "c": {"type": "integer"}}
+    schema: Any = {"type": "object", "properties": properties, "required": ["a", "b", "c"]}
     form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    answer = await client.chat.completions.create(**CHAT, response_format=form)
-    assert json.loads(answer.choices[0].message.content or "") in ("ab", 7)
+    asked = {**CHAT, "max_completion_tokens": 120}
+    answer = await client.chat.completions.create(**asked, response_format=form)
+    assert answer.choices[0].finish_reason == "stop"
+    assert list(json.loads(answer.choices[0].message.content or "")) == ["a", "b", "c"]
     choice = {"structured_outputs": {"choice": ["red", "blue"]}}
     answer = await client.chat.completions.create(**CHAT, extra_body=choice)
     assert answer.choices[0].message.content in ("red", "blue")

@@ -11,6 +11,11 @@ from models.config.validation.written import configured, refusal
 from penstock.core.config import ModelConfig
 from penstock.models.config.validation import validate
 
+_WITHOUT_GPUS = (
+    "; write 'kind: KIND_CPU' without 'gpus' in its instance_group, or start the server with"
+    " --cpu-only (or TRITON_SERVER_CPU_ONLY=1), which serves such groups on the CPU"
+)
+
 
 def _instances(**group: Any) -> ModelConfig:
     return configured(instance_group=[{"name": "m_0", "count": 1, **group}])
@@ -29,7 +34,13 @@ def _instances(**group: Any) -> ModelConfig:
             (0,),
             "has kind KIND_MODEL but specifies one or more GPUs",
         ),
-        ({"kind": "KIND_GPU"}, (), "has kind KIND_GPU but no GPUs are available"),
+        ({"kind": "KIND_GPU"}, (), f"has kind KIND_GPU but no GPUs are available{_WITHOUT_GPUS}"),
+        (
+            {"kind": "KIND_GPU", "gpus": [0]},
+            (),
+            "specifies invalid or unsupported gpu id 0. GPUs with at least the minimum required "
+            f"CUDA compute compatibility of 6.000000 are: none{_WITHOUT_GPUS}",
+        ),
         ({"kind": "KIND_GPU"}, (0,), "has kind KIND_GPU but specifies no GPUs"),
         (
             {"kind": "KIND_GPU", "gpus": [2]},

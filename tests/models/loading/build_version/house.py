@@ -34,12 +34,16 @@ class House:
         **options: Any,
     ) -> LoadedModel:
         """Version 1 of a model with this configuration, on this backend, playing the script."""
-        if not self._installed:
-            self._install("fake", type("Scripted", (backend,), {"script": self.script}))
-            self._installed = True
+        self.install(backend)
         write_model(self.path, config=config)
         builder = VersionBuilder(options.pop("settings_of", lambda _: {}), Reaper(), **options)
         return await builder.build(ModelRepository([self.path]).read("m"), 1)
+
+    def install(self, backend: type[FakeBackend] = FakeBackend) -> None:
+        """Install the backend, if it is not yet."""
+        if not self._installed:
+            self._install("fake", type("Scripted", (backend,), {"script": self.script}))
+            self._installed = True
 
     @property
     def names(self) -> list[str]:

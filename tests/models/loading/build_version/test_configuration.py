@@ -31,6 +31,15 @@ class Completing(FakeBackend):
         return replace(config, max_batch_size=int(settings["size"]))
 
 
+class Wanting(FakeBackend):
+    """Serves no model without inputs."""
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        if not config.input:
+            raise ConfigError("there are no inputs")
+
+
 @pytest.mark.contract("AC-01")
 @pytest.mark.parametrize(("auto_complete", "size"), [(True, 32), (False, 8)])
 async def test_a_backend_completes_the_configuration_unless_that_is_off(
@@ -49,6 +58,19 @@ async def test_what_a_configuration_leaves_out_is_filled_in(house: House) -> Non
     assert model.config.dynamic_batching.preferred_batch_size == (8,)
     assert model.config.instance_group[0].count == 1
     await model.stop()
+
+
+async def test_a_configuration_in_a_version_folder_is_named_where_one_is_lacking(
+    house: House,
+) -> None:
+    """The model's name says its backend, which would have completed the rest."""
+    (house.path / "m.fake" / "1").mkdir(parents=True)
+    lost = house.path / "m.fake" / "1" / "config.pbtxt"
+    lost.write_text(TENSORS)
+    house.install(Wanting)
+    files = ModelRepository([house.path]).read("m.fake")
+    with pytest.raises(ConfigError, match=f"no inputs; '{lost}' is not read: it belongs in"):
+        await VersionBuilder(lambda _: {}, Reaper()).build(files, 1)
 
 
 async def test_what_is_wrong_in_a_configuration_is_refused_before_anything_runs(

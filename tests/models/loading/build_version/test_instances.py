@@ -73,6 +73,27 @@ async def test_a_context_has_the_secondary_devices(house: House) -> None:
     await model.stop()
 
 
+async def test_on_the_cpu_only_groups_for_gpus_are_served_on_it_with_a_warning(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = "instance_group { kind: KIND_GPU gpus: [ 0, 1 ] count: 2 }"
+    with pytest.raises(ModelLoadError, match="or start the server with --cpu-only"):
+        await house.load(f"{TENSORS} {group}")
+    model = await house.load(f"{TENSORS} {group}", cpu_only=True)
+    assert [context.kind for context in house.script.contexts] == ["KIND_CPU"] * 2
+    assert "instance groups of 'm' for GPUs are served on the CPU" in caplog.text
+    await model.stop()
+
+
+@pytest.mark.parametrize("group", ["", "instance_group { kind: KIND_CPU }"])
+async def test_on_the_cpu_only_other_groups_are_served_without_a_warning(
+    house: House, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = await house.load(f"{TENSORS} {group}", cpu_only=True)
+    assert caplog.text == ""
+    await model.stop()
+
+
 LIMITED = "instance_group { rate_limiter { resources { name: 'R' count: 3 } } }"
 
 

@@ -91,13 +91,21 @@ def _group_problems(group: InstanceGroup, platform: str, gpus: Sequence[int]) ->
         )
 
 
+_WITHOUT_GPUS = (
+    "; write 'kind: KIND_CPU' without 'gpus' in its instance_group, or start the server with"
+    " --cpu-only (or TRITON_SERVER_CPU_ONLY=1), which serves such groups on the CPU"
+)
+"""What to do where the machine has none."""
+
+
 def _device_problems(group: InstanceGroup, gpus: Sequence[int]) -> Iterator[str]:
     if not group.gpus:
-        yield f"has kind KIND_GPU but {'specifies no GPUs' if gpus else 'no GPUs are available'}"
+        problem = "specifies no GPUs" if gpus else f"no GPUs are available{_WITHOUT_GPUS}"
+        yield f"has kind KIND_GPU but {problem}"
     for device in group.gpus:
         if device not in gpus:
             yield (
                 f"specifies invalid or unsupported gpu id {device}. GPUs with at least the "
                 "minimum required CUDA compute compatibility of 6.000000 are: "
-                f"{', '.join(map(str, gpus))}"
+                f"{', '.join(map(str, gpus)) or f'none{_WITHOUT_GPUS}'}"
             )

@@ -26,7 +26,10 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 
-/** Penstock from Java: {@code Client HOST:PORT [AUTHORITY.pem]}. */
+/**
+ * Penstock from Java, asking a server with the models of clients/models: {@code Client HOST:PORT
+ * [AUTHORITY.pem]}.
+ */
 public final class Client {
   private static final long LONG = 30_000;
   private static final Metadata.Key<String> KEY =
