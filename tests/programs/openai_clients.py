@@ -164,7 +164,7 @@ def langchain(url: str, model: str, tool: Any) -> Iterator[str]:
     from langchain_openai import ChatOpenAI
 
     chat = ChatOpenAI(
-        model=model, base_url=url, api_key="none", temperature=0, max_tokens=LENGTH, max_retries=0
+        model=model, base_url=url, api_key="none", temperature=0, max_tokens=16, max_retries=0
     )
     answer = chat.invoke("How do I open a file?")
     assert answer.content
@@ -172,7 +172,7 @@ def langchain(url: str, model: str, tool: Any) -> Iterator[str]:
     streamed = [chunk.content for chunk in chat.stream("How do I open a file?")]
     assert "".join(streamed) == answer.content
     yield "chat"
-    tools = chat.bind_tools([tool], tool_choice="parity")
+    tools = chat.bind_tools([tool], tool_choice="parity", max_tokens=LENGTH)
     called = tools.invoke("Is 7 odd?")
     (call,) = called.tool_calls or called.invalid_tool_calls  # of arguments without an end
     assert call["name"] == "parity"

@@ -134,24 +134,24 @@ async def _clients(served: Served) -> AsyncIterator[Clients]:
 async def test_the_last_to_come_is_not_behind_all_of_another_tenant(
     served: Served, door: str
 ) -> None:
-    """One request of a small tenant, while most of thirty of a large one wait."""
+    """One request of a small tenant, while most of twenty-five of a large one wait."""
     large, small = {_FAIRNESS_ID: f"large-{door}"}, {_FAIRNESS_ID: f"small-{door}"}
     ended: list[str] = []
 
     async def ask(headers: Mapping[str, str]) -> None:
-        await clients.by(door, 30, headers)
+        await clients.by(door, 20, headers)
         ended.append(headers[_FAIRNESS_ID])
 
     async with _clients(served) as clients:
-        asked = [asyncio.ensure_future(ask(large)) for _ in range(30)]
-        await clients.until_queued(15)
+        asked = [asyncio.ensure_future(ask(large)) for _ in range(25)]
+        await clients.until_queued(12)
         await asyncio.gather(ask(small), *asked)
-        assert len(ended) == 31
-        assert ended.index(small[_FAIRNESS_ID]) < 25
-        for headers, requests in ((large, 30), (small, 1)):
+        assert len(ended) == 26
+        assert ended.index(small[_FAIRNESS_ID]) < 20
+        for headers, requests in ((large, 25), (small, 1)):
             label = f'tenant="{headers[_FAIRNESS_ID]}"'
             assert await clients.metric("tenant_requests_total", label) == requests
-            assert await clients.metric("tenant_generated_tokens_total", label) == 30 * requests
+            assert await clients.metric("tenant_generated_tokens_total", label) == 20 * requests
 
 
 @pytest.mark.parametrize("door", ["grpc", "http"])

@@ -12,8 +12,8 @@ import httpx
 import openai
 import pytest
 
-from backends.vllm.real.conftest import SETTINGS
-from backends.vllm.test_real_engine import PYTHON, missing
+from backends.vllm.real.conftest import IN_CORE, SETTINGS
+from backends.vllm.test_real_engine import PYTHON, engine_environment, missing
 from demo.test_openai_upstream import (
     ASKED,
     COMPLETIONS,
@@ -88,12 +88,12 @@ def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -
         "enable_auto_tool_choice": True,
         "enable_scale_out": True,
     }
-    settings = {**SETTINGS, "enable_lora": False, "openai": talking}
+    settings = {**SETTINGS, **IN_CORE, "enable_lora": False, "openai": talking}
     del settings["max_lora_rank"]
     (version / "model.json").write_text(json.dumps(settings))
     python = f"--backend-config=vllm,python={PYTHON}"
     alias = "--openai-alias=gpt-4o-mini=tiny_llm"
-    with pytest.MonkeyPatch.context() as environment:
+    with engine_environment() as environment:
         environment.setenv("VLLM_ENABLE_RESPONSES_API_STORE", "1")
         with serving(folder / "models", folder / "log", python, alias, timeout=220) as server:
             yield server

@@ -6,7 +6,8 @@ import faulthandler
 import os
 import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,26 @@ OPTIONS = (
     "-o",
     "faulthandler_timeout=0",
 )
-STARTING = {
-    "test_beyond_one_machine.py",
-    "test_images.py",
-    "test_pooling.py",
-    "test_reasoning.py",
-    "test_start_failures.py",
+ENVIRONMENT = {
+    # An engine with one device may have its model in the process of its core, as on a GPU: without
+    # this, vLLM has another process for it on CPUs, which imports for ten seconds.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # vLLM would bind the models of all engines to the same core.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
 }
-"""Files whose tests start engines of their own, each half a minute."""
+"""What engines of tests have in their environment."""
+
+
+@contextmanager
+def engine_environment() -> Iterator[pytest.MonkeyPatch]:
+    """`ENVIRONMENT` for the servers that are started meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield patch
+
+
 # Importing it would take ten seconds.
 _FIND = """
 from importlib.util import find_spec
@@ -49,28 +62,19 @@ def missing() -> str | None:
     return f"{PYTHON} does not have {done.stdout}" if done.stdout else None
 
 
-def _files(*, starting: bool) -> list[str]:
-    folder = Path(__file__).with_name("real")
-    return [
-        str(file)
-        for file in sorted(folder.glob("test_*.py"))
-        if (file.name in STARTING) == starting
-    ]
-
-
 @pytest.mark.time_limit(3600)  # on the busiest machine; each test has a limit of its own
-@pytest.mark.parametrize("starting", [False, True], ids=["shared engine", "own engines"])
-def test_the_backend_works_with_the_real_engine(starting: bool) -> None:
+def test_the_backend_works_with_the_real_engine() -> None:
     faulthandler.cancel_dump_traceback_later()  # the engine alone may take minutes to start
     if reason := missing():
         pytest.skip(reason)
-    environment = dict(
-        os.environ,
-        PYTHONPATH=os.pathsep.join(str(ROOT / source) for source in SOURCES),
-        PENSTOCK_TEST_VLLM="1",
-    )
+    environment = {
+        **os.environ,
+        **ENVIRONMENT,
+        "PYTHONPATH": os.pathsep.join(str(ROOT / source) for source in SOURCES),
+        "PENSTOCK_TEST_VLLM": "1",
+    }
     done = subprocess.Popen(
-        [PYTHON, "-m", "pytest", *OPTIONS, *_files(starting=starting)],
+        [PYTHON, "-m", "pytest", *OPTIONS, Path(__file__).with_name("real")],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,

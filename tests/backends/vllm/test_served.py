@@ -18,8 +18,8 @@ import openai
 import pytest
 import tritonclient.grpc as grpcclient
 
-from backends.vllm.real.conftest import SETTINGS, add_adapter
-from backends.vllm.test_real_engine import PYTHON, missing
+from backends.vllm.real.conftest import IN_CORE, SETTINGS, add_adapter
+from backends.vllm.test_real_engine import PYTHON, engine_environment, missing
 from harness.serving import Served, serving, wait_until
 from penstock_backends.vllm.children import descendants
 
@@ -44,24 +44,27 @@ parameters { key: "REPORT_CUSTOM_METRICS" value { string_value: "true" } }
 def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The models `plain`, which is restarted, and `checked`, which is unloaded."""
     folder = tmp_path_factory.mktemp("served")
-    for name, config in (("plain", _CONFIG), ("checked", _CHECKED)):
+    for name, config, place in (("plain", _CONFIG, {}), ("checked", _CHECKED, IN_CORE)):
         version = folder / "models" / name / "1"
         version.mkdir(parents=True)
         (version.parent / "config.pbtxt").write_text(config)
         (version / "model").symlink_to(checkpoint_version / "model")
         (version / "multi_lora.json").write_text("{}")
-        settings = SETTINGS | {"max_model_len": 256, "max_num_queued_reqs": 2}
+        settings = {**SETTINGS, "max_model_len": 256, "max_num_queued_reqs": 2, **place}
         (version / "model.json").write_text(json.dumps(settings))
     add_adapter(checkpoint_version / "model", folder / "models" / "plain" / "1" / "loud")
-    with serving(
-        folder / "models",
-        folder / "log",
-        f"--backend-config=vllm,python={PYTHON}",
-        "--allow-engine-control=true",
-        "--http-header-forward-pattern=^x-data-parallel-rank$",
-        "--grpc-header-forward-pattern=^x-data-parallel-rank$",
-        timeout=220,
-    ) as server:
+    with (
+        engine_environment(),
+        serving(
+            folder / "models",
+            folder / "log",
+            f"--backend-config=vllm,python={PYTHON}",
+            "--allow-engine-control=true",
+            "--http-header-forward-pattern=^x-data-parallel-rank$",
+            "--grpc-header-forward-pattern=^x-data-parallel-rank$",
+            timeout=220,
+        ) as server,
+    ):
         yield server
 
 

@@ -15,7 +15,9 @@ from penstock.demo import language_model
 
 _VLLM = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "openvino_genai": {"properties": {"INFERENCE_PRECISION_HINT": "f32"}},
+    "openvino_genai": {
+        "properties": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+    },
     "vllm": {
         "model": "model",
         "dtype": "float32",

@@ -12,6 +12,7 @@ import grpc
 import httpx
 import pytest
 
+from backends.conftest import write_settings
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
@@ -29,7 +30,7 @@ from penstock.system.reaper import Reaper
 
 _FAIRNESS_ID = "x-gateway-inference-fairness-id"
 _STREAM = "/v2/models/m/generate_stream"
-_LONG = {"text_input": "Once upon a time", "stream": True, "max_tokens": 400, "ignore_eos": True}
+_LONG = {"text_input": "Once upon a time", "stream": True, "max_tokens": 120, "ignore_eos": True}
 _PARAMETER = 'parameters {{ key: "penstock.max_queued_{}" value: {{ string_value: "{}" }} }}\n'
 
 
@@ -38,7 +39,7 @@ def _write_model(model: Path, version: Path, limit: int) -> None:
     for file in version.iterdir():
         if file.name != "model.json":
             (model / "1" / file.name).symlink_to(file)
-    (model / "1" / "model.json").write_text('{"max_num_seqs": 1}')
+    write_settings(model / "1", max_num_seqs=1)
     text = 'backend: "openvino_genai"\n' + (_PARAMETER.format("requests", limit) if limit else "")
     (model / "config.pbtxt").write_text(text)
 

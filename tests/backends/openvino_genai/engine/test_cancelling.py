@@ -75,7 +75,7 @@ async def test_freed_blocks_serve_the_next_request(own_gguf_version: Path) -> No
     """A cache for one long request at a time, many of them left half way."""
     write_settings(own_gguf_version, num_kv_blocks=16, enable_prefix_caching=False)
     async with opened(own_gguf_version) as instance:
-        for _ in range(12):
+        for _ in range(6):
             async with aclosing(start(instance, max_tokens=480)) as responses:
                 for _ in range(40):
                     await anext(responses)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import socket
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -43,7 +46,22 @@ SETTINGS = {
     "enable_prefix_caching": False,
     "enable_lora": "true",
     "max_lora_rank": 8,
+    "distributed_executor_backend": "mp",  # the model in a process of its own, as always on CPUs
 }
+IN_CORE = {"distributed_executor_backend": "uni"}
+"""The model in the process of the engine's core, as vLLM has it on one GPU."""
+
+
+def free_port() -> int:
+    """A free port that no client of another test gets in the meantime: not an ephemeral one."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as server:
+            try:
+                server.bind(("", port))
+            except OSError:
+                continue
+            return port
 
 
 def add_adapter(model: Path, folder: Path, seed: int = 1) -> None:
@@ -124,3 +142,35 @@ async def instance(version: Path, collected: list[bytes]) -> AsyncIterator[Runni
     config = ModelConfig(name="m", parameters=parameters)
     async with running(VllmBackend, config, version) as instance:
         yield instance
+
+
+@dataclass(frozen=True)
+class Silent:
+    """An engine of whose KV events none ever comes, and their port; it tells reasoning apart."""
+
+    instance: RunningInstance
+    port: int
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def silent(
+    checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Silent]:
+    """Without prefix caching no block is ever announced."""
+    folder, port = tmp_path_factory.mktemp("silent"), free_port()
+    arguments = {
+        **IN_CORE,
+        "model": str(checkpoint_version / "model"),
+        "dtype": "float32",
+        "enforce_eager": True,
+        "gpu_memory_utilization": 0.1,
+        "max_model_len": 256,
+        "max_num_seqs": 4,
+        "enable_prefix_caching": False,
+        "kv_events_config": {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{port}"},
+        "reasoning_parser": "granite",
+        "structured_outputs_config": {"enable_in_reasoning": True},
+    }
+    (folder / "model.json").write_text(json.dumps(arguments))
+    async with running(VllmBackend, ModelConfig(name="m"), folder) as instance:
+        yield Silent(instance, port)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -16,6 +14,7 @@ import pytest
 
 from backends.generation import PROMPT, plain, start
 from backends.vllm.real.conftest import SETTINGS as COMMON
+from backends.vllm.real.conftest import Silent, free_port
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError
 from penstock.testing import RunningInstance, running
@@ -34,25 +33,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def free_port() -> int:
-    """A free port that no client of another test gets in the meantime: not an ephemeral one."""
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as server:
-            try:
-                server.bind(("", port))
-            except OSError:
-                continue
-            return port
-
-
 @asynccontextmanager
-async def sharing(
-    version: Path, folder: Path, port: int, **changed: Any
-) -> AsyncIterator[RunningInstance]:
+async def sharing(version: Path, folder: Path, port: int) -> AsyncIterator[RunningInstance]:
     """An engine that publishes KV events on a port, and has a connector."""
     events = {**SETTINGS["kv_events_config"], "endpoint": f"tcp://*:{port}"}
-    values = {**COMMON, **SETTINGS, "kv_events_config": events, **changed}
+    values = {**COMMON, **SETTINGS, "kv_events_config": events}
     values |= {"model": str(version / "model"), "enable_lora": False}
     (folder / "model.json").write_text(json.dumps(values))
     async with running(VllmBackend, ModelConfig(name="m"), folder) as instance:
@@ -93,16 +78,11 @@ async def test_events_are_published_and_parameters_of_transfers_go_in_and_out(
         assert not any("kv_transfer_params" in reply for reply in plainly)
 
 
-async def test_silent_publisher_is_told_by_readiness(version: Path, tmp_path: Path) -> None:
-    """Without prefix caching no block is ever announced."""
-    port = free_port()
-    changed = {"enable_prefix_caching": False, "kv_transfer_config": None}
-    async with sharing(version, tmp_path, port, **changed) as instance:
-        assert instance.backend.unready().startswith(
-            f"no KV events come from tcp://127.0.0.1:{port}"
-        )
-        assert await instance.backend.healthy()
-        assert [plain(r) async for r in start(instance, max_tokens=3)]
+async def test_silent_publisher_is_told_by_readiness(silent: Silent) -> None:
+    backend = silent.instance.backend
+    assert backend.unready().startswith(f"no KV events come from tcp://127.0.0.1:{silent.port}")
+    assert await backend.healthy()
+    assert [plain(r) async for r in start(silent.instance, max_tokens=3)]
 
 
 @pytest.mark.parametrize("name", ["data_parallel_rank", "x-data-parallel-rank"])

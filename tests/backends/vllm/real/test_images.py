@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from backends.exchanging import application, begin, whole
+from backends.vllm.real.conftest import IN_CORE
 from penstock.core.application import BackendApplication
 from penstock.core.config import ModelConfig
 from penstock.demo.language_model import CHECKPOINT
@@ -31,6 +32,7 @@ pytestmark = [
 ]
 
 SETTINGS = {
+    **IN_CORE,
     "model": "model",
     "dtype": "float32",
     "enforce_eager": True,

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from backends.exchanging import application, whole
 from backends.generation import plain, token_ids
+from backends.vllm.real.conftest import IN_CORE
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError
 from penstock.core.http_exchange import HttpExchange
@@ -26,6 +27,7 @@ from penstock_backends.vllm import VllmBackend
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SETTINGS = {
+    **IN_CORE,
     "model": "model",
     "runner": "pooling",
     "dtype": "float32",

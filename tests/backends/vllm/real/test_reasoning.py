@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from backends.generation import plain, start
-from penstock.core.config import ModelConfig
+from backends.vllm.real.conftest import Silent
 from penstock.core.errors import InvalidRequestError
-from penstock.testing import RunningInstance, running
-from penstock_backends.vllm import VllmBackend
+from penstock.testing import RunningInstance
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -28,24 +23,9 @@ SAMPLING: dict[str, Any] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def thinking(
-    checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[RunningInstance]:
-    version = tmp_path_factory.mktemp("thinking")
-    arguments = {
-        "model": str(checkpoint_version / "model"),
-        "dtype": "float32",
-        "enforce_eager": True,
-        "gpu_memory_utilization": 0.1,
-        "max_model_len": 256,
-        "max_num_seqs": 4,
-        "reasoning_parser": "granite",
-        "structured_outputs_config": {"enable_in_reasoning": True},
-    }
-    (version / "model.json").write_text(json.dumps(arguments))
-    async with running(VllmBackend, ModelConfig(name="m"), version) as instance:
-        yield instance
+@pytest.fixture
+def thinking(silent: Silent) -> RunningInstance:
+    return silent.instance
 
 
 async def ask(instance: RunningInstance, **inputs: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backends.vllm.real.conftest import SETTINGS
+from backends.vllm.real.conftest import IN_CORE, SETTINGS
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ModelLoadError
 from penstock.testing import running
@@ -34,7 +34,7 @@ async def test_error_of_the_engine_is_told_with_the_way_out(version: Path, tmp_p
     with socket.create_server(("", 0)) as serving:
         port = serving.getsockname()[1]
         events = {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{port}"}
-        said = await load_error(tmp_path, version / "model", kv_events_config=events)
+        said = await load_error(tmp_path, version / "model", kv_events_config=events, **IN_CORE)
     assert f"Address already in use (addr='tcp://*:{port}')" in said
     assert "unload the model before it is loaded again" in said
     assert "root cause" not in said
