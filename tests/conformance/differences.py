@@ -204,6 +204,17 @@ BEYOND: tuple[Difference, ...] = (
         "grpcurl and load tools work without the `.proto` files",
     ),
     Difference(
+        ("H-02", "H-03", "H-04"),
+        "health is a status with an empty body",
+        "the same",
+        "the status is the same; the body is JSON, as the Open Inference Protocol says",
+        "clients of that protocol, such as KServe's, read the body; Triton's look at the status",
+        {
+            "http_routes": ("ready", "model ready", "query string"),
+            "index_after_failed_loads": ("http live",),
+        },
+    ),
+    Difference(
         ("H-33",),
         "TLS of the HTTP endpoint",
         "none: a proxy stands in front",
