@@ -102,6 +102,14 @@ BETWEEN: tuple[Difference, ...] = (
         "a number that means nothing is of no use to a model; newer releases refuse it",
         {"grpc_infer_ok": ("seq_oldest start+end string id",)},
     ),
+    Difference(
+        ("N-13",),
+        "a request that names an output twice is refused",
+        "the output is answered once",
+        _CONTRACT,
+        "what such a client wants of the second is not to be guessed; newer releases refuse it",
+        {"http_infer_errors": ("duplicate output",)},
+    ),
 )
 """Rows where the contract and the recording differ."""
 

@@ -22,6 +22,7 @@ _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", 
 _ELSEWHERE = {
     "ready": "needs all models: asked of a whole server in tests/conformance",
     "index POST": "lists all models",
+    "duplicate output": "is refused here: see the differences in tests/conformance",
     "sequence end": "is asked after its beginning in tests/conformance",
     "binary: bytes malformed": "is detected before the model runs, so the error is JSON",
     **dict.fromkeys(
