@@ -1,4 +1,4 @@
-"""Leaves bytes that are not UTF-8 out of the strings of a `config.pbtxt`, as Triton does (C-01)."""
+"""Leaves bytes that are not UTF-8 out of the strings of a `config.pbtxt`, as Triton does."""
 
 from __future__ import annotations
 
