@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.outcomes import raises_nothing
 from penstock.app.preflight import StartError, check_repository
 from penstock.settings import RepositorySettings
 
@@ -21,6 +22,14 @@ def test_a_repository_that_is_not_a_folder_is_an_error(tmp_path: Path, name: str
     (tmp_path / "file").touch()
     path = tmp_path / name
     assert refusal(path) == f"creating server: Internal - failed to stat file {path}"
+
+
+def test_a_server_that_does_not_exit_on_errors_starts_without_its_repository(
+    tmp_path: Path,
+) -> None:
+    paths = (str(tmp_path / "missing"),)
+    with raises_nothing():
+        check_repository(RepositorySettings(paths=paths, exit_on_error=False))
 
 
 def test_cloud_storage_ends_the_start_by_name() -> None:

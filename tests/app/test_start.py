@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from app.python_models import write_python_model
-from harness.serving import start, wait_until
+from harness.serving import serving, start, wait_until
 from penstock.protocol import grpc_service_pb2 as pb
 
 pytestmark = pytest.mark.slow
@@ -48,6 +48,9 @@ ensemble_scheduling { step { model_name: "broken" model_version: -1
 """
 
 
+_SERVICE = "/inference.GRPCInferenceService/"
+
+
 class Loading:
     """A server whose model waits before it is loaded."""
 
@@ -65,12 +68,15 @@ class Loading:
 
     def get(self, path: str) -> int:
         """The status of an answer over HTTP."""
-        try:
-            url = f"http://127.0.0.1:{self.port('HTTPService')}{path}"
-            with urllib.request.urlopen(url, timeout=60) as reply:
-                return int(reply.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+        return _status(f"http://127.0.0.1:{self.port('HTTPService')}{path}")
+
+
+def _status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 @pytest.fixture
@@ -99,8 +105,7 @@ def test_grpc_answers_health_while_models_load(loading: Loading) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{loading.port('GRPCInferenceService')}") as channel:
 
         def call(method: str, request: bytes = b"") -> bytes:
-            path = f"/inference.GRPCInferenceService/{method}"
-            return bytes(channel.unary_unary(path, bytes, bytes)(request, timeout=60))
+            return bytes(channel.unary_unary(_SERVICE + method, bytes, bytes)(request, timeout=60))
 
         assert pb.ServerLiveResponse.FromString(call("ServerLive")).live
         assert not pb.ServerReadyResponse.FromString(call("ServerReady")).ready
@@ -108,6 +113,21 @@ def test_grpc_answers_health_while_models_load(loading: Loading) -> None:
             call("ModelInfer", pb.ModelInferRequest(model_name="slow").SerializeToString())
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     assert refused.value.details() == "Server not ready"
+
+
+@pytest.mark.contract("H-02", "H-03", "G-01", "G-02")
+@pytest.mark.parametrize("mode", ["none", "explicit", "poll"])
+def test_a_server_without_its_repository_answers_that_it_is_neither_live_nor_ready(
+    tmp_path: Path, mode: str
+) -> None:
+    options = "--exit-on-error=false", f"--model-control-mode={mode}"
+    with serving(tmp_path / "missing", tmp_path / "log", *options) as server:
+        paths = "/v2/health/live", "/v2/health/ready", "/v2/models/m"
+        assert [_status(f"http://{server.http}{path}") for path in paths] == [400, 400, 503]
+        with grpc.insecure_channel(server.grpc) as channel:
+            live = channel.unary_unary(_SERVICE + "ServerLive", bytes, bytes)
+            assert not pb.ServerLiveResponse.FromString(live(b"", timeout=60)).live
+        assert f"failed to stat file {tmp_path}/missing" in server.log.read_text()
 
 
 def test_metrics_are_there_while_models_load(loading: Loading) -> None:

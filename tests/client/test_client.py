@@ -50,6 +50,19 @@ async def test_a_tensor_says_its_own_datatype(client: Client) -> None:
     assert result["HALF"].tolist() == [[0x3F80]]
 
 
+@pytest.mark.contract("N-07")
+@pytest.mark.parametrize("address", ["grpc", "http"])
+async def test_arrays_of_ml_dtypes_go_and_come(served: Served, address: str) -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    half = np.array([[1.5], [-2]], bfloat16)
+    target = served.grpc if address == "grpc" else f"http://{served.http}"
+    async with Client(target) as client:
+        result = await client.infer("copy", {"HALF": half[:1]}, outputs=["HALF"])
+    assert result.tensor("HALF").datatype == "BF16"
+    assert result.bfloat16("HALF").dtype == bfloat16
+    assert result.bfloat16("HALF").tolist() == [[1.5]]
+
+
 async def test_a_missing_output_names_those_there_are(client: Client) -> None:
     result = await client.infer("copy", {"SMALL": 1}, outputs=["SMALL"])
     assert "SMALL" in result

@@ -102,6 +102,14 @@ BETWEEN: tuple[Difference, ...] = (
         "a number that means nothing is of no use to a model; newer releases refuse it",
         {"grpc_infer_ok": ("seq_oldest start+end string id",)},
     ),
+    Difference(
+        ("N-13",),
+        "a request that names an output twice is refused",
+        "the output is answered once",
+        _CONTRACT,
+        "what such a client wants of the second is not to be guessed; newer releases refuse it",
+        {"http_infer_errors": ("duplicate output",)},
+    ),
 )
 """Rows where the contract and the recording differ."""
 
@@ -202,6 +210,17 @@ BEYOND: tuple[Difference, ...] = (
         "the same",
         "reflection, `v1` and `v1alpha`",
         "grpcurl and load tools work without the `.proto` files",
+    ),
+    Difference(
+        ("H-02", "H-03", "H-04"),
+        "health is a status with an empty body",
+        "the same",
+        "the status is the same; the body is JSON, as the Open Inference Protocol says",
+        "clients of that protocol, such as KServe's, read the body; Triton's look at the status",
+        {
+            "http_routes": ("ready", "model ready", "query string"),
+            "index_after_failed_loads": ("http live",),
+        },
     ),
     Difference(
         ("H-33",),

@@ -68,7 +68,8 @@ def test_models_follow_their_files(server: Served, repository: Path, models: Pat
     reasons = [version.pop("reason", "") for version in index]
     assert (status, index) == recorded("poll: after breaking simple")
     assert 'no field named "broken"' in reasons[1]  # told here, also beside what serves on
-    assert asked(server, "models/simple/ready") == recorded("poll: broken simple still serves")
+    still = recorded("poll: broken simple still serves")
+    assert asked(server, "models/simple/ready")[0] == still[0]
     shutil.rmtree(repository / "simple")
     wait_until(lambda: asked(server, "models/simple/ready")[0] == "400")
 

@@ -157,6 +157,12 @@ def test_bfloat16_is_the_upper_half_of_single_precision() -> None:
     assert (tensor.datatype, bytes(tensor.buffer)) == (DataType.BF16, b"\x80\x3f\x20\xc0")
 
 
+def test_bfloat16_of_ml_dtypes_is_known() -> None:
+    array = np.array([1.0, -2.5], pytest.importorskip("ml_dtypes").bfloat16)
+    tensor = Tensor.from_numpy(array)
+    assert (tensor.datatype, bytes(tensor.buffer)) == (DataType.BF16, b"\x80\x3f\x20\xc0")
+
+
 @pytest.mark.parametrize("datatype", VALID)
 def test_a_tensor_without_elements_has_an_empty_buffer(datatype: DataType) -> None:
     tensor = Tensor(datatype, (2, 0, 3), b"")

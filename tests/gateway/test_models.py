@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -10,25 +12,36 @@ from penstock.core.errors import UnavailableError
 from penstock.inflight.statistics import Duration, ResponseStatistics, Statistics
 from penstock.models.serving.answers import ModelStatistics
 
-_HEALTH = ["/v2/health/live", "/v2/health/ready", "/v2/models/numbers/ready"]
+_MODEL = "/v2/models/numbers/ready"
 
 
-@pytest.mark.contract("H-02", "H-03")
-@pytest.mark.parametrize("path", _HEALTH)
-async def test_health_is_a_status_without_a_body(client: httpx.AsyncClient, path: str) -> None:
+@pytest.mark.contract("H-02", "H-03", "H-04")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/health/live", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
+        (_MODEL, {"name": "numbers", "ready": True}),
+        ("/v2/models/numbers/versions/1/ready", {"name": "numbers", "ready": True}),
+    ],
+)
+async def test_health_is_a_status_and_json(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any]
+) -> None:
+    """Clients of Triton look at the status, those of the Open Inference Protocol at the body."""
     answer = await client.get(path)
-    assert (answer.status_code, answer.content) == (200, b"")
-    assert answer.headers["content-type"] == "text/plain"
+    assert (answer.status_code, answer.json()) == (200, body)
+    assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.contract("H-02", "H-03")
-@pytest.mark.parametrize("path", _HEALTH[:2])
+@pytest.mark.parametrize("name", ["live", "ready"])
 async def test_bad_health_is_status_400(
-    client: httpx.AsyncClient, server: FakeServer, path: str
+    client: httpx.AsyncClient, server: FakeServer, name: str
 ) -> None:
     server.healthy = False
-    answer = await client.get(path)
-    assert (answer.status_code, answer.content) == (400, b"")
+    answer = await client.get(f"/v2/health/{name}")
+    assert (answer.status_code, answer.json()) == (400, {name: False})
 
 
 @pytest.mark.contract("H-04")
@@ -36,7 +49,7 @@ async def test_model_that_is_not_ready_is_an_error(
     client: httpx.AsyncClient, server: FakeServer
 ) -> None:
     server.healthy = False
-    answer = await client.get(_HEALTH[2])
+    answer = await client.get(_MODEL)
     assert (answer.status_code, answer.json()) == (400, {"error": "Model version not ready"})
 
 

@@ -22,8 +22,13 @@ _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", 
 _ELSEWHERE = {
     "ready": "needs all models: asked of a whole server in tests/conformance",
     "index POST": "lists all models",
+    "duplicate output": "is refused here: see the differences in tests/conformance",
     "sequence end": "is asked after its beginning in tests/conformance",
     "binary: bytes malformed": "is detected before the model runs, so the error is JSON",
+    **dict.fromkeys(
+        ("model ready", "query string"),
+        "the body is JSON here: see the differences in tests/conformance",
+    ),
     **dict.fromkeys(
         ("tokens 0 on generate", "dec_failer 0", "dec_failer 1", "dec_failer 6"),
         "the status here is 400: see the differences in tests/conformance",

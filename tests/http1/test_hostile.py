@@ -170,6 +170,16 @@ async def test_chunks_of_a_byte_are_taken_up_to_a_number(
     assert answer.status == status
 
 
+@pytest.mark.contract("N-14")
+async def test_too_many_chunks_are_refused_with_what_to_do(port: int) -> None:
+    body = b"1\r\n \r\n" * 65_537 + b"0\r\n\r\n"
+    (answer,) = await _talk(port, _post(b"transfer-encoding: chunked", body=body))
+    assert json.loads(answer.body)["error"] == (
+        "Chunked request body exceeds maximum of 65536 non-empty chunks."
+        " Send fewer or larger HTTP chunks."
+    )
+
+
 # -- clients that go ------------------------------------------------------------------------------
 
 

@@ -198,6 +198,13 @@ def test_changes_on_disk_are_polled(tmp_path: Path) -> None:
         assert server.model("new").ready()
 
 
+def test_a_server_without_its_repository_is_neither_live_nor_ready(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    with tritonserver.Server(model_repository=missing, exit_on_error=False).start() as server:
+        assert not server.live()
+        assert not server.ready()
+
+
 def test_a_model_that_fails_ends_the_start(tmp_path: Path) -> None:
     repository = str(_write(tmp_path, "broken", 'backend: "nope"'))
     before = len(_threads())

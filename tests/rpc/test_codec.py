@@ -78,6 +78,14 @@ def test_request_keeps_all_of_its_fields() -> None:
     assert (decoded.parameters, decoded.priority, decoded.deadline) == ({"p": "q"}, 2, 1.5)
 
 
+@pytest.mark.contract("N-13")
+def test_output_that_is_named_twice_is_refused() -> None:
+    asked = message(("x", "INT8", [1]), raw=(b"a",))
+    asked.outputs.extend([pb.ModelInferRequest.InferRequestedOutputTensor(name="y")] * 2)
+    with pytest.raises(InvalidRequestError, match="output 'y' is requested more than once"):
+        decode_request(received(asked))
+
+
 @pytest.mark.contract("G-30")
 @pytest.mark.parametrize("datatype", DATATYPES)
 @given(data=st.binary(max_size=64), shape=st.lists(st.integers(-3, 1 << 40), max_size=4))

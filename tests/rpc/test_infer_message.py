@@ -192,6 +192,7 @@ def test_number_of_a_field_may_take_two_bytes(size: int) -> None:
         assert (found.head.model_name, [*found.raw], found.template) == ("m", [], None)
 
 
+OUTPUT = pb.ModelInferRequest.InferRequestedOutputTensor(name="y")
 ONE = pb.InferParameter(int64_param=1)
 
 
@@ -203,6 +204,7 @@ ONE = pb.InferParameter(int64_param=1)
         _with(inputs=[_tensor(name="y", parameters={"p": ONE})], raw_input_contents=[b"abc"]),
         _with(inputs=[_tensor(name="x0")], raw_input_contents=[b"abc"]),
         _with(inputs=[_tensor(name="y")]),
+        _with(outputs=[OUTPUT, OUTPUT]),
         _with(raw_input_contents=[b"more"]),
         pb.ModelInferRequest(
             model_name="m",
@@ -210,7 +212,17 @@ ONE = pb.InferParameter(int64_param=1)
         ),
         pb.ModelInferRequest(model_name="m"),
     ],
-    ids=["id", "parameter", "tensor parameter", "twice", "missing", "too many", "typed", "empty"],
+    ids=[
+        "id",
+        "parameter",
+        "tensor parameter",
+        "twice",
+        "missing",
+        "output twice",
+        "too many",
+        "typed",
+        "empty",
+    ],
 )
 def test_other_requests_are_decoded_each_time(message: pb.ModelInferRequest) -> None:
     reader = InferReader()

@@ -145,14 +145,3 @@ def test_output_larger_than_its_place_is_an_error(regions: Regions) -> None:
     tensor = Tensor.from_numpy(np.zeros(3, np.int32))
     with pytest.raises(InternalError, match=r"output 'y' \(8 bytes\) should be at least 12 bytes"):
         encode_response(decoded, "1", InferenceResponse({"y": tensor}))
-
-
-@pytest.mark.parametrize(("first", "placed"), [({}, False), (IN_REGION, True)])
-def test_of_an_output_named_twice_the_first_counts(
-    regions: Regions, first: dict[str, Any], placed: bool
-) -> None:
-    message = request(x=IN_REGION)
-    share(message.outputs.add(name="y"), first)
-    share(message.outputs.add(name="y"), IN_REGION | {"offset": 8})
-    places = decode_request(received(message), regions=regions).output_places
-    assert [place.offset for place in places.values()] == [0] * placed

@@ -38,14 +38,15 @@ def _ended(trace: Trace, request: Timeline, error: Any = None) -> list[Span]:
 
 
 @pytest.mark.contract("T-11")
-def test_request_has_the_endpoints_span_the_models_and_its_phases() -> None:
+def test_request_has_the_endpoints_span_the_models_and_its_execution() -> None:
     found = _spans(plain_trace())
     root, model = _named(found, "InferRequest"), _named(found, "plain")
     assert root.kind is Kind.SERVER
     assert root.parent_id == 0
     assert model.parent_id == root.span_id
-    assert {_named(found, name).parent_id for name in ("queue", "compute")} == {model.span_id}
+    assert _named(found, "compute").parent_id == model.span_id
     assert len({span.trace_id for span in found}) == 1
+    assert len(found) == 3
 
 
 def test_root_is_below_the_span_of_the_caller() -> None:
@@ -89,11 +90,11 @@ def test_batch_of_several_is_linked() -> None:
     assert compute.attributes["penstock.batch.rows"] == 5
 
 
-def test_request_that_was_never_executed_ends_in_its_queue() -> None:
+def test_request_that_was_never_executed_has_no_execution() -> None:
     trace, request = _open_request()
     request.mark("QUEUE_START", BEGIN + 1)
     found = _ended(trace, request, DeadlineExceededError("Deadline Exceeded"))
-    assert [span.name for span in found] == ["InferRequest", "llm", "queue"]
+    assert [span.name for span in found] == ["InferRequest", "llm"]
     errors = [span.error for span in found]
     assert all(error is not None and error.message == "Deadline Exceeded" for error in errors)
     assert found[1].attributes["error.type"] == "DeadlineExceededError"
@@ -107,7 +108,16 @@ def test_request_that_was_cancelled_while_executing_ends_in_its_execution() -> N
     compute = _named(found, "compute")
     assert compute.error is not None
     assert compute.end - compute.begin == 998
-    assert _named(found, "queue").error is None
+
+
+@pytest.mark.parametrize(("responses", "events"), [(1, 0), (2, 1)])
+def test_first_response_is_an_event_where_more_follow(responses: int, events: int) -> None:
+    trace, request = _open_request()
+    request.mark("COMPUTE_START", BEGIN + 2)
+    request.mark("FIRST_RESPONSE", BEGIN + 3)
+    request.facts["responses"] = responses
+    compute = _named(_ended(trace, request), "compute")
+    assert [name for name, _, _ in compute.events].count("FIRST_RESPONSE") == events
 
 
 def test_cache_hit_has_a_look_up_and_no_execution() -> None:

@@ -62,7 +62,7 @@ def find_template(folders: Sequence[Path], otherwise: str | None = None) -> str 
     """The template among a model's files; `otherwise` is that of its weights' own file."""
     for folder in folders:
         if (folder / "chat_template.jinja").is_file():
-            return (folder / "chat_template.jinja").read_text("utf-8")
+            return (folder / "chat_template.jinja").read_text("utf-8", "replace")
     for folder in folders:
         for name in ("chat_template.json", "tokenizer_config.json"):
             found = _default_of(_object(folder / name).get("chat_template"))

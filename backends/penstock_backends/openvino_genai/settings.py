@@ -74,7 +74,7 @@ def _openai_settings(version_path: Path, given: Any) -> OpenAiSettings:
         return settings
     if not (version_path / template).is_file():
         raise ModelLoadError(f"no chat template at '{version_path / template}'")
-    return replace(settings, chat_template=(version_path / template).read_text("utf-8"))
+    return replace(settings, chat_template=(version_path / template).read_text("utf-8", "replace"))
 
 
 def sharing_cores(settings: EngineSettings, config: ModelConfig, policy: str) -> EngineSettings:

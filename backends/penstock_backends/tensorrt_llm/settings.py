@@ -190,7 +190,7 @@ def _read_openai(given: Any, path: Path) -> dict[str, Any] | None:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8", errors="replace")  # comments are in any encoding
     if path.suffix == ".json":
         try:
             values = json.loads(text)

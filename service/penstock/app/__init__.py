@@ -151,7 +151,7 @@ def _reopen_on_hangup(settings: LogSettings, log: ServerLog, access: AccessLog |
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:
     """A poller of the repository, started from its present state; `None` in other modes."""
-    if settings.control_mode is not ModelControlMode.POLL:
+    if settings.control_mode is not ModelControlMode.POLL or not server.has_repository:
         return None
     poller = RepositoryPoller(open_repository(settings), server)
     await poller.changes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,12 +14,13 @@ from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.registry import open_cache
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, InferenceError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.loading.load_graph import code_name
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
@@ -42,6 +44,8 @@ from penstock.tracing.model_environment import model_environment
 from penstock.tracing.settings import TraceControl
 from penstock.tracing.trace_writer import TraceWriter
 from penstock.tracing.tracer import Tracer, TraceSink
+
+logger = logging.getLogger(__name__)
 
 _LOAD_SECONDS = 1.0
 """Seconds after which the machine is read again for load reports."""
@@ -67,7 +71,8 @@ async def open_server(
     sinks: Sequence[TraceSink] = (),
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
-    repository = open_repository(settings.repository)
+    found = _found_repository(settings.repository)
+    repository = found or ModelRepository(())
     tenants = _tenants(settings)
     builder = _version_builder(settings, reaper, gpus, cache, tenants)
     lifecycle = ModelLifecycle(
@@ -82,6 +87,7 @@ async def open_server(
     sinks = sinks if writer is None else (*sinks, writer)
     tracer = Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry")
     server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
+    server.has_repository = found is not None
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
     pass_also(settings.backends.model_env)
     builder.factory.services = LocalServices(server, lifecycle, custom)
@@ -156,6 +162,17 @@ def _facade(
 
 def open_repository(settings: RepositorySettings) -> ModelRepository:
     return ModelRepository(settings.paths, settings.config_name)
+
+
+def _found_repository(settings: RepositorySettings) -> ModelRepository | None:
+    """The repository; `None` for one that is not there, where that does not end the start."""
+    try:
+        return open_repository(settings)
+    except InferenceError as error:
+        if settings.exit_on_error:
+            raise
+        logger.error("%s: %s; nothing is served", code_name(error), error)
+        return None
 
 
 async def open_response_cache(

@@ -35,8 +35,12 @@ def open_access_log(target: str, is_json: Callable[[], bool]) -> AccessLog | Non
 
 
 def check_repository(settings: RepositorySettings) -> None:
-    """Check that every model repository is a directory; raises `StartError`."""
-    try:
-        ModelRepository(settings.paths)
-    except InferenceError as error:
-        raise StartError(f"creating server: {code_name(error)} - {error}") from error
+    """Check that every model repository is a directory; raises `StartError`.
+
+    A server that does not exit on errors answers without its repository instead.
+    """
+    if settings.exit_on_error:
+        try:
+            ModelRepository(settings.paths)
+        except InferenceError as error:
+            raise StartError(f"creating server: {code_name(error)} - {error}") from error

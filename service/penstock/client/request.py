@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 
 from penstock.client.shared_memory import SharedTensor
 from penstock.core.tensor import Array, Tensor
@@ -48,6 +49,10 @@ class Result:
             known = ", ".join(self.outputs) or "none"
             raise KeyError(f"there is no output '{name}'; there are: {known}")
         return found
+
+    def bfloat16(self, name: str) -> Array:
+        """A BF16 output as an array of `ml_dtypes.bfloat16`; that package must be installed."""
+        return self.tensor(name).numpy().view(import_module("ml_dtypes").bfloat16)
 
     def texts(self, name: str) -> list[str]:
         """The elements of a BYTES output, flat, decoded from UTF-8."""

@@ -74,6 +74,11 @@ def check_outputs(outputs: Sized) -> None:
     _check("outputs", outputs, MOST_TENSORS)
 
 
+def repeated_output(name: str) -> InvalidRequestError:
+    """The error for a request that names an output twice."""
+    return InvalidRequestError(f"output '{shortened(name)}' is requested more than once")
+
+
 def _check(kind: str, given: Sized, most: int) -> None:
     if len(given) > most:
         raise InvalidRequestError(

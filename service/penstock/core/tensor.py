@@ -70,6 +70,8 @@ class DataType(StrEnum):
         if dtype.kind in "OSU":
             return cls.BYTES
         found = _FROM_NUMPY.get(dtype.newbyteorder("="))
+        if found is None and dtype.name == "bfloat16":  # of the package `ml_dtypes`
+            return cls.BF16
         if found is None:
             raise ValueError(f"numpy dtype {dtype} has no tensor datatype")
         return found
@@ -147,9 +149,11 @@ class Tensor:
     def from_numpy(cls, array: Array, datatype: DataType | None = None) -> Tensor:
         """A tensor over `array`, which must not be changed afterwards; of strings, a copy.
 
-        `datatype` is needed only for BF16, whose bit patterns come as uint16.
+        `datatype` is needed only for BF16 whose bit patterns come as uint16.
         """
         datatype = datatype or DataType.from_numpy(array.dtype)
+        if datatype is DataType.BF16:
+            array = array.view(np.uint16)  # that of `ml_dtypes` gives no buffer
         if datatype is DataType.BYTES:
             return cls(datatype, array.shape, encode_elements(map(_as_bytes, array.flat)))
         return cls(datatype, array.shape, None, array=array)

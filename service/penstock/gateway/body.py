@@ -116,12 +116,12 @@ async def json_length(call: HttpCall, body: RequestBody, limit: int) -> int:
     text = call.headers.get("inference-header-content-length")
     if text is None:
         if body.declared is not None and body.declared > limit:
-            raise _too_large("Request JSON size", body.declared, limit)
+            raise _too_large("request JSON size", body.declared, limit)
         length = len(await body.read_until(limit + 1))
     else:
         length = await _declared_length(call, text, body, limit)
     if length > limit:
-        raise _too_large("Request JSON size", length, limit)
+        raise _too_large("request JSON size", length, limit)
     return length
 
 

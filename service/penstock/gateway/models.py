@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.core.config import config_to_json
 from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.json.text import dump
 from penstock.gateway.replies import PLAIN, Reply, error_reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.models.serving.answers import TensorMetadata
@@ -21,10 +22,10 @@ class ServerEndpoints:
         self._server = server
 
     async def live(self, _: HttpCall, __: Target) -> Reply:
-        return _health(await self._server.live())
+        return _health("live", await self._server.live())
 
     async def ready(self, _: HttpCall, __: Target) -> Reply:
-        return _health(await self._server.ready())
+        return _health("ready", await self._server.ready())
 
     async def metadata(self, _: HttpCall, __: Target) -> Reply:
         metadata = await self._server.metadata()
@@ -45,7 +46,7 @@ class ModelEndpoints:
 
     async def ready(self, _: HttpCall, target: Target) -> Reply:
         if await self._server.model_ready(target.model, target.version):
-            return _health(True)
+            return json_reply({"name": target.model, "ready": True})
         return error_reply("Model version not ready", 400, PLAIN)
 
     async def metadata(self, _: HttpCall, target: Target) -> Reply:
@@ -69,8 +70,9 @@ class ModelEndpoints:
         return json_reply({"model_stats": [statistics_json(model) for model in models]})
 
 
-def _health(good: bool) -> Reply:
-    return reply(status=200 if good else 400, content_type=PLAIN)
+def _health(name: str, good: bool) -> Reply:
+    """The status that clients of Triton look at, and the body of the Open Inference Protocol."""
+    return reply(dump({name: good}), 200 if good else 400)
 
 
 def _tensors(tensors: Iterable[TensorMetadata]) -> list[dict[str, Any]]:

@@ -385,7 +385,7 @@ class Connection(RequestSink):
     def _send_error(self, status: HTTPStatus) -> None:
         """Send an error as the last bytes."""
         self._on_refused(status)
-        self.send_buffer.add(error_response(status))
+        self.send_buffer.add(error_response(status, self._parser.problem))
         self.closing = self.lingering = True
 
     # -- for the parser -----------------------------------------------------------------------

@@ -39,17 +39,22 @@ class RequestSink:
 
 
 class RequestParser:
-    """Parses the bytes of a connection. The methods `on_...` are called by `httptools`."""
+    """Parses the bytes of a connection. The methods `on_...` are called by `httptools`.
+
+    `problem` is the text of a refusal that needs more words than those of its status.
+    """
 
     def __init__(self, limits: HttpLimits, sink: RequestSink) -> None:
         self._sink: RequestSink | None = sink
         self._head_size = HeadSize(limits)
+        self._most_chunks = limits.max_chunks
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._target = b""
         self._fields: list[Field] = []
         self._length: int | None = 0  # of the body of the last head
         self._in_body = False
         self._refusal: HTTPStatus | None = None
+        self.problem = ""
         self._upgrading = False  # the head of a request has ended that asks for it, with a body
 
     def room(self, size: int) -> int:
@@ -143,6 +148,10 @@ class RequestParser:
         """The size of a chunk."""
         if not self._head_size.add_chunk():
             self._refusal = HTTPStatus.BAD_REQUEST
+            self.problem = (
+                f"Chunked request body exceeds maximum of {self._most_chunks} non-empty chunks."
+                " Send fewer or larger HTTP chunks."
+            )
             raise _RefusedError
 
     def on_body(self, data: bytes) -> None:

@@ -35,9 +35,9 @@ def response_head(status: int, fields: Sequence[Field], framing: bytes) -> bytes
     return head
 
 
-def error_response(status: HTTPStatus) -> bytes:
+def error_response(status: HTTPStatus, problem: str = "") -> bytes:
     """A whole response that ends its connection, with a text as of all errors (H-27)."""
-    text = b'{"error":"%b"}' % _TEXTS.get(status, status.phrase).encode()
+    text = b'{"error":"%b"}' % (problem or _TEXTS.get(status, status.phrase)).encode()
     framing = b"content-length: %d\r\nconnection: close\r\n" % len(text)
     kind = (b"content-type", b"application/json")
     return response_head(status, [kind], framing) + text

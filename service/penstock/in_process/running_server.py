@@ -184,7 +184,8 @@ async def _listening(frontends: Frontends) -> AsyncIterator[int]:
 
 
 async def _poller(server: InferenceServer, settings: Settings) -> RepositoryPoller | None:
-    if settings.repository.control_mode is not ModelControlMode.POLL:
+    polls = settings.repository.control_mode is ModelControlMode.POLL
+    if not polls or not server.has_repository:
         return None
     poller = RepositoryPoller(open_repository(settings.repository), server)
     await poller.changes()

@@ -262,10 +262,10 @@ class Inference:
             mark("CACHE_LOOKUP_END", self.lookup_end)
         if (batch := timeline.batch) is not None:
             mark("COMPUTE_START", self.compute_start)
-            if self.compute_input_end or error is None:  # a stream may end before its execution
-                mark("COMPUTE_INPUT_END", self.compute_input_end or self.compute_start)
-                mark("COMPUTE_OUTPUT_START", self.compute_output_start or now)
-                mark("COMPUTE_END", self.compute_end or now)
+            # A stream, and a cancelled request, may end before their execution.
+            mark("COMPUTE_INPUT_END", self.compute_input_end or self.compute_start)
+            mark("COMPUTE_OUTPUT_START", self.compute_output_start or now)
+            mark("COMPUTE_END", self.compute_end or now)
             batch.end = max(batch.end, self.compute_end or now)
             if error is None and (trace_id := self._exemplar_id()):
                 self.statistics.traced_wait(self.compute_start - self.start, trace_id)

@@ -20,6 +20,7 @@ from penstock.core.request_limits import (
     check_inputs,
     check_outputs,
     check_parameters,
+    repeated_output,
 )
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
@@ -118,11 +119,15 @@ def _decode_outputs(
 ) -> tuple[tuple[str, ...], Mapping[str, int]]:
     """The names of the outputs, and the number of classes for those to be classified (GP-10)."""
     classes: dict[str, int] = {}
+    names: set[str] = set()
     for output in outputs:
+        if output.name in names:
+            raise repeated_output(output.name)
+        names.add(output.name)
         if not output.parameters:
             continue
         if CLASSIFICATION in output.parameters:
-            classes.setdefault(output.name, class_count(output.parameters[CLASSIFICATION]))
+            classes[output.name] = class_count(output.parameters[CLASSIFICATION])
             if REGION in output.parameters:
                 raise InvalidRequestError(
                     "output can't set both 'shared_memory_region' and 'classification'"
@@ -136,12 +141,13 @@ def _output_places(
     """The slices of shared memory for outputs that the client requests there."""
     if not outputs:
         return {}
-    places: dict[str, RegionSlice | None] = {}
+    places: dict[str, RegionSlice] = {}
     for output in outputs:
         given = output.parameters
         place = shared_slice(output.name, given, regions) if given else None
-        places.setdefault(output.name, place)
-    return {name: place for name, place in places.items() if place is not None}
+        if place is not None:
+            places[output.name] = place
+    return places
 
 
 def _decode_inputs(received: InferMessage, regions: Regions) -> dict[str, Tensor]:

@@ -284,7 +284,9 @@ class RequestTemplate:
             return False
         if max(len(head.inputs), len(head.outputs)) > MOST_TENSORS:
             return False
-        if len({tensor.name for tensor in head.inputs}) != len(head.inputs):
+        if any(
+            len({each.name for each in part}) != len(part) for part in (head.inputs, head.outputs)
+        ):
             return False
         if any(tensor.parameters or tensor.HasField("contents") for tensor in head.inputs):
             return False

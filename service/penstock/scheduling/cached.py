@@ -13,6 +13,7 @@ from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
+from penstock.scheduling.batching.response_order import ResponseOrder
 
 _LARGE = 1 << 20
 """Bytes of inputs that are worth hashing on a thread: about a millisecond of hashing."""
@@ -21,17 +22,27 @@ _LARGE = 1 << 20
 class CachedScheduler:
     """Answers from the cache, or queues the request and caches its response (RC-04).
 
-    Equal requests that are in flight together all execute. Failures are not cached.
+    Equal requests that are in flight together all execute. Failures are not cached. With an `order`
+    responses from the cache wait for those to earlier requests, too.
     """
 
-    def __init__(self, scheduler: Scheduler, cache: ResponseCache, keys: CacheKeys) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        cache: ResponseCache,
+        keys: CacheKeys,
+        order: ResponseOrder | None = None,
+    ) -> None:
         self._scheduler = scheduler
         self._cache = cache
         self._keys = keys
+        self._order = order
         self._hashing: set[asyncio.Future[bytes]] = set()
 
     def schedule(self, inference: Inference) -> None:
         request = inference.request
+        if self._order is not None:
+            self._order.append(inference)
         begun = time.monotonic_ns()
         if hashed_bytes(request) < _LARGE:
             self._look_up(inference, begun, self._keys.key(request))

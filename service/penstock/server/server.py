@@ -68,6 +68,9 @@ class InferenceServer:
     tenants: Tenants | None = None
     control_policy: ControlPolicy = ControlPolicy()
 
+    has_repository = True
+    """Without its repository a server serves nothing, and is neither live nor ready."""
+
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
 
@@ -139,7 +142,7 @@ class InferenceServer:
     async def live(self) -> bool:
         """Liveness (G-01); raises while the server exits."""
         self._refuse_when_exiting()
-        return True
+        return self.has_repository
 
     async def ready(self) -> bool:
         """Readiness; with strict readiness, all models must be ready too (W-03)."""
@@ -266,6 +269,8 @@ class InferenceServer:
     def check_model_control(self) -> None:
         """Refuse what loads and unloads models, where requests may not."""
         self._refuse_when_exiting()
+        if not self.has_repository:
+            raise self._refusal()
         self._refuse_without_control()
 
     async def register_repository(self, path: str, names: Mapping[str, str] | None = None) -> None:
@@ -355,6 +360,8 @@ class InferenceServer:
 
     async def start(self, names: Iterable[str]) -> Mapping[str, InferenceError]:
         """Load models, then serve; returns the errors of models that failed, by name."""
+        if not self.has_repository:
+            return {}
         failures = await self._lifecycle.load_all(names)
         self._started = True
         self.changes.notify()

@@ -277,8 +277,8 @@ class TraceExport:
 
 
 def span_count(trace: Trace) -> int:
-    """About how many spans a trace has: each executed request has one, its queue, its compute."""
-    return 1 + sum(3 if each.batch is not None else 2 for each in trace.timelines)
+    """About how many spans a trace has: each request has one, and its execution if there is one."""
+    return 1 + sum(2 if each.batch is not None else 1 for each in trace.timelines)
 
 
 def _status(status: int) -> str:

@@ -89,7 +89,7 @@ REQUEST = "InferRequest"
 _ENGINE = frozenset(("ENGINE_QUEUED", "PREFILL_START", "FIRST_TOKEN", "DECODE_END"))
 """Marks of engines that batch in flight, and go on after an execution has handed them a request."""
 
-_OWN_EVENTS = _ENGINE | {"REQUEST_START", "QUEUE_START", "STEPS_START", "REQUEST_END"}
+_OWN_EVENTS = _ENGINE | {"REQUEST_START", "QUEUE_START", "REQUEST_END"}
 """Marks that are events of the span of a model's request, as are those after its compute span."""
 
 _PHASES = (
@@ -99,10 +99,7 @@ _PHASES = (
 )
 """Phases of an engine that begin and end with marks of their own names."""
 
-_OWN_PAIRS = ("REQUEST_", "QUEUE_", "COMPUTE_", "STEPS_")
-
-_TAKEN = "COMPUTE_START", "CACHE_LOOKUP_START", "STEPS_START"
-"""Marks of which one ends the wait of a request that got an instance, or needs none."""
+_OWN_PAIRS = ("REQUEST_", "QUEUE_", "COMPUTE_")
 
 _NAMES = {"CACHE_LOOKUP": "cache lookup"}
 
@@ -181,18 +178,22 @@ class _Opened(NamedTuple):
 class _Request(_View):
     """A request to a model: its span, and those of its phases below it."""
 
+    @property
+    def _no_others(self) -> frozenset[str]:
+        """Marks that are no events of `compute`; the first response is one where more follow."""
+        alone = self._timeline.facts.get("responses") == 1
+        return _OWN_EVENTS | {"FIRST_RESPONSE"} if alone else _OWN_EVENTS
+
     def _spans(self) -> Iterator[Span]:
         compute = self._compute()
         inner = new_id(64) if compute else self._timeline.span_id
         pairs = list(self._pairs(inner))
         paired = {name for span in pairs for name, _, _ in span.events}
         others = [
-            mark for mark in self._marks if mark[0] not in _OWN_EVENTS and mark[0] not in paired
+            mark for mark in self._marks if mark[0] not in self._no_others and mark[0] not in paired
         ]
         inside = [] if compute is None else [mark for mark in others if mark[1] <= compute.end]
         yield self._own([mark for mark in others if mark not in inside])
-        if queue := self._queue():
-            yield queue
         if compute:
             yield compute._replace(span_id=inner, events=self._events(inside))
         yield from pairs
@@ -224,16 +225,6 @@ class _Request(_View):
             self._events(marks),
             error=_error(timeline.error),
         )
-
-    def _queue(self) -> Span | None:
-        """The wait for an instance, or for the end of a request that got none."""
-        at, timeline = self._at, self._timeline
-        begin = at.get("QUEUE_START")
-        if begin is None:
-            return None
-        end = min((at[mark] for mark in _TAKEN if mark in at), default=timeline.end)
-        cut = timeline.error if end == timeline.end else None
-        return self._child("queue", begin, end, error=_error(cut))
 
     def _compute(self) -> Span | None:
         """The execution, linked to the batch that it was part of."""

@@ -12,6 +12,7 @@ from google.protobuf import json_format, text_format
 
 from penstock.core.errors import ConfigError
 from penstock.models.config.pbtxt import parse_pbtxt
+from penstock.models.config.stray_bytes import without_stray_bytes
 from penstock.perf.errors import Status
 from penstock.protocol.model_config_pb2 import ModelConfig
 from penstock.tune.errors import TuneError, VariantError
@@ -100,11 +101,11 @@ def _config_text(path: Path) -> str:
     if not path.exists():
         return ""  # the server completes it
     try:
-        text = path.read_text("utf-8")
-        parse_pbtxt(text, path)
-    except (OSError, UnicodeError, ConfigError) as error:
+        content = path.read_bytes()
+        parse_pbtxt(content, path)
+    except (OSError, ConfigError) as error:
         raise TuneError(str(error), Status.UNREACHABLE) from error
-    return text
+    return without_stray_bytes(content)[0]
 
 
 def _engine_path(model: Path) -> Path | None:

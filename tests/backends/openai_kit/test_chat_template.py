@@ -56,6 +56,13 @@ def test_a_template_is_found_in_the_tokenizers_configuration(tmp_path: Path) -> 
     assert find_special_tokens([tmp_path]) == {"bos_token": "<s>"}
 
 
+def test_a_template_need_not_be_utf8(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"{# f\xfcr #}t")
+    source = find_template([tmp_path])
+    assert source is not None
+    assert ChatTemplate(source).render([]) == "t"
+
+
 @pytest.mark.parametrize("name", ["documents", "self", "source", "a b", "cls", "__class__"])
 def test_variables_may_have_any_name(name: str) -> None:
     template = ChatTemplate("{{ documents }}{{ messages }}")

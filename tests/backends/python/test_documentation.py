@@ -16,12 +16,8 @@ from backends.python.scripted import FakeReply
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock.model import Model, Request
-from penstock_backends.python.pb_utils.api import (
-    MODULES,
-    InferenceRequest,
-    ModelConfig,
-    install_module,
-)
+from penstock_backends.python.pb_utils.api import InferenceRequest, ModelConfig
+from penstock_backends.python.pb_utils.modules import MODULES, install_modules
 from penstock_backends.python.process.asyncio_config import completed_config, find_model
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs" / "python-models.md"
@@ -30,7 +26,7 @@ _PAGE = Path(__file__).resolve().parents[3] / "docs" / "python-models.md"
 @pytest.fixture
 def examples() -> Iterator[list[str]]:
     """The pieces of Python on the page; what they import is there."""
-    install_module()
+    install_modules()
     yield re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     for name in MODULES:
         del sys.modules[name]

@@ -68,6 +68,12 @@ def test_json_will_do(tmp_path: Path) -> None:
     assert settings_path(tmp_path, {}).name == "model.json"
 
 
+def test_comments_need_not_be_utf8(version: WriteModel) -> None:
+    folder = version("")
+    (folder / "model.yaml").write_bytes(b"# f\xfcr\nmodel: one\n")
+    assert read_settings(folder).values == {"model": "one"}
+
+
 def test_paths_in_the_version_directory_are_resolved(version: WriteModel) -> None:
     folder = version("model: weights\ntokenizer: some/name")
     (folder / "weights").mkdir()

@@ -116,12 +116,35 @@ class Fork(PythonModel):
         (directory / "config.pbtxt").write_text(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts(PythonModel):
+    """An ensemble whose outputs come from different steps, one of which reads that of another."""
+
+    model: str = ""
+
+    def write(self, directory: Path) -> None:
+        (directory / "1").mkdir()
+        steps = ", ".join(
+            f'{{ model_name: "{self.model}" model_version: -1'
+            f' input_map {{ key: "X" value: "{source}" }}'
+            f' output_map {{ key: "Y" value: "{target}" }} }}'
+            for source, target in (("X", "Y"), ("Y", "NEXT"), ("X", "SIDE"))
+        )
+        more = (f'output [ {{ name: "{n}" data_type: TYPE_FP32 dims: [ -1 ] }} ]' for n in _MORE)
+        tensors = f"{_TENSORS} {' '.join(more)}"
+        text = f'platform: "ensemble" {tensors} ensemble_scheduling {{ step [ {steps} ] }}'
+        (directory / "config.pbtxt").write_text(text)
+
+
+_MORE = ("NEXT", "SIDE")
+
 MODELS: Mapping[str, PythonModel] = {
     "double": PythonModel(_DOUBLE),
     "repeat": PythonModel(REPEAT, config=DECOUPLED),
     "caller": PythonModel(_CALLER),
     "in_place": PythonModel(_IN_PLACE),
     "both": Fork(model="in_place"),
+    "parts": Parts(model="double"),
     "twice": Chain(models=("double", "double")),
     "eight": Chain(models=("twice", "double")),
     "spread": Chain(models=("double", "repeat", "double")),
@@ -160,6 +183,20 @@ def test_a_step_that_writes_to_its_input_changes_that_of_no_other(client: Client
 
 
 @pytest.mark.contract("E-20")
+@pytest.mark.parametrize("wanted", [["Y"], ["NEXT"], ["SIDE"], ["SIDE", "Y"]], ids=" ".join)
+@pytest.mark.parametrize("flavour", ["grpc", "http"])
+def test_an_ensemble_gives_the_outputs_asked_for(
+    server: Served, flavour: str, wanted: list[str]
+) -> None:
+    """Triton 2.51 answers "unexpected deadlock" where those of other steps are not wanted."""
+    with Client(server.grpc if flavour == "grpc" else server.http, flavour) as client:
+        outputs = client.infer("parts", {"X": floats(1)}, outputs=wanted).outputs
+    found = {"Y": 2, "NEXT": 4, "SIDE": 2}
+    assert {name: array.tolist() for name, array in outputs.items()} == {
+        name: [found[name]] for name in wanted
+    }
+
+
 def test_a_model_may_call_an_ensemble(client: Client) -> None:
     assert client.infer("caller", {"X": floats(3)})["Y"].tolist() == [12]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -228,6 +232,25 @@ def test_tensors_without_elements_come_back(client: Client) -> None:
     values = {name: value[:0] for name, value in _values().items()}
     answer = client.infer("echo", values)
     assert {answer[f"OUT_{name}"].shape for name in values} == {(0, 3)}
+
+
+@pytest.mark.contract("N-08")
+@pytest.mark.parametrize("binary", [False, True], ids=["JSON", "binary"])
+def test_tensors_without_elements_keep_their_datatypes(server: Served, binary: bool) -> None:
+    """FP16 has no form in JSON."""
+    sent = {name: name for name in _DATATYPES if binary or name != "FP16"}
+    sent["STRING"] = "BYTES"
+    data: Any = {"parameters": {"binary_data_size": 0}} if binary else {"data": []}
+    inputs = [{"name": n, "datatype": t, "shape": [0, 3], **data} for n, t in sent.items()]
+    body = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": binary}}).encode()
+    asked = urllib.request.Request(f"http://{server.http}/v2/models/echo/infer", body)
+    asked.add_header("inference-header-content-length", str(len(body)))
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        outputs = json.load(answer)["outputs"]
+    assert {output["name"]: output["datatype"] for output in outputs} == {
+        f"OUT_{name}": datatype for name, datatype in sent.items()
+    }
+    assert all(output["shape"] == [0, 3] for output in outputs)
 
 
 def test_views_of_arrays_arrive_as_they_look(client: Client) -> None:

@@ -261,8 +261,21 @@ async def test_where_the_service_puts_models_is_allowed_by_default() -> None:
     assert answer.json() == {"error": text}
 
 
-@pytest.mark.contract("CLD-02")
-@pytest.mark.parametrize("target", ["a/adapters/x", "a/versions/1", "/"])
+@pytest.mark.contract("CLD-02", "N-06")
+@pytest.mark.parametrize("detour", ["hash2/../hash1/model", "%2e%2e/x", "hash1%2Fmodel"])
+async def test_detours_to_a_model_are_refused(
+    client: httpx.AsyncClient, folders: Path, detour: str
+) -> None:
+    (folders / detour).mkdir(parents=True, exist_ok=True)
+    body = {"model_name": "m", "url": f"{folders}/{detour}"}
+    answer = await client.post("/models", json=body)
+    assert (answer.status_code, "cannot have '..'" in answer.json()["error"]) == (400, True)
+
+
+@pytest.mark.contract("CLD-02", "N-06")
+@pytest.mark.parametrize(
+    "target", ["a/adapters/x", "a/versions/1", "/", "/a", "..", "a%2Fversions%2F1", "a\\b"]
+)
 async def test_a_targets_name_reaches_no_other_route(
     client: httpx.AsyncClient, folders: Path, target: str
 ) -> None:

@@ -69,7 +69,9 @@ async def test_predictions_are_those_of_the_only_model(client: httpx.AsyncClient
 
 
 @pytest.mark.contract("CLD-05")
-async def test_length_of_the_json_stands_in_the_content_type(client: httpx.AsyncClient) -> None:
+async def test_length_of_the_json_stands_in_the_content_type_and_in_its_header(
+    client: httpx.AsyncClient,
+) -> None:
     text = (
         b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[2],"parameters":{"binary_data_size":8'
         b'}}],"outputs":[{"name":"OUT","parameters":{"binary_data":true}}]}'
@@ -80,7 +82,7 @@ async def test_length_of_the_json_stands_in_the_content_type(client: httpx.Async
     kind = answer.headers["content-type"]
     assert kind.startswith(_BINARY)
     assert answer.content[int(kind.removeprefix(_BINARY)) :] == values
-    assert "inference-header-content-length" not in answer.headers
+    assert answer.headers["inference-header-content-length"] == kind.removeprefix(_BINARY)
 
 
 @pytest.mark.contract("CLD-05")

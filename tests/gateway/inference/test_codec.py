@@ -192,7 +192,7 @@ def _decode_output(parameters: dict[str, Any]) -> tuple[InferenceRequest, Output
 @pytest.mark.contract("HI-09", "HI-10")
 def test_named_outputs_are_json_by_default() -> None:
     """The default for all outputs holds for a request that names none."""
-    outputs = [{"name": "A", "parameters": {"binary_data": True}}, {"name": "B"}, {"name": "A"}]
+    outputs = [{"name": "A", "parameters": {"binary_data": True}}, {"name": "B"}]
     request, form = _decode(
         {"inputs": [], "outputs": outputs, "parameters": {"binary_data_output": True}}
     )
@@ -201,6 +201,12 @@ def test_named_outputs_are_json_by_default() -> None:
 
 
 @pytest.mark.contract("HI-02", "HI-11")
+@pytest.mark.contract("N-13")
+def test_output_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="output 'A' is requested more than once"):
+        _decode({"inputs": [_input()], "outputs": [{"name": "A"}, {"name": "A"}]})
+
+
 async def test_response_lists_outputs_and_appends_binary_ones() -> None:
     tensor = Tensor.from_numpy(np.array([[1.5, 2.0]], np.float32))
     response = InferenceResponse({"A": tensor, "B": tensor}, parameters={"p": 1})

@@ -66,16 +66,30 @@ async def test_binary_tensors_behind_the_json_do_not_count(
     assert server.requests[0].inputs["IN"].nbytes == 100 * _LIMIT
 
 
+@pytest.mark.contract("N-05")
+@pytest.mark.parametrize("end", ["generate", "generate_stream"])
+@pytest.mark.parametrize("nested", [{"parameters": {"p": "v"}}, {"more": {"IN": [1.0]}}])
+async def test_nested_fields_of_generate_count(
+    client: httpx.AsyncClient, server: FakeServer, end: str, nested: dict[str, Any]
+) -> None:
+    text = json.dumps({"IN": 1.0, **nested})
+    body = text.replace(": {", ": {" + " " * (_LIMIT + 1 - len(text)), 1)
+    answer = await client.post(f"/v2/models/numbers/{end}", content=body.encode())
+    refusal = _exceeds("request content length", _LIMIT + 1)
+    assert (answer.status_code, answer.json()) == (400, refusal)
+    assert not server.requests
+
+
 @pytest.mark.contract("H-36")
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_json_before_binary_tensors_counts(client: httpx.AsyncClient, chunked: bool) -> None:
     text, headers = _binary(8, padded_to=_LIMIT + 1)
     body = _chunks(text, bytes(8)) if chunked else text + bytes(8)
     answer = await client.post(_PATH, content=body, headers=headers)
-    assert (answer.status_code, answer.json()) == (400, _exceeds("Request JSON size", _LIMIT + 1))
+    assert (answer.status_code, answer.json()) == (400, _exceeds("request JSON size", _LIMIT + 1))
 
 
-@pytest.mark.contract("H-36")
+@pytest.mark.contract("H-36", "N-15")
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 400)])
 async def test_body_that_is_json_counts(
@@ -84,7 +98,7 @@ async def test_body_that_is_json_counts(
     text = _json(data=[1, 2]).ljust(_LIMIT + more)
     answer = await client.post(_PATH, content=_chunks(text) if chunked else text)
     assert answer.status_code == status
-    assert status == 200 or answer.json() == _exceeds("Request JSON size", _LIMIT + 1)
+    assert status == 200 or answer.json() == _exceeds("request JSON size", _LIMIT + 1)
 
 
 @pytest.mark.contract("H-36")

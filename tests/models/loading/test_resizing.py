@@ -99,13 +99,19 @@ def house(tmp_path: Path, install_backend: InstallBackend) -> House:
     return _house(tmp_path, install_backend)
 
 
-def _house(path: Path, install: InstallBackend, backend: type[FakeBackend] = FakeBackend) -> House:
+def _house(
+    path: Path,
+    install: InstallBackend,
+    backend: type[FakeBackend] = FakeBackend,
+    patience: float = 0.0,
+) -> House:
     script = Script()
     install("fake", type("Scripted", (backend,), {"script": script}))
     (path / "models" / "m" / "1").mkdir(parents=True)
     repository = ModelRepository([path / "models"])
     builder = VersionBuilder(lambda _: {}, Reaper())
-    return House(path / "models", script, ModelLifecycle(repository, builder))
+    lifecycle = ModelLifecycle(repository, builder, finalize_seconds=patience)
+    return House(path / "models", script, lifecycle)
 
 
 def groups(*counts: int) -> str:
@@ -141,6 +147,25 @@ async def test_fewer_instances_finish_what_they_have(house: House) -> None:
     assert house.started == ["m_0_0", "m_0_1"]
     await house.lifecycle.close()
     assert house.script.finalized == 2
+
+
+@pytest.mark.contract("M-06")
+async def test_a_load_returns_once_the_instances_that_go_are_finalized(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    house = _house(tmp_path, install_backend, patience=20)
+    await house.load(groups(2))
+    house.script.gate.clear()
+    running = [house.ask(id) for id in "ab"]
+    await until(lambda: len(house.script.batches) == 2)
+    loading = asyncio.ensure_future(house.load(groups(1)))
+    await until(lambda: house.model.config.instance_group[0].count == 1)
+    assert not loading.done()
+    house.script.gate.set()
+    await loading
+    assert house.script.finalized == 1
+    assert [await marks(stream) for stream in running] == [["a"], ["b"]]
+    await house.lifecycle.close()
 
 
 async def test_requests_that_wait_go_to_the_instances_that_come(house: House) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from os import fsdecode
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,17 @@ def test_byte_code_of_python_is_no_model(tmp_path: Path, caplog: pytest.LogCaptu
     assert repository.read("a").versions == {}
     assert not caplog.messages
     assert "not found" in poll_failure(caplog, repository, "__pycache__")
+
+
+def test_folder_with_a_name_that_is_not_utf8_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names travel in UTF-8: no client could ask for it, and none could be told of it."""
+    write_files(tmp_path, "a/1/", fsdecode(b"\xff/1/"))
+    repository = ModelRepository([tmp_path])
+    assert repository.names() == repository.names() == ["a"]
+    ignored = tmp_path / fsdecode(b"\xff")
+    assert caplog.messages == [f"ignore model directory '{ignored}': its name is not UTF-8"]
 
 
 @pytest.mark.contract("R-08")

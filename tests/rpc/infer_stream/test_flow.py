@@ -13,6 +13,7 @@ from rpc.manual import ask, number, numbers, turns
 # -- back-pressure ---------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("N-03")
 async def test_slow_reader_holds_back_every_request_of_its_stream(talk: Talk) -> None:
     await talk.say(ask("many", "a"), ask("many", "b"))
     talk.call.may_write.clear()

@@ -83,3 +83,18 @@ async def test_write_waits_for_a_slow_reader(client: Client, handlers: Handlers)
     await standstill(lambda: handlers.written)
     call.cancel()
     await asyncio.wait_for(handlers.cancelled.wait(), PATIENCE)
+
+
+@pytest.mark.contract("N-03")
+async def test_stream_whose_reader_stood_still_goes_on(client: Client, handlers: Handlers) -> None:
+    """It is neither cancelled nor does it end: what was written comes, and more."""
+    call = stream(client, "flood")
+    await call.read()
+    await standstill(lambda: handlers.written)
+    held = handlers.written
+    assert EOF not in [await call.read() for _ in range(held)]
+    assert handlers.written > held
+    assert not call.done()
+    assert not handlers.cancelled.is_set()
+    call.cancel()
+    await asyncio.wait_for(handlers.cancelled.wait(), PATIENCE)

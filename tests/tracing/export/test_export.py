@@ -51,7 +51,7 @@ async def _export_some(collector: HttpCollector) -> ExportCounts:
     odd.root.facts["odd"] = object()  # type: ignore[assignment]
     export.submit(odd)
     export.submit(plain_trace())
-    await _until(lambda: export.counts.exported == 4)
+    await _until(lambda: export.counts.exported == 3)
     for number in (signal.SIGTERM, signal.SIGINT):
         os.kill(export.pid or 0, number)
     export.submit(plain_trace(error=DeadlineExceededError("Deadline Exceeded")))
@@ -63,9 +63,9 @@ async def _export_some(collector: HttpCollector) -> ExportCounts:
 @pytest.mark.contract("T-15")
 def test_traces_reach_a_collector(exported: Exported) -> None:
     names = [span.name for span in exported.collector.spans[:4]]
-    assert names == ["InferRequest", "plain", "queue", "compute"]
+    assert names == ["InferRequest", "plain", "compute", "InferRequest"]
     assert exported.collector.headers[0][":path"] == "/v1/traces"
-    assert exported.counts.exported == 8
+    assert exported.counts.exported == 6
 
 
 def test_resource_is_the_server_with_what_the_settings_say(exported: Exported) -> None:
@@ -80,7 +80,7 @@ def test_resource_is_the_server_with_what_the_settings_say(exported: Exported) -
 
 
 def test_trace_that_is_not_plain_is_lost_alone(exported: Exported) -> None:
-    assert exported.counts.dropped == {"not_plain": 4}
+    assert exported.counts.dropped == {"not_plain": 3}
 
 
 def test_signals_to_all_processes_leave_the_exporter_to_the_server(exported: Exported) -> None:
@@ -108,7 +108,7 @@ async def test_environment_of_opentelemetry_is_followed(monkeypatch: pytest.Monk
         export = _export()
         export.submit(plain_trace())
         await export.close(20)
-    assert len(collector.spans) == 4
+    assert len(collector.spans) == 3
     assert collector.headers[0]["x-key"] == "secret"
     assert collector.headers[0]["content-encoding"] == "gzip"
     assert collector.resources[0]["zone"] == "b"
@@ -121,9 +121,9 @@ async def test_collector_that_is_down_loses_spans_and_the_log_says_so_once(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     export = _export(f"http://127.0.0.1:{port_of_nobody()}/v1/traces")
     export.submit(plain_trace())
-    await _until(lambda: export.counts.dropped["refused"] == 4)
+    await _until(lambda: export.counts.dropped["refused"] == 3)
     export.submit(plain_trace())
-    await _until(lambda: export.counts.dropped["refused"] == 8)
+    await _until(lambda: export.counts.dropped["refused"] == 6)
     await export.close(5)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
@@ -137,11 +137,11 @@ async def test_collector_that_refuses_loses_spans_and_gets_those_after(
         collector.status = 403
         export = _export(collector.url, protocol="grpc")
         export.submit(plain_trace())
-        await _until(lambda: export.counts.dropped["refused"] == 4)
+        await _until(lambda: export.counts.dropped["refused"] == 3)
         assert "PERMISSION_DENIED" in caplog.text
         collector.status = 200
         export.submit(plain_trace())
-        await _until(lambda: export.counts.exported == 4)
+        await _until(lambda: export.counts.exported == 3)
         await export.close(5)
 
 

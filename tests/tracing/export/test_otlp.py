@@ -44,7 +44,7 @@ def test_spans_and_batches_are_exported_and_reported() -> None:
     batch = Batch(BEGIN, 2, 2, "plain_0")
     with HttpCollector() as collector:
         reports = _exported(collector.url, *(plain_trace(batch=batch) for _ in range(2)))
-    assert sum(report.exported for report in reports) == 9
+    assert sum(report.exported for report in reports) == 7
     (span,) = collector.named("batch plain")
     assert len(span.links) == 2
 

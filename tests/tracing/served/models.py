@@ -29,6 +29,19 @@ class TritonPythonModel:
         return answers
 """
 
+_ENDLESS = """\
+import asyncio
+from pathlib import Path
+from penstock.model import Model, Request, Response
+
+
+class Endless(Model):
+    async def infer(self, request: Request) -> Response:
+        Path(__file__).with_name("begun").touch()
+        await asyncio.Event().wait()
+        return Response({"OUT": request["IN"]})
+"""
+
 _STREAM = """\
 import asyncio
 from penstock.model import Context, Model, Request, Response
@@ -60,6 +73,7 @@ _CONFIGS = {
     "cached": 'backend: "identity" response_cache { enable: true }',
     "bls": 'backend: "python"',
     "stream": 'backend: "python" model_transaction_policy { decoupled: true }',
+    "endless": 'backend: "python"',
     "ensemble": _ENSEMBLE,
 }
 
@@ -72,4 +86,5 @@ def write_models(repository: Path) -> Path:
         (version.parent / "config.pbtxt").write_text(config + _TENSORS)
     (repository / "bls" / "1" / "model.py").write_text(_BLS)
     (repository / "stream" / "1" / "model.py").write_text(_STREAM)
+    (repository / "endless" / "1" / "model.py").write_text(_ENDLESS)
     return repository

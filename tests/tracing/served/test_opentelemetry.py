@@ -7,6 +7,7 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,6 +31,7 @@ _SPAN = 0xAA
 class Traced(NamedTuple):
     server: Served
     collector: HttpCollector
+    models: Path
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     with HttpCollector() as collector:
         arguments = [*_tracing(collector.url), "--cache-config=local,size=1048576"]
         with serving(write_models(folder / "models"), folder / "log", *arguments) as served:
-            yield Traced(served, collector)
+            yield Traced(served, collector, folder / "models")
 
 
 def _tracing(url: str, *more: str) -> list[str]:
@@ -106,7 +108,7 @@ def _by_name(spans: list[Any], name: str) -> Any:
     return next(span for span in spans if span.name == name)
 
 
-_EXECUTED: dict[str, Any] = {"queue": {}, "compute": {}}
+_EXECUTED: dict[str, Any] = {"compute": {}}
 
 
 @pytest.mark.contract("T-11", "T-15", "T-16", "GT-19")
@@ -225,17 +227,51 @@ def test_failed_request_has_the_error(traced: Traced) -> None:
     assert found["rpc.grpc.status_code"] == 3
 
 
-def test_deadline_in_the_queue_is_the_error_of_the_queue(traced: Traced) -> None:
+def test_deadline_in_the_queue_is_the_error_of_the_request(traced: Traced) -> None:
     trace_id, metadata = _context()
     channel, service = stub(traced.server.grpc)
     grpc.channel_ready_future(channel).result()  # the deadline is not that of the connection
     with channel, pytest.raises(grpc.RpcError):
         service.ModelInfer(request("batched", 1, rows=1), metadata=metadata, timeout=5.0)
     spans = _spans(traced, trace_id)
-    assert _by_name(spans, "queue").status.code == 2
-    kinds = {attributes(s.attributes).get("error.type") for s in spans if s.name != "queue"}
+    assert [span.name for span in spans] == ["InferRequest", "batched"]
+    kinds = {attributes(span.attributes).get("error.type") for span in spans}
     assert kinds <= {"DeadlineExceededError", "RequestCancelledError"}
-    assert "compute" not in [span.name for span in spans]
+
+
+@pytest.mark.contract("T-13")
+def test_cancelled_request_has_its_events(traced: Traced) -> None:
+    trace_id, metadata = _context()
+    channel, service = stub(traced.server.grpc)
+    with channel:
+        call = service.ModelInfer.future(request("endless", 1), metadata=metadata, timeout=60)
+        wait_until((traced.models / "endless" / "1" / "begun").exists)
+        call.cancel()
+        spans = _spans(traced, trace_id)
+    assert {span.name: [event.name for event in span.events] for span in spans} == {
+        "InferRequest": ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END"],
+        "endless": ["REQUEST_START", "QUEUE_START", "REQUEST_END"],
+        "compute": ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"],
+    }
+
+
+@pytest.mark.contract("T-11", "T-13")
+@pytest.mark.parametrize(
+    ("model", "counts"),
+    [
+        ("plain", {"InferRequest": 1, "plain": 1, "compute": 1}),
+        ("bls", {"InferRequest": 1, "bls": 1, "plain": 1, "compute": 2}),
+        ("ensemble", {"InferRequest": 1, "ensemble": 1, "bls": 1, "plain": 2, "compute": 3}),
+    ],
+)
+def test_there_are_no_more_spans_and_events_than_tritons(
+    traced: Traced, model: str, counts: dict[str, int]
+) -> None:
+    spans = _call(traced, request(model, 1))
+    assert Counter(span.name for span in spans) == counts
+    events = {3: ("plain", "bls", "ensemble"), 4: ("compute",), 5: ("InferRequest",)}
+    allowed = {name: number for number, names in events.items() for name in names}
+    assert all(len(span.events) == allowed[span.name] for span in spans)
 
 
 def test_batch_is_linked_with_its_requests(traced: Traced) -> None:
@@ -295,7 +331,7 @@ def test_metrics_count_what_was_exported(traced: Traced) -> None:
 
     before = exported()
     _call(traced, request("plain", 1))
-    wait_until(lambda: exported() >= before + 4)  # the exporter tells the server afterwards
+    wait_until(lambda: exported() >= before + 3)  # the exporter tells the server afterwards
 
 
 def test_environment_alone_exports_failures_over_grpc_and_the_exit_waits_for_nobody(

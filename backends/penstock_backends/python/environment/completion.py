@@ -10,8 +10,8 @@ from penstock.core.errors import InternalError
 from penstock.model import Model
 from penstock_backends.python.environment.one_shot import OneShotCall
 from penstock_backends.python.model_code import locate_code
-from penstock_backends.python.pb_utils.api import install_module
 from penstock_backends.python.pb_utils.config import ModelConfig
+from penstock_backends.python.pb_utils.modules import install_modules
 from penstock_backends.python.process.asyncio_config import completed_config
 from penstock_backends.python.process.author_code import load_class
 from penstock_backends.python.process.traceback_text import failure, printable
@@ -20,7 +20,7 @@ from penstock_backends.python.process.traceback_text import failure, printable
 def run(descriptor: int, parent: int, _: int) -> None:
     """Read the argument from the socket, send the result; `parent` is the server's process id."""
     call = OneShotCall(descriptor, parent)
-    install_module()
+    install_modules()
     try:
         call.send_result(_complete_config(call.argument))
     except BaseException as error:  # a model may raise anything

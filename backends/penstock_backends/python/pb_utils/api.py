@@ -1,27 +1,21 @@
-"""The module that is `triton_python_backend_utils` inside a model process (contract PY-30, PY-31).
-
-Its public names are those of Triton's module, and those of the module in C below it.
-"""
+"""What models find in `triton_python_backend_utils`, once installed (contract PY-30, PY-31)."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from penstock.core.tensor import Array, DataType, decode_elements, encode_elements
-from penstock.metrics.exposition import MetricKind
 from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.arguments import Text, text
 from penstock_backends.python.pb_utils.config import ModelConfig
 from penstock_backends.python.pb_utils.control import is_model_ready, load_model, unload_model
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.logger import Logger
-from penstock_backends.python.pb_utils.metrics import Metric, MetricFamily
-from penstock_backends.python.pb_utils.request import InferenceRequest, InferenceTrace
-from penstock_backends.python.pb_utils.response_iterators import ResponseIterator
+from penstock_backends.python.pb_utils.metrics import MetricFamily
+from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.pb_utils.responses import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_MEMORY_GPU,
@@ -34,7 +28,6 @@ from penstock_backends.python.pb_utils.responses import (
     PreferredMemory,
     TritonError,
 )
-from penstock_backends.python.pb_utils.sender import InferenceResponseSender
 from penstock_backends.python.pb_utils.tensor import NUMBERS, Tensor
 
 __all__ = [
@@ -48,15 +41,10 @@ __all__ = [
     "TRITON_STRING_TO_NUMPY",
     "InferenceRequest",
     "InferenceResponse",
-    "InferenceResponseSender",
-    "InferenceTrace",
     "Logger",
-    "Metric",
     "MetricFamily",
-    "MetricKind",
     "ModelConfig",
     "PreferredMemory",
-    "ResponseIterator",
     "Tensor",
     "TritonError",
     "TritonModelException",
@@ -75,16 +63,6 @@ __all__ = [
     "unload_model",
     "using_decoupled_model_transaction_policy",
 ]
-
-MODULES = ("triton_python_backend_utils", "c_python_backend_utils")
-"""Names that models import: the module in Python, and rarely, for annotations, the one in C."""
-
-
-def install_module() -> None:
-    """Make this module the one that models import; for model processes only."""
-    for name in MODULES:
-        sys.modules[name] = sys.modules[__name__]
-
 
 # -- tensors of a request and of a configuration -------------------------------------------------
 

@@ -17,7 +17,7 @@ from penstock.hosting.link.pulse import Pulse
 from penstock.model import Model
 from penstock.system import event_loop
 from penstock_backends.python.model_code import locate_code
-from penstock_backends.python.pb_utils.api import install_module
+from penstock_backends.python.pb_utils.modules import install_modules
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.process.asyncio_worker import AsyncioWorker
 from penstock_backends.python.process.author_code import PythonModel, load_class
@@ -70,7 +70,7 @@ class Worker:
         self._pulse = Pulse(
             introduction["pulse"], lambda: self._probe_readiness(), self._link.map_region
         )
-        install_module()
+        install_modules()
         try:
             Placement(**introduction["placement"]).apply()
             limit_memory(config_from_json(introduction["config"]))

@@ -1,7 +1,7 @@
 """Calls of a cloud service as calls of the gateway's own routes, and their replies translated back.
 
 The length of the JSON before binary tensors stands in the content type there, since such services
-pass few headers on.
+pass few headers on; the header of the gateway's own answers stands beside it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ class Redirect:
         """The reply with the length of its JSON in the content type."""
         for name, value in reply.fields:
             if name == _LENGTH_FIELD:
-                dropped = (b"content-type", _LENGTH_FIELD)
-                reply.fields = [field for field in reply.fields if field[0] not in dropped]
+                reply.fields = [field for field in reply.fields if field[0] != b"content-type"]
                 reply.add_header("content-type", self._media_type + value.decode("ascii"))
                 break
         return reply

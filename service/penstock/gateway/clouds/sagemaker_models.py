@@ -26,6 +26,8 @@ from penstock.server.server import InferenceServer
 
 _PATH = re.compile(r"/models(?:/?|/(?P<model>[^/]+)(?P<invoke>/invoke)?)")
 _TARGET = "x-amzn-sagemaker-target-model"
+_PATH_MARKS = frozenset("/\\%")
+_ENCODED = re.compile("%(2e|2f|5c|00)", re.IGNORECASE)
 _FORBIDDEN = ("/dev/", "/proc/", "/sys/")
 _ENSEMBLE = re.compile(r'platform\s*:\s*"ensemble"')
 
@@ -112,7 +114,7 @@ class MultiModelEndpoints:
             call.send(reply(status=404, content_type=PLAIN))
             return
         target = call.headers.get(_TARGET) or loaded.target
-        if "/" in target:  # it would be another path
+        if not _is_name(target):
             call.send(error_reply(_no_name(target), 400))
             return
         self._redirect.start(call, "POST", f"/v2/models/{target}/infer", _with_status)
@@ -160,7 +162,7 @@ class MultiModelEndpoints:
         self._server.check_model_control()
         name, url = await self._bodies.read(call, _name_and_url)
         target = call.headers.get(_TARGET) or name
-        if "/" in target:
+        if not _is_name(target):
             raise InvalidRequestError(_no_name(target))
         async with self._turn:
             if name in self._models:
@@ -202,12 +204,17 @@ def _text(json: Any, key: str) -> str:
     raise InvalidRequestError(f"{unable(key)}the text is empty")
 
 
+def _is_name(target: str) -> bool:
+    """Whether a target is a name and no path, as it is written: in a route it would be another."""
+    return target not in (".", "..") and not _PATH_MARKS.intersection(target)
+
+
 def _no_name(target: str) -> str:
-    return f"'{shortened(target)}' is no name of a model: it has a slash"
+    return f"'{shortened(target)}' is no name of a model: it is a path, or has encoded characters"
 
 
 def _folder(url: str, root: Path) -> Path:
-    """The folder of a model, which must lie below `root`.
+    """The folder of a model, which must lie below `root`, and be written without detours.
 
     Raises also for those of the operating system's own file systems.
     """
@@ -220,6 +227,11 @@ def _folder(url: str, root: Path) -> Path:
         raise InvalidRequestError(
             f"Invalid URL: {shortened(url)}. Models must lie below '{root}'; --sagemaker-model-root"
             " names another folder."
+        )
+    if ".." in Path(url).parts or _ENCODED.search(url):
+        raise InvalidRequestError(
+            f"Invalid URL: {shortened(url)}. \"url\" property value cannot have '..' or encoded"
+            " characters."
         )
     return Path(folder)
 

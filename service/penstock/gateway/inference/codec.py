@@ -11,7 +11,7 @@ from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.request_limits import check_outputs
+from penstock.core.request_limits import check_outputs, repeated_output
 from penstock.core.tensor import Tensor
 from penstock.gateway.body import RequestBody
 from penstock.gateway.inference.body_memory import BodyMemory, Place, nowhere
@@ -227,7 +227,7 @@ def _requested_outputs(
 ) -> tuple[dict[str, bool], dict[str, int], dict[str, RegionSlice]]:
     """For each output that the request names: whether it is binary, its class count, its region.
 
-    Of an output that is named twice the first counts.
+    Raises for an output that is named twice.
     """
     outputs: dict[str, bool] = {}
     classes: dict[str, int] = {}
@@ -244,7 +244,7 @@ def _requested_outputs(
         _check_one_form(parameters, binary)
         place = shared_slice(parameters, regions)
         if name in outputs:
-            continue
+            raise repeated_output(name)
         outputs[name] = binary
         if count:
             classes[name] = count

@@ -294,7 +294,8 @@ def _holds_infinity(values: list[Any]) -> bool:
 
 def _too_deep() -> InferenceError:
     return InvalidRequestError(
-        f"failed to parse the request JSON buffer: nested deeper than {MAX_DEPTH} levels"
+        "failed to parse the request JSON buffer: JSON nesting depth exceeds maximum allowed limit"
+        f" ({MAX_DEPTH})"
     )
 
 

@@ -38,12 +38,18 @@ _EVENTS = "text/event-stream"
 
 _OPERATIONS = [
     _Operation("get", "/v2", "server", "Name, version and extensions", answer="ServerMetadata"),
-    _Operation("get", "/v2/health/live", "server", "Whether the server is alive"),
-    _Operation("get", "/v2/health/ready", "server", "Whether the server and its models are ready"),
+    _Operation("get", "/v2/health/live", "server", "Whether the server is alive", answer="Live"),
+    _Operation(
+        "get",
+        "/v2/health/ready",
+        "server",
+        "Whether the server and its models are ready",
+        answer="Ready",
+    ),
     _Operation("get", "/v2/models/stats", "models", "Statistics of all", answer="Statistics"),
     *_of_versions(
         _Operation("get", "", "models", "Inputs and outputs of a model", answer="ModelMetadata"),
-        _Operation("get", "/ready", "models", "Whether a model is ready"),
+        _Operation("get", "/ready", "models", "Whether a model is ready", answer="ModelReady"),
         _Operation("get", "/config", "models", "Configuration of a model", answer="ModelConfig"),
         _Operation("get", "/stats", "models", "Statistics of a model", answer="Statistics"),
         _Operation("post", "/infer", "inference", "Infer", "InferRequest", "InferResponse"),

@@ -57,6 +57,9 @@ _STATISTICS = _object(
 
 SCHEMAS: dict[str, Schema] = {
     "Error": _object(("error",), error=_TEXT),
+    "Live": _object(("live",), live={"type": "boolean"}),
+    "Ready": _object(("ready",), ready={"type": "boolean"}),
+    "ModelReady": _object(("name", "ready"), name=_TEXT, ready={"type": "boolean"}),
     "ServerMetadata": _object(
         ("name", "version", "extensions"), name=_TEXT, version=_TEXT, extensions=_array(_TEXT)
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from penstock.core.errors import ConfigError
 from penstock.core.nearest_name import suggestion
 from penstock.core.turns import SWITCH_INTERVAL
 from penstock.models.config.lenient_json import parse_lenient_json
+from penstock.models.config.stray_bytes import without_stray_bytes
 from penstock.protocol import model_config_pb2
 from penstock.protocol.pool import POOL
+
+logger = logging.getLogger(__name__)
 
 MOST_CHARACTERS = 1 << 20
 """Characters of the configuration in a load request, at most."""
@@ -24,21 +28,28 @@ def read_pbtxt(path: Path) -> ModelConfig:
     if path.exists() and not path.is_file():  # reading a pipe would block
         raise _unreadable(path, " it is not a file")
     try:
-        # Bytes that are not UTF-8 are allowed in comments; in values the parser refuses them.
-        text = path.read_text(encoding="utf-8", errors="backslashreplace")
+        content = path.read_bytes()
     except OSError as error:
         raise _unreadable(path, f" {error.strerror or error}") from error
-    return parse_pbtxt(text, path)
+    return parse_pbtxt(content, path)
 
 
-def parse_pbtxt(text: str, path: Path | str) -> ModelConfig:
-    """Parse a configuration in protobuf text format; `path` is for error messages only."""
+def parse_pbtxt(content: bytes, path: Path | str) -> ModelConfig:
+    """Parse a configuration in protobuf text format; `path` is for messages only.
+
+    Bytes of strings that are not UTF-8 are left out, with a warning.
+    """
     message = model_config_pb2.ModelConfig()
+    text, stray = without_stray_bytes(content)
+    for each in stray:
+        logger.warning(
+            "%s:%d: bytes that are not UTF-8 are left out of '%s'", path, each.line, each.key
+        )
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
         raise _unreadable(path, _located(error, text)) from error
-    except ValueError as error:  # such as a string whose escapes are not UTF-8
+    except ValueError as error:  # such as an enumeration value beyond 32 bits
         raise _unreadable(path, f" {error}") from error
     try:
         return config_from_message(message)
@@ -81,10 +92,6 @@ def _unreadable(path: Path | str, problem: str) -> ConfigError:
 
 _UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
 _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named (\w+)')
-_NOT_UTF8 = "Couldn't parse string: "
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|\#.*)|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|."""
-)
 
 
 def _located(error: text_format.ParseError, text: str) -> str:
@@ -97,21 +104,7 @@ def _located(error: text_format.ParseError, text: str) -> str:
     if line <= len(lines):
         problem = problem.removeprefix(f"'{lines[line - 1]}': ")
     problem = problem.removeprefix("'': ")  # at the end of the text
-    if problem.startswith(_NOT_UTF8):
-        line, column = _value_before(line, column, text)
     return f"{line}:{column}: {problem.rstrip('.')}{_expected(problem)}"
-
-
-def _value_before(line: int, column: int, text: str) -> tuple[int, int]:
-    """Line and column where the string, perhaps of several literals, before this place starts."""
-    end = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
-    start, inside = 0, False
-    for token in _TOKEN.finditer(text, 0, end):
-        if token.lastgroup == "string" and not inside:
-            start = token.start()
-        if token.lastgroup != "space":
-            inside = token.lastgroup == "string"
-    return text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
 
 
 def _expected(problem: str) -> str:

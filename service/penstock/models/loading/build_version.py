@@ -46,6 +46,7 @@ from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Scheduler
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
@@ -192,7 +193,7 @@ class VersionBuilder:
         models = [find(step.model_name, step.model_version) for step in steps]
         batcher = ensemble_scheduler(config, models)
         statistics = statistics_of(config, self._measurement)
-        scheduler = self._cached(batcher, loaded)
+        scheduler = self._cached(batcher, loaded, batcher)
         statistics.cached = scheduler is not batcher
         application = await server_application(None, config)
         return LoadedEnsemble(
@@ -222,7 +223,7 @@ class VersionBuilder:
         queue = token_queue(backend, version.config, self._fairness)
         tokens = None if queue is None else TokenScheduler(batcher, queue)
         admitting = tokens or batcher
-        scheduler = self._cached(admitting, version)
+        scheduler = self._cached(admitting, version, batcher)
         statistics.cached = scheduler is not admitting
         model = LoadedModel(
             version.config,
@@ -247,15 +248,19 @@ class VersionBuilder:
             model.queue_metrics = model.accounts.metrics
         return model
 
-    def _cached(self, scheduler: Scheduler, version: VersionFiles) -> Scheduler:
-        """The scheduler, behind the response cache if the model enables it and there is one."""
+    def _cached(self, scheduler: Scheduler, version: VersionFiles, batcher: Scheduler) -> Scheduler:
+        """The scheduler, behind the response cache if the model enables it and there is one.
+
+        What the cache answers waits for its turn, too, where `batcher` keeps an order.
+        """
         wanted = version.config.response_cache
         if self._cache is None or wanted is None or not wanted.enable:
             return scheduler
         # A shared cache needs the same keys on every server; a local one is not reused on reload.
         salt = b"" if self._cache.shared else os.urandom(8)
         keys = CacheKeys(version.config.name, version.number, salt)
-        return CachedScheduler(scheduler, self._cache, keys)
+        order = batcher.hand_over_order() if isinstance(batcher, DynamicBatcher) else None
+        return CachedScheduler(scheduler, self._cache, keys, order)
 
     async def _backend_of(self, config: ModelConfig) -> FoundBackend:
         """The backend of a model, recorded in `backends`."""

@@ -20,6 +20,9 @@ from penstock.models.repository.repository import ModelFiles, ModelRepository
 from penstock.models.serving.catalog import ModelCatalog
 from penstock.models.serving.loaded_model import LoadedModel
 
+_FINALIZE_SECONDS = 10.0
+"""Seconds that an unload, or a load with fewer instances, waits for what it has removed."""
+
 _ABORT_SECONDS = 0.5
 """Seconds for models to finalize once the exit is cut off; then their processes are killed."""
 
@@ -29,7 +32,8 @@ class ModelLifecycle:
 
     Operations on related models are serialized (M-10 differs: Triton refuses the later one). At
     most `load_threads` versions load at once. `scratch` returns the folder for files that load
-    requests carry.
+    requests carry. Unloads, and loads that remove instances, return once these are finalized, but
+    wait no more than `finalize_seconds`.
     """
 
     def __init__(
@@ -40,11 +44,12 @@ class ModelLifecycle:
         load_threads: int = 4,
         load_retries: int = 0,
         scratch: Callable[[], Path] | None = None,
+        finalize_seconds: float = _FINALIZE_SECONDS,
     ) -> None:
         self._builder = builder
         self.catalog = ModelCatalog()
         self._dependencies = DependencyGraph()
-        self._retirement = Retirement()
+        self._retirement = Retirement(finalize_seconds)
         self._reservations = Reservations()
         self._slots = asyncio.Semaphore(load_threads)
         self._load_retries = load_retries
@@ -118,6 +123,8 @@ class ModelLifecycle:
     async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         """Refuse new requests at once; those in flight complete after the return (G-13).
 
+        Without any, the model is finalized before the return.
+
         Ensembles that need the model stop serving; with `unload_dependents` the models that were
         loaded only for this one are unloaded too. Waits for a load in progress; does nothing for a
         model that does not serve.
@@ -131,6 +138,7 @@ class ModelLifecycle:
                 names |= related
                 if complete:
                     await self._unload(gone, related - gone)
+        await self._retirement.finalized(names)
 
     async def wait_unloaded(self) -> None:
         """Wait until all unloads in progress are complete."""
@@ -172,6 +180,7 @@ class ModelLifecycle:
                 if related <= reserved:
                     failures = await self._bring_up(set(overrides), polled)
                 reserved |= related
+        await self._retirement.finalized(reserved)
         return failures
 
     async def _bring_up(self, names: set[str], polled: Polled) -> dict[str, InferenceError]:

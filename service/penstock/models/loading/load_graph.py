@@ -83,14 +83,14 @@ class ModelLoad:
         """Replace the models that serve by the new ones."""
         for version, loaded in self._loaded.items():
             status = self._versions.statuses[version]
-            if isinstance(loaded, Resizing):
+            if resized := isinstance(loaded, Resizing):
                 model, former = loaded.model, loaded.commit()
             else:
                 model, former = loaded, status.model
             status.move(VersionState.READY, model=model)
             logger.info("successfully loaded '%s'", self._files.name)
             if former is not None:
-                self._retirement.retire(former)
+                self._retirement.retire(former, awaited=resized)
 
     def _discard(self) -> None:
         """Discard the new models, since another version failed."""

@@ -14,10 +14,15 @@ logger = logging.getLogger(__name__)
 
 
 class Retirement:
-    """Stops models once their requests in flight are complete; owns the tasks that wait."""
+    """Stops models once their requests in flight are complete; owns the tasks that wait.
 
-    def __init__(self) -> None:
+    Who has instances stopped waits for the end of that, `patience` seconds at most.
+    """
+
+    def __init__(self, patience: float) -> None:
         self._tasks: dict[asyncio.Task[None], LoadedModel] = {}
+        self._awaited: set[asyncio.Task[None]] = set()
+        self._patience = patience
 
     def models(self) -> Iterable[LoadedModel]:
         """Models that are being stopped."""
@@ -29,11 +34,24 @@ class Retirement:
             if version not in keep:
                 versions.statuses[version].move(VersionState.UNLOADING)
                 work = self._unload(name, version, versions, model)
-                versions.leaving[version] = self._start(model, work)
+                task = versions.leaving[version] = self._start(model, work)
+                if not model.busy:
+                    self._awaited.add(task)
 
-    def retire(self, model: LoadedModel) -> None:
-        """Stop a model that was replaced, or never served."""
-        self._start(model, self._stop(model))
+    def retire(self, model: LoadedModel, *, awaited: bool = False) -> None:
+        """Stop a model that was replaced, or never served, or removed instances: `awaited`."""
+        task = self._start(model, self._stop(model))
+        if awaited:
+            self._awaited.add(task)
+
+    async def finalized(self, names: Container[str]) -> None:
+        """Wait until removed instances, and unloaded models without requests, are finalized.
+
+        What takes longer goes on in the background.
+        """
+        tasks = [task for task in self._awaited if self._tasks[task].config.name in names]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._patience)
 
     async def wait_stopped(self) -> None:
         """Wait until all of them are stopped."""
@@ -62,5 +80,9 @@ class Retirement:
     def _start(self, model: LoadedModel, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = model
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._forget)
         return task
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        self._awaited.discard(task)

@@ -65,6 +65,7 @@ class ModelRepository:
         self.paths = tuple(_local(path) for path in paths)
         self._config_name = config_name
         self._renamed: dict[Path, dict[str, str]] = {}
+        self._ignored: set[Path] = set()
 
     def _named_folders(self) -> list[tuple[str, Path]]:
         """The name and the folder of every model of every repository."""
@@ -72,7 +73,17 @@ class ModelRepository:
             (self._renamed.get(path, {}).get(folder.name, folder.name), folder)
             for path in self.paths
             for folder in _folders(path)
+            if self._has_text_name(folder)
         ]
+
+    def _has_text_name(self, folder: Path) -> bool:
+        """Whether a model may have the folder's name; a folder with another is logged once."""
+        if _is_utf8(folder.name):
+            return True
+        if folder not in self._ignored:
+            self._ignored.add(folder)
+            logger.warning("ignore model directory '%s': its name is not UTF-8", folder)
+        return False
 
     def add(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models of another folder too; raises if it is none, or one of them already.
@@ -282,6 +293,14 @@ def _local(path: Path | str) -> Path:
 def _folders(path: Path) -> list[Path]:
     """Subfolders by name, without hidden ones."""
     return sorted(p for p in path.iterdir() if _is_folder(p) and not p.name.startswith("."))
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_folder(path: Path) -> bool:

@@ -294,6 +294,12 @@ class LoadedModel:
             self._unused.set()
 
     @property
+    def busy(self) -> bool:
+        """Whether a request, a sequence or an ensemble keeps it from being stopped at once."""
+        live = self.sequences is not None and self.sequences.has_sequences
+        return bool(self.statistics.in_flight or self._users or live)
+
+    @property
     def resizable(self) -> bool:
         """Whether its instances can be added and removed while it serves."""
         return isinstance(self._batcher, Resizable)

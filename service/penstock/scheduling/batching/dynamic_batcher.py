@@ -52,6 +52,11 @@ class DynamicBatcher:
         inference.on_end, inference.former = partial(self._queue.leave, entry), self
         self._wake_by(-inf)
 
+    def hand_over_order(self) -> ResponseOrder | None:
+        """The order of responses, if there is one: whoever schedules in front keeps it instead."""
+        order, self._order = self._order, None
+        return order
+
     def abandon(self, error: InferenceError) -> None:
         for inference in self._queue.clear():
             inference.fail(error)

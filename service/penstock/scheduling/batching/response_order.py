@@ -24,6 +24,13 @@ class ResponseOrder:
             inference.on_end = self._ended
             self._queue.append(inference)
 
+    def append(self, inference: Inference) -> None:
+        """Append a request that is still to be scheduled, by whoever, or is answered already."""
+        if self._queue:
+            inference.stream.hold_back()
+        inference.on_left = self._ended
+        self._queue.append(inference)
+
     def _ended(self) -> None:
         # Not at once: the reader of the stream that just ended is woken first.
         self._loop.call_soon(self._advance)

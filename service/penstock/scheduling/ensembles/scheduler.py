@@ -26,10 +26,7 @@ class EnsembleScheduler:
         self._ensemble = Ensemble(plan, models, limits)
 
     def schedule(self, inference: Inference) -> None:
-        now = time.monotonic_ns()
-        inference.started(now)
-        if inference.timeline is not None:
-            inference.timeline.mark("STEPS_START", now)
+        inference.started(time.monotonic_ns())
         EnsembleRun(self._ensemble, inference).begin()
 
     def abandon(self, error: InferenceError) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,48 +14,10 @@ from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock_backends.python.pb_utils import api
 
-NAMES = """
-    InferenceRequest InferenceResponse Logger MetricFamily ModelConfig PreferredMemory Tensor
-    TritonError TritonModelException TRITONSERVER_MEMORY_CPU TRITONSERVER_MEMORY_GPU
-    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
-    TRITONSERVER_REQUEST_RELEASE_ALL TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-    TRITONSERVER_RESPONSE_COMPLETE_FINAL TRITON_STRING_TO_NUMPY deserialize_bytes_tensor
-    get_input_config_by_name get_input_tensor_by_name get_model_dir get_output_config_by_name
-    get_output_tensor_by_name is_model_ready load_model numpy_to_triton_type serialize_byte_tensor
-    triton_string_to_numpy triton_to_numpy_type unload_model
-    using_decoupled_model_transaction_policy
-"""
-"""Public names of the module in a model process of Triton."""
-
 CONFIG: dict[str, Any] = {
     "input": [{"name": "X", "dims": [1]}],
     "output": [{"name": "Y", "dims": [2]}],
 }
-
-
-@pytest.fixture
-def pb_utils() -> Iterator[ModuleType]:
-    """The module, imported as a model does."""
-    api.install_module()
-    yield importlib.import_module("triton_python_backend_utils")
-    for name in api.MODULES:
-        del sys.modules[name]
-
-
-@pytest.mark.contract("PY-30")
-def test_names_are_those_of_triton(pb_utils: ModuleType) -> None:
-    assert set(NAMES.split()) <= set(pb_utils.__all__)
-    assert all(hasattr(pb_utils, name) for name in pb_utils.__all__)
-
-
-def test_classes_are_found_in_the_inner_module_as_well(pb_utils: ModuleType) -> None:
-    inner = importlib.import_module("c_python_backend_utils")
-    assert inner.Tensor is pb_utils.Tensor
-
-
-def test_module_is_for_model_processes_only() -> None:
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("triton_python_backend_utils")
 
 
 @pytest.mark.contract("PY-30", "PY-39")

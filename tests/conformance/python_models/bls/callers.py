@@ -109,6 +109,14 @@ for responses in await asyncio.gather(*asked):
 return answer(np.array(seen, np.float32))
 """
 
+# Reads forty streams at once, each by a coroutine of its own.
+ASYNC_FAN = """
+async def count():
+    responses = await ask("repeat", x).async_exec(decoupled=True)
+    return sum(len(response.output_tensors()) for response in responses)
+return answer(np.array([sum(await asyncio.gather(*(count() for _ in range(40))))], np.float32))
+"""
+
 TAKE_THREE = """
 responses = ask("repeat", np.zeros(0, np.float32)).exec(decoupled=True)
 seen = [output(next(responses))[0] for _ in range(3)]

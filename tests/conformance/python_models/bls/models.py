@@ -48,6 +48,7 @@ MODELS = {
     "sum": PythonModel(_serial(by.SUM)),
     "async_sum": PythonModel(_coroutine(by.ASYNC_SUM)),
     "async_sums": PythonModel(_coroutine(by.ASYNC_SUMS)),
+    "async_fan": PythonModel(_coroutine(by.ASYNC_FAN)),
     "take_three": PythonModel(_serial(by.TAKE_THREE)),
     "polite": PythonModel(by.POLITE, config=DECOUPLED),
     "cancelled": PythonModel(_serial(by.CANCELLED)),

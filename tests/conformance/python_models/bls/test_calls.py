@@ -141,6 +141,14 @@ def test_coroutine_awaits_several_streams_of_one_instance_together(client: Clien
     assert client.infer("async_sums", {"X": x})["Y"].tolist() == [*x.tolist(), *x.tolist()]
 
 
+@pytest.mark.parametrize("count", [1, 4, 7])
+def test_many_streams_of_several_requests_are_complete(client: Client, count: int) -> None:
+    """Newer releases of Triton fail now and then, with "Invalid argument"."""
+    x = np.ones(count, np.float32)
+    asked = [client.begin("async_fan", {"X": x}) for _ in range(6)]
+    assert [order.result()["Y"].tolist() for order in asked] == [[40 * count]] * 6
+
+
 @pytest.mark.contract("PY-15", "PY-29")
 @pytest.mark.parametrize(
     ("name", "answer"), [("take_three", [0, 1, 2, 0, 0]), ("leave_the_loop", [2])]

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.python_models.client import Client, Order, RefusedError, floats
 from conformance.python_models.faults.models import EXPLICIT, Victim, faulty
-from harness.serving import alive, suspend, wait_until
+from harness.serving import Served, alive, suspend, wait_until
 
 MODELS = faulty("victim", "hurried", "pair", "streamer", "caller")
 ARGUMENTS = EXPLICIT
@@ -44,6 +44,16 @@ def test_model_that_ends_fails_its_request_and_comes_back(
     assert client.call("is_server_ready")
     assert victim.pid() != former
     wait_until(lambda: not alive(former))
+
+
+@pytest.mark.contract("N-11")
+@pytest.mark.parametrize("way", ["crashes", "aborts", "kills_itself"])
+def test_log_names_the_signal(client: Client, server: Served, victim: Victim, way: str) -> None:
+    victim.hold()
+    client.begin("victim", request_id=way).error()
+    victim.release()
+    line = f"instance '{victim.instance}': its model process {_ENDS[way]}; it is being restarted"
+    wait_until(lambda: line in server.log.read_text())
 
 
 @pytest.mark.parametrize("way", ["loops", "waits"])

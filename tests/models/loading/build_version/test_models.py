@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import make_request, marks
+from fakes import make_request, marks, until
 from models.loading.build_version.house import TENSORS, House
 from penstock.caching.local import LocalCache
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
@@ -166,3 +166,17 @@ async def test_a_model_that_is_loaded_anew_does_not_answer_what_the_old_one_woul
         await marks(model.infer(make_request("a")))
         await model.stop()
     assert len(house.script.batches) == 2
+
+
+@pytest.mark.contract("N-04", "D-08")
+async def test_answer_from_the_cache_waits_for_its_turn(house: House) -> None:
+    ordered = "dynamic_batching { preserve_ordering: true } response_cache { enable: true }"
+    model = await house.load(f"{TENSORS} {ordered}", cache=LocalCache(10_000))
+    await marks(model.infer(make_request("a")))
+    house.script.gate.clear()
+    slow, hit = (model.infer(make_request("b", width=width)) for width in (2, 1))
+    await until(lambda: len(house.script.batches) == 2)
+    assert (hit.ended, hit.backlog) == (True, 0)
+    house.script.gate.set()
+    assert [await marks(stream) for stream in (hit, slow)] == [["a"], ["b"]]
+    await model.stop()

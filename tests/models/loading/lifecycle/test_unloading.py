@@ -28,6 +28,13 @@ async def test_unloading_refuses_at_once_and_returns_before_what_is_in_flight_is
     assert house.builder.instances[0].stopped == 1
 
 
+async def test_unloading_what_has_no_requests_returns_once_it_is_finalized(house: House) -> None:
+    await house.lifecycle.load("m")
+    await house.lifecycle.unload("m")
+    assert house.builder.instances[0].stopped == 1
+    assert house.states == {1: "UNAVAILABLE: unloaded"}
+
+
 @pytest.mark.parametrize("name", ["nope", "m"])
 async def test_unloading_what_does_not_serve_does_nothing(house: House, name: str) -> None:
     await house.lifecycle.load("m")

@@ -13,6 +13,7 @@ from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from scheduling.batching.batcher.scheduled import EAGER, PATIENT, scheduled
 
 
+@pytest.mark.contract("N-10")
 @in_virtual_time
 async def test_a_request_cancelled_in_a_forming_batch_leaves_its_neighbours_answered() -> None:
     instance, statistics = FakeInstance(), Statistics()
@@ -25,6 +26,7 @@ async def test_a_request_cancelled_in_a_forming_batch_leaves_its_neighbours_answ
     assert statistics.pending == statistics.in_flight == 0
 
 
+@pytest.mark.contract("N-10")
 @in_virtual_time
 async def test_a_batch_that_everybody_left_is_never_executed() -> None:
     instance = FakeInstance()
@@ -36,7 +38,7 @@ async def test_a_batch_that_everybody_left_is_never_executed() -> None:
     assert instance.batches == []
 
 
-@pytest.mark.contract("D-15")
+@pytest.mark.contract("D-15", "N-10")
 async def test_a_request_cancelled_while_all_are_busy_never_reaches_an_instance() -> None:
     instance = FakeInstance(held=True)
     batcher = DynamicBatcher(EAGER, [instance])
