@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError, no_commands
@@ -15,6 +15,9 @@ from penstock.core.http_exchange import AsgiApp
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 Result = TypeVar("Result")
 
@@ -280,14 +283,12 @@ GROUP = "penstock.backends"
 
 def installed_backends() -> list[str]:
     """The names of all backends that can be found."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in _announced()})
 
 
 def find_backend(name: str) -> type[Backend]:
     """The class that the entry point `name` announces; raises `ModelLoadError` for none."""
-    from importlib.metadata import entry_points  # model processes know this module, and find none
-
-    found = entry_points(group=GROUP, name=name)
+    found = _announced().select(name=name)
     if not found:
         known = installed_backends()
         raise ModelLoadError(
@@ -297,3 +298,9 @@ def find_backend(name: str) -> type[Backend]:
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         raise ModelLoadError(f"backend '{name}' is not a subclass of penstock.backend.Backend")
     return backend
+
+
+def _announced() -> EntryPoints:
+    from importlib.metadata import entry_points  # model processes know this module, and find none
+
+    return entry_points(group=GROUP)
