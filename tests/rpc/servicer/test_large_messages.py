@@ -49,9 +49,9 @@ def typed_request(model: str, values: Any, id: str = "") -> pb.ModelInferRequest
 
 
 def sliced(id: str = "") -> bytes:
-    """A request that takes some 200 steps."""
+    """A request that takes some 50 steps."""
     data: bytes = infer_request("identity", id, IN=VALUES[:2]).SerializeToString()
-    return data + UNKNOWN * 200_000
+    return data + UNKNOWN * 50_000
 
 
 def of_many_inputs(id: str) -> pb.ModelInferRequest:
