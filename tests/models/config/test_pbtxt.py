@@ -219,6 +219,18 @@ def test_value_in_another_encoding_loses_those_bytes_and_is_warned_of(
     ]
 
 
+def test_warnings_of_many_strings_are_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_bytes(b'parameters { key: "k" value { string_value: "\xff" } }\n' * 30)
+    assert read_pbtxt(path).parameters == {"k": Parameter("")}
+    assert len(caplog.messages) == 21
+    assert caplog.messages[0].startswith(f"{path}:1: ")
+    assert caplog.messages[19].startswith(f"{path}:20: ")
+    assert caplog.messages[20] == f"{path}: 10 more strings are not UTF-8"
+
+
 def test_name_of_a_field_that_is_no_utf8_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "config.pbtxt"
     path.write_bytes(b'name: "m"\n\xff: 1\n')

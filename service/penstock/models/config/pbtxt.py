@@ -19,6 +19,9 @@ from penstock.protocol.pool import POOL
 
 logger = logging.getLogger(__name__)
 
+_MOST_WARNINGS = 20
+"""Lines of the log about strings of one file."""
+
 MOST_CHARACTERS = 1 << 20
 """Characters of the configuration in a load request, at most."""
 
@@ -41,10 +44,12 @@ def parse_pbtxt(content: bytes, path: Path | str) -> ModelConfig:
     """
     message = model_config_pb2.ModelConfig()
     text, stray = without_stray_bytes(content)
-    for each in stray:
+    for each in stray[:_MOST_WARNINGS]:
         logger.warning(
             "%s:%d: bytes that are not UTF-8 are left out of '%s'", path, each.line, each.key
         )
+    if len(stray) > _MOST_WARNINGS:
+        logger.warning("%s: %d more strings are not UTF-8", path, len(stray) - _MOST_WARNINGS)
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:

@@ -36,13 +36,15 @@ def without_stray_bytes(content: bytes) -> tuple[str, list[StrayBytes]]:
     text = content.decode("utf-8", "surrogateescape")
     found: list[StrayBytes] = []
     parts: list[str] = []
-    copied = 0
+    copied, line = 0, 1
     for start, string, key in _strings(text) if _SUSPECT.search(text) else ():
         if (cleaned := _cleaned(string)) is not None:
-            found.append(StrayBytes(text.count("\n", 0, start) + 1, key))
+            line += text.count("\n", copied, start)
+            found.append(StrayBytes(line, key))
             newlines = "\n" * string.count("\n")
             parts += text[copied:start], f'"{CEscape(cleaned, as_utf8=True)}"', newlines
             copied = start + len(string)
+            line += len(newlines)
     text = "".join((*parts, text[copied:]))
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), found
 
