@@ -17,8 +17,9 @@ from penstock.models.config.stray_bytes import StrayBytes, without_stray_bytes
         (b'name: "\\\xff\\n"', r'name: "\n"'),
         (b'name: "\\\\\xff"', r'name: "\\"'),
         (b'name: "x" # "a"\n "\xff" # b\n', 'name: "x"\n # b\n'),
+        (b"""name: '"\\60' "1\xff" """, r'name: "\"\0601" '),
     ],
-    ids=["raw", "single quotes", "octal", "hexadecimal", "escape", "backslash", "parts"],
+    ids=["raw", "single quotes", "octal", "hexadecimal", "escape", "backslash", "parts", "quotes"],
 )
 def test_bytes_that_are_not_utf8_are_left_out_of_strings(content: bytes, cleaned: str) -> None:
     text, stray = without_stray_bytes(content)

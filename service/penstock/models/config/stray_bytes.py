@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from google.protobuf.text_encoding import CEscape, CUnescape
-
 _LITERAL = r"""(?:"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')"""
 _BETWEEN = r"(?:\s|\#[^\n]*+)*+"
 _TOKEN = re.compile(
@@ -17,6 +15,9 @@ _PART = re.compile(rf"({_LITERAL})|\#[^\n]*")
 
 _STRAY = "\udc80-\udcff"
 _STRAY_BYTES = re.compile(rf"(\\[^{_STRAY}])|\\?[{_STRAY}]")
+_ESCAPE = re.compile(
+    rb"""\\(?:(?P<octal>[0-7]{1,3})|[xX](?P<digits>[0-9a-fA-F]{1,2})|.)|\"""", re.DOTALL
+)
 _SUSPECT = re.compile(rf"[{_STRAY}\\]")
 
 
@@ -42,7 +43,7 @@ def without_stray_bytes(content: bytes) -> tuple[str, list[StrayBytes]]:
             line += text.count("\n", copied, start)
             found.append(StrayBytes(line, key))
             newlines = "\n" * string.count("\n")
-            parts += text[copied:start], f'"{CEscape(cleaned, as_utf8=True)}"', newlines
+            parts += text[copied:start], f'"{cleaned}"', newlines
             copied = start + len(string)
             line += len(newlines)
     text = "".join((*parts, text[copied:]))
@@ -68,18 +69,25 @@ def _strings(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _cleaned(string: str) -> str | None:
-    """The text of a string without bytes that are not UTF-8; `None` if it has none.
+    """What stands in a string without bytes that are not UTF-8; `None` if it has none.
 
-    What the parser refuses, such as an unknown escape, is left to it.
+    Escapes stay, but for those of bytes, of which several may be one character.
     """
     literals = _literals(string)
     kept = [_STRAY_BYTES.sub(r"\1", each) for each in literals]
-    try:
-        content = b"".join(map(CUnescape, kept))
-    except ValueError:
-        return None
+    content = b"".join(_ESCAPE.sub(_unescaped, each.encode()) for each in kept)
     cleaned = content.decode("utf-8", "ignore")
     return cleaned if kept != literals or cleaned.encode() != content else None
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    """The byte of an escape; ASCII stays escaped, and so do quotes, as literals become one."""
+    octal, digits, whole = found["octal"], found["digits"], found[0]
+    if octal or digits:
+        number = int(octal, 8) if octal else int(digits, 16)
+        if number <= 0xFF:
+            return b"\\%03o" % number if number < 0x80 else bytes([number])
+    return b'\\"' if whole == b'"' else whole
 
 
 def _literals(string: str) -> list[str]:
