@@ -350,7 +350,7 @@ BY_LIBRARIES = (
     ),
     Variable(
         "VLLM_NO_USAGE_STATS, VLLM_CPU_KVCACHE_SPACE, VLLM_WORKER_MULTIPROC_METHOD,"
-        " HF_HUB_OFFLINE, TORCHINDUCTOR_CACHE_DIR",
+        " HF_HUB_OFFLINE, TORCHINDUCTOR_CACHE_DIR, TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS",
         "see the module",
         ("backends/vllm/arguments/engine_args.py",),
         "Of vLLM and its libraries, set in its processes unless they are given.",

@@ -100,6 +100,7 @@ def test_the_operators_environment_comes_first(tmp_path: Path) -> None:
     assert environment == {
         "VLLM_CPU_KVCACHE_SPACE": "8",
         "HF_HUB_OFFLINE": "0",
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
         "VLLM_MAX_N_SEQUENCES": "128",
         "VLLM_MEDIA_CONNECTOR": "penstock",
         "VLLM_NO_USAGE_STATS": "1",

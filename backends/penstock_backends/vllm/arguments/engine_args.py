@@ -128,6 +128,8 @@ def prepare_environment(
     environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     environment.setdefault("VLLM_MEDIA_CONNECTOR", MEDIA_CONNECTOR)
     environment.setdefault("VLLM_MAX_N_SEQUENCES", _MOST_SEQUENCES)
+    # Each start would read PyTorch's headers for five seconds, to find that nothing is to compile.
+    environment.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     if arguments.local:
         environment.setdefault("HF_HUB_OFFLINE", "1")
     if shared := environment.get(SHARED_TMPDIR):  # compiled kernels are kept for later starts
