@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -145,7 +146,7 @@ def application_over(encoder: TensorEncoder) -> OpenAiApplication:
     return encoder_app(encoder)
 
 
-def open_application(config: ModelConfig) -> OpenAiApplication | None:
+def open_application(config: ModelConfig, _: Path | None) -> OpenAiApplication | None:
     """The application of a model of any backend, or an ensemble, from `TEXT` to `EMBEDDING`."""
     if [one.name for one in config.input] != [TEXT] or not config.output or config.decoupled:
         return None
