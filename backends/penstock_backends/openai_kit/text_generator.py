@@ -17,7 +17,7 @@ from penstock.backend import (
 )
 from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Steps
 from penstock_backends.openai_kit.settings import OpenAiSettings
-from penstock_backends.openai_kit.text_tensors import TextTensors
+from penstock_backends.openai_kit.text_tensors import DEFAULT_LENGTH, TextTensors
 from penstock_backends.openai_kit.text_tokenizer import NoTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ JOINED: Final = (
 _MOST_CHARACTERS: Final = 1 << 20
 _ACCUMULATE: Final = "accumulate_tokens"
 """Parameter of TensorRT-LLM's models: whether each response has the whole text so far."""
-_FOUND: Final = ("model", "adapter", "unknown_fields")
+_FOUND: Final = ("model", "adapter", DEFAULT_LENGTH, "unknown_fields")
 """Parameters of a request that are the server's word to the application."""
 
 

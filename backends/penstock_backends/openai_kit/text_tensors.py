@@ -18,6 +18,9 @@ from penstock.backend import (
 )
 from penstock_backends.openai_kit.generator import Generation
 
+DEFAULT_LENGTH: Final = "default_length"
+"""Parameter of a request whose length is the server's word, which not every model can take."""
+
 _TEXT: Final = "text_input"
 _STREAM: Final = "stream"
 _PARAMETERS: Final = "sampling_parameters"
@@ -94,6 +97,7 @@ class TextTensors:
         """The inputs of a request; raises `InvalidRequestError` that names a parameter."""
         given: dict[str, list[Any]] = {_TEXT: [generation.text]}
         given |= self._flags(generation) | self._needed()
+        parameters: dict[str, str] = {}
         rest = {}
         for name, value in self._asked(generation).items():
             own = self._input_of(name)
@@ -101,13 +105,17 @@ class TextTensors:
                 continue
             if own is not None:
                 given[own] = value if isinstance(value, list) else [value]
+                parameters[own] = name
             elif _PARAMETERS in self._inputs:
                 rest[name] = value
-            elif value != _NEUTRAL.get(name):
+            elif value != _NEUTRAL.get(name) and not _is_default(name, generation):
                 _refuse(name, f"is not supported: model '{self._model}' has no input for it")
         if _PARAMETERS in self._inputs:
             given[_PARAMETERS] = [json.dumps(rest)]
-        return {name: self._tensor(name, values) for name, values in given.items()}
+        return {
+            name: self._tensor(name, values, parameters.get(name, name))
+            for name, values in given.items()
+        }
 
     def _asked(self, generation: Generation) -> dict[str, Any]:
         """The parameters of a request that the model is given."""
@@ -147,10 +155,10 @@ class TextTensors:
         names = _SAMPLING[parameter].inputs if parameter in _SAMPLING else ()
         return next((name for name in names if name in self._inputs), None)
 
-    def _tensor(self, name: str, values: Sequence[Any]) -> Tensor:
+    def _tensor(self, name: str, values: Sequence[Any], parameter: str) -> Tensor:
         declared = self._inputs[name]
         if len(values) > 1 and declared.dims[-1] == 1:
-            _refuse("stop", f"may be one text only: model '{self._model}' takes no more")
+            _refuse(parameter, f"may be one text only: model '{self._model}' takes no more")
         shape = (*([1] if self._batched else []), *([1] * (len(declared.dims) - 1)), len(values))
         if declared.data_type is DataType.BYTES:
             return Tensor.from_strings(values, shape)
@@ -158,8 +166,14 @@ class TextTensors:
         try:
             array = np.array(values, declared.data_type.numpy).reshape(shape)
         except OverflowError:
-            _refuse(name, f"is too large or too small for the input of model '{self._model}'")
+            _refuse(parameter, f"is too large or too small for the input of model '{self._model}'")
         return Tensor.from_numpy(array)
+
+
+def _is_default(parameter: str, generation: Generation) -> bool:
+    """Whether a parameter comes from the server, by `--default-max-tokens`."""
+    origin = generation.origin
+    return parameter == "max_tokens" and origin is not None and DEFAULT_LENGTH in origin.parameters
 
 
 def _is_flag(one: Input) -> bool:
