@@ -22,11 +22,12 @@ from harness.openai_clients import (
     asked_by_the_official_client,
 )
 from harness.serving import Served, serving, wait_until
+from penstock.demo.language_model import CHECKPOINT
 
 pytestmark = pytest.mark.slow
 
 ANSWERS = {
-    "shout": "HOW DO I OPEN A FILE?",
+    "shout": "<|USER|>HOW DO I OPEN A FILE?<|ASSISTANT|>",
     "words": "<|user|>How",
     "talk": "You say: How do I open a file?",
 }
@@ -43,6 +44,10 @@ def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     (folder / "tenants.json").write_text(json.dumps(tenants))
     options = [f"--load-model={name}" for name in ("tiny_llm", "minilm", *NAMES)]
     options += [f"--model-repository={folder / 'models'}", f"--tenants={folder / 'tenants.json'}"]
+    options += [
+        f"--openai-tokenizer={CHECKPOINT}",
+        f"--trace-config=triton,file={folder / 'trace'}",
+    ]
     explicit = "--model-control-mode=explicit"
     with serving(demo_repository, folder / "log", explicit, *options) as server:
         yield server
@@ -98,13 +103,29 @@ def test_further_clients_get_what_they_ask_for(served: Served, client: str, mode
 
 
 def test_tokens_are_counted_by_the_tokenizer_that_is_named(client: openai.OpenAI) -> None:
-    counted = client.chat.completions.create(**asked("words"), max_tokens=2).usage
-    assert counted is not None
-    assert (counted.prompt_tokens, counted.completion_tokens) > (8, 2)
-    assert client.chat.completions.create(**asked("talk")).usage is None
-    options: Any = {"include_usage": True}
-    stream = client.chat.completions.create(**asked("talk"), stream=True, stream_options=options)
-    assert [one.usage for one in stream if one.usage] == []
+    """By the server's, whose template adds two tokens; and by the model's own, without one."""
+    tokens = {}
+    for model in ("shout", "talk"):
+        usage = client.chat.completions.create(**asked(model)).usage
+        assert usage is not None
+        assert usage.completion_tokens > usage.prompt_tokens
+        tokens[model] = usage.prompt_tokens
+    assert tokens["shout"] == tokens["talk"] + 2
+
+
+@pytest.mark.parametrize("model", ["shout", "rag", "chain"])
+def test_an_answer_says_where_its_time_went(client: openai.OpenAI, model: str) -> None:
+    raw = client.chat.completions.with_raw_response
+    answer = raw.create(**asked(model), extra_headers={"penstock-explain": "1"})
+    assert "compute" in str(dict(answer.headers)), dict(answer.headers)
+
+
+def test_a_request_is_stopped_by_its_id_and_by_its_deadline(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError, match="eadline") as found:
+        client.chat.completions.create(
+            **asked("talk", "wait"), extra_headers={"request-timeout": "1"}
+        )
+    assert found.value.status_code == 504
 
 
 @pytest.mark.parametrize(
@@ -142,15 +163,16 @@ def test_a_client_that_leaves_ends_the_request(served: Served, stream: bool) -> 
     wait_until(lambda: {float(one) for one in running.findall(page(served))} == {0})
 
 
+@pytest.mark.parametrize("model", ["words", "chain"])
 def test_requests_and_tokens_are_counted_for_their_tenant(
-    served: Served, client: openai.OpenAI
+    served: Served, client: openai.OpenAI, model: str
 ) -> None:
     for tenant in ("red", "red", "blue"):
         own = client.with_options(api_key=tenant)
-        own.chat.completions.create(**asked("words"), max_tokens=2)
+        own.chat.completions.create(**asked(model), max_tokens=2)
     kinds = r"(requests|generated_tokens)"
     found = re.findall(
-        rf'tenant_{kinds}_total{{tenant="(\w+)",model="words".*}} (\d+)', page(served)
+        rf'tenant_{kinds}_total{{tenant="(\w+)",model="{model}".*}} (\d+)', page(served)
     )
     assert {("requests", "red", "2"), ("requests", "blue", "1")} <= set(found)
     assert {tenant for kind, tenant, count in found if kind != "requests" and int(count)} >= {

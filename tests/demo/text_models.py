@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copyfile
 from typing import Final
 
 from penstock.demo.language_model import CHECKPOINT
@@ -129,8 +130,8 @@ input { name: "sampling_parameters" data_type: TYPE_STRING dims: 1 optional: tru
 input { name: "exclude_input_in_output" data_type: TYPE_BOOL dims: 1 optional: true }
 """
 _DECOUPLED: Final = "model_transaction_policy { decoupled: true }\n"
-_TOKENIZER: Final = f"""
-parameters {{ key: "penstock.openai_tokenizer" value {{ string_value: "{CHECKPOINT}" }} }}
+_OWN_TOKENIZER: Final = """
+parameters { key: "penstock.openai_tokenizer" value { string_value: "own/tokenizer.json" } }
 """
 _STEPS: Final = """
 ensemble_scheduling {
@@ -153,20 +154,25 @@ _PYTHON: Final = 'backend: "python"\n'
 _MODELS: Final = {
     "shout": (_PYTHON + _TEXT, SHOUT),
     "trim": (_PYTHON + _TEXT, SHOUT.replace("upper", "strip")),
-    "words": (_PYTHON + _TEXT + _ENGINE + _DECOUPLED + _TOKENIZER, WORDS),
-    "talk": (_PYTHON, TALK),
-    "rag": (_PYTHON + _TEXT + _ENGINE + _DECOUPLED + _TOKENIZER, RAG),
-    "chain": ('platform: "ensemble"\n' + _TEXT + _ENGINE + _STEPS + _TOKENIZER, ""),
+    "words": (_PYTHON + _TEXT + _ENGINE + _DECOUPLED, WORDS),
+    "talk": (_PYTHON + _OWN_TOKENIZER, TALK),
+    "rag": (_PYTHON + _TEXT + _ENGINE + _DECOUPLED, RAG),
+    "chain": ('platform: "ensemble"\n' + _TEXT + _ENGINE + _STEPS, ""),
 }
 
 NAMES: Final[Sequence[str]] = tuple(_MODELS)
 
 
 def write_text_models(repository: Path) -> None:
-    """Write them all; `rag` and `chain` need the demo's `tiny_llm`, `rag` its `minilm`, too."""
+    """Write them all; `rag` and `chain` need the demo's `tiny_llm`, `rag` its `minilm`, too.
+
+    `talk` has a tokenizer of its own, without a template.
+    """
     for name, (config, code) in _MODELS.items():
         version = repository / name / "1"
         version.mkdir(parents=True)
         (version.parent / "config.pbtxt").write_text(config)
         if code:
             (version / "model.py").write_text(code)
+    (repository / "talk" / "own").mkdir()
+    copyfile(CHECKPOINT / "tokenizer.json", repository / "talk" / "own" / "tokenizer.json")

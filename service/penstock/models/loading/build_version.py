@@ -199,7 +199,7 @@ class VersionBuilder:
         scheduler = self._cached(batcher, loaded, batcher)
         statistics.cached = scheduler is not batcher
         application = await server_application(None, config, loaded.path, self._openai_tokenizer)
-        return LoadedEnsemble(
+        ensemble = LoadedEnsemble(
             config,
             version,
             models,
@@ -213,6 +213,9 @@ class VersionBuilder:
             running=self.running,
             application=application if application and application.opened else None,
         )
+        if application is not None and application.opened:
+            self._account(ensemble)
+        return ensemble
 
     def _model(
         self,
@@ -246,10 +249,15 @@ class VersionBuilder:
         if tokens is not None:
             tokens.capacity = model.places
             model.queue_metrics = tokens.metrics
-        elif self._fairness is not None and (application is None or application.opened):
+        elif application is None or application.opened:
+            self._account(model)
+        return model
+
+    def _account(self, model: LoadedModel) -> None:
+        """Count what the tenants ask of OpenAI's API of a model without queues of theirs."""
+        if self._fairness is not None:
             model.accounts = TenantAccounts(self._fairness)
             model.queue_metrics = model.accounts.metrics
-        return model
 
     def _cached(self, scheduler: Scheduler, version: VersionFiles, batcher: Scheduler) -> Scheduler:
         """The scheduler, behind the response cache if the model enables it and there is one.
