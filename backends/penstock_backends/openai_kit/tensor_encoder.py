@@ -11,7 +11,6 @@ import numpy as np
 
 from penstock.backend import (
     Array,
-    BackendNotInstalledError,
     DataType,
     InferenceRequest,
     ModelConfig,
@@ -19,6 +18,7 @@ from penstock.backend import (
     Tensor,
 )
 from penstock_backends.openai_kit.embeddings import Embeddings
+from penstock_backends.openai_kit.packages import kit_imports
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
@@ -137,12 +137,8 @@ def has_vectors(config: ModelConfig) -> bool:
 
 def application_over(encoder: TensorEncoder) -> OpenAiApplication:
     """The application of an encoder; raises `BackendNotInstalledError` without its packages."""
-    try:
+    with kit_imports():
         from penstock_backends.openai_kit.encoders import encoder_app
-    except ImportError as error:
-        raise BackendNotInstalledError(
-            f"they need packages that are not installed: pip install 'penstock[openai]' ({error})"
-        ) from error
     return encoder_app(encoder)
 
 

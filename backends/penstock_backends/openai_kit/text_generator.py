@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.backend import (
     TEXT_OUTPUT,
-    BackendNotInstalledError,
     InferenceRequest,
     ModelConfig,
     ResponseStream,
     Tensor,
 )
 from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Steps
+from penstock_backends.openai_kit.packages import kit_imports
 from penstock_backends.openai_kit.settings import OpenAiSettings
 from penstock_backends.openai_kit.text_tensors import DEFAULT_LENGTH, TextTensors
 from penstock_backends.openai_kit.text_tokenizer import NoTokenizer, TextTokenizer
@@ -178,13 +178,9 @@ def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiAppli
     tensors = TextTensors.of(config)
     if tensors is None:
         return None
-    try:
+    with kit_imports():
         from penstock_backends.openai_kit.application import language_model_app
         from penstock_backends.openai_kit.chat_template import find_special_tokens, find_template
-    except ImportError as error:
-        raise BackendNotInstalledError(
-            f"they need packages that are not installed: pip install 'penstock[openai]' ({error})"
-        ) from error
     loaded = NoTokenizer() if tokenizer is None else TextTokenizer.load(tokenizer)
     folders = [] if isinstance(loaded, NoTokenizer) else [loaded.folder]
     facts = ModelFacts(
