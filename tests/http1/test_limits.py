@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from penstock.http1.limits import FarewellClock, HeadSize, HttpLimits, ReceiveClock
+from penstock.http1.limits import FarewellClock, HeadSize, HttpLimits, ReceiveClock, SendClock
 
 _LIMITS = HttpLimits(opening=20.0, body_period=20.0, body_part=100, idle=90.0)
 
@@ -110,6 +110,20 @@ def test_client_is_not_blamed_where_the_server_was_held_up() -> None:
     assert clock.due == 43.0
     assert clock.expired(43.0, reading=True)
     assert clock.expired(60.0, reading=True)  # one that is always late does not wait for ever
+
+
+def test_client_that_takes_nothing_is_stalled_after_its_time() -> None:
+    clock = SendClock(60.0, 0.0, (1000, 50))
+    assert not clock.stalled(59.0, (1000, 50))
+    assert clock.stalled(60.0, (1000, 50))
+
+
+@pytest.mark.parametrize("unsent", [(999, 50), (1000, 49), (1000, 51)])
+def test_time_runs_from_the_last_bytes_that_went_on_their_way(unsent: tuple[int, int]) -> None:
+    clock = SendClock(60.0, 0.0, (1000, 50))
+    assert not clock.stalled(59.0, unsent)
+    assert not clock.stalled(118.0, unsent)
+    assert clock.stalled(119.0, unsent)
 
 
 @pytest.mark.parametrize("received", [0, 20, (64 << 10) - 1])
