@@ -50,14 +50,6 @@ def test_block_of_64_mib_is_kept_warm() -> None:
     assert (blocks.discarded, blocks.blocks.kept) == ([], 64 * MIB)
 
 
-def test_256_mib_are_kept_warm_in_all() -> None:
-    blocks = Discarded(320 * MIB)
-    offsets = [blocks.take(64 * MIB) for _ in range(5)]
-    for offset in offsets:
-        blocks.blocks.free(offset)
-    assert blocks.discarded == offsets[4:]
-
-
 def test_large_block_is_given_back_to_the_system() -> None:
     blocks = Discarded(1024 * MIB)
     offset = blocks.take(65 * MIB)

@@ -71,7 +71,7 @@ async def test_words_that_take_long_to_tokenize_are_refused(
     front: RunningInstance, name: str, words: list[str], why: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=f"input '{name}' {why}"):
-        await ask(front, **inputs(max_tokens=1), **{name: words})
+        await ask(front, **inputs(max_tokens=1, **{name: words}))
 
 
 async def test_a_front_that_is_not_decoupled_does_not_stream(version: WriteModel) -> None:
