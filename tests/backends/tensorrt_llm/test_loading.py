@@ -44,10 +44,10 @@ async def test_a_model_that_cannot_generate_is_not_served(
 ) -> None:
     package = importlib.import_module("tensorrt_llm.model")
 
-    def fail(self: object, step: int) -> None:
+    def fail(self: object, **given: object) -> None:
         raise OSError("a kernel failed")
 
-    monkeypatch.setattr(package.RequestOutput, "_step", fail)
+    monkeypatch.setattr(package.LLM, "generate_async", fail)
     with pytest.raises(ModelLoadError, match=r"started but cannot generate: .*a kernel failed"):
         async with opened(version()):
             raise AssertionError("it was loaded")

@@ -8,7 +8,6 @@ import pytest
 
 from fakes import turns
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.connections import open_connections
 from penstock.gateway.connections.open_connections import (
     ConnectionRules,
     OpenConnections,
@@ -37,26 +36,30 @@ def test_each_setting_is_the_limit_of_its_name() -> None:
     )
 
 
-@pytest.mark.interpreted("it changes a number, which compiled code has taken in")
-async def test_handlers_of_departed_clients_have_the_rest_of_the_grace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(open_connections, "_ABORT_SECONDS", 0.0)
-    connections, work = OpenConnections(ConnectionRules()), asyncio.Event()
+class _Noted(ExitDeadline):
+    """Tells whether connections were cut off."""
+
+    over = False
+
+    def cut(self, number: int) -> None:
+        self.over = True
+
+
+@pytest.mark.interpreted("its deadline is derived from the server's, which is compiled")
+async def test_handlers_of_departed_clients_have_the_rest_of_the_grace() -> None:
+    connections, work, grace = OpenConnections(ConnectionRules()), asyncio.Event(), _Noted(20)
     handler = asyncio.create_task(work.wait())
     connections.tasks.add(handler)
-    closing = asyncio.create_task(connections.close(ExitDeadline(20)))
+    closing = asyncio.create_task(connections.close(grace))
     await turns()
-    assert not closing.done()
+    assert not grace.over
     work.set()
-    await closing
+    await asyncio.wait_for(closing, 20)
     assert handler.done()
     assert not handler.cancelled()
 
 
-async def test_handlers_that_go_on_after_the_grace_are_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_handlers_that_go_on_after_the_grace_are_cancelled() -> None:
     connections = OpenConnections(ConnectionRules())
     handler = asyncio.create_task(asyncio.Event().wait())
     connections.tasks.add(handler)
