@@ -25,13 +25,18 @@ EXPECTED = {
     "langchain": {"chat", "tools", "async"},
 }
 """What each client is asked for."""
+NEEDS_TOOLS = {"parse", "tools"}
+"""What of it a model from text to text has not."""
 
 
 def asked_by_the_official_client(
     address: str, model: str, parameters: Any = openai_clients.PARITY
 ) -> set[str]:
-    """What OpenAI's client of this environment was seen to do; a tool has these `parameters`."""
-    tool = openai_clients.parity_tool(parameters)
+    """What OpenAI's client of this environment was seen to do; a tool has these `parameters`.
+
+    With `None` for them, it asks for no tools.
+    """
+    tool = None if parameters is None else openai_clients.parity_tool(parameters)
     return set(openai_clients.openai_client(f"http://{address}/v1", model, tool))
 
 

@@ -1,10 +1,11 @@
 """Clients of OpenAI's API, each asked for what people use it for; prints a line for each thing.
 
-    python tests/programs/openai_clients.py URL MODEL [CLIENT ...] [--constants]
+    python tests/programs/openai_clients.py URL MODEL [CLIENT ...] [--constants] [--without-tools]
 
 A URL is http://localhost:8000/v1, the clients are `openai`, `litellm` and `langchain`, and
 without a name all are asked. With `--constants` the arguments of a tool are one of two constants,
-so that a call ends: into others the models of tests put white space without end. LiteLLM and
+so that a call ends: into others the models of tests put white space without end. With
+`--without-tools` nothing is asked for that a model from text to text has not. LiteLLM and
 LangChain take older releases of the package `openai` than the tests do, so they are in an
 environment of their own (`make tools`).
 """
@@ -82,13 +83,15 @@ def openai_client(url: str, model: str, tool: Any) -> Iterator[str]:
         deltas = [one.delta for one in events if one.type == "response.output_text.delta"]
     assert "".join(deltas) == response.output_text != ""
     yield "responses"
+    assert asyncio.run(_asynchronously(url, asked)) == text
+    yield "async"
+    if tool is None:
+        return
     yield from _parsed(client, asked)
     tools: Any = {**asked, "max_tokens": LENGTH, "tools": [tool]}
     _check_call(client.chat.completions.create(**tools, tool_choice=NAMED))
     _check_streamed_call(client.chat.completions.create(**tools, tool_choice=NAMED, stream=True))
     yield "tools"
-    assert asyncio.run(_asynchronously(url, asked)) == text
-    yield "async"
 
 
 def _check_call(answer: Any) -> None:
@@ -153,6 +156,8 @@ def litellm(url: str, model: str, tool: Any) -> Iterator[str]:
     yield "chat"
     assert asyncio.run(acompletion(**asked)).choices[0].message.content == text
     yield "async"
+    if tool is None:
+        return
     called = completion(**{**asked, "max_tokens": LENGTH}, tools=[tool], tool_choice=NAMED)
     _check_call(called)
     yield "tools"
@@ -172,6 +177,10 @@ def langchain(url: str, model: str, tool: Any) -> Iterator[str]:
     streamed = [chunk.content for chunk in chat.stream("How do I open a file?")]
     assert "".join(streamed) == answer.content
     yield "chat"
+    assert asyncio.run(chat.ainvoke("How do I open a file?")).content == answer.content
+    yield "async"
+    if tool is None:
+        return
     tools = chat.bind_tools([tool], tool_choice="parity", max_tokens=LENGTH)
     called = tools.invoke("Is 7 odd?")
     (call,) = called.tool_calls or called.invalid_tool_calls  # of arguments without an end
@@ -179,8 +188,6 @@ def langchain(url: str, model: str, tool: Any) -> Iterator[str]:
     result = ToolMessage("yes", tool_call_id=call["id"])
     assert chat.invoke([("user", "Is 7 odd?"), called, result]).content
     yield "tools"
-    assert asyncio.run(chat.ainvoke("How do I open a file?")).content == answer.content
-    yield "async"
 
 
 CLIENTS: Final[dict[str, Callable[[str, str, Any], Iterator[str]]]] = {
@@ -198,6 +205,6 @@ def main(url: str, model: str, names: Sequence[str], tool: Any) -> None:
 
 
 if __name__ == "__main__":
-    given = [one for one in sys.argv[1:] if one != "--constants"]
+    given = [one for one in sys.argv[1:] if not one.startswith("--")]
     tool = parity_tool(CONSTANTS if "--constants" in sys.argv else PARITY)
-    main(given[0], given[1], given[2:], tool)
+    main(given[0], given[1], given[2:], None if "--without-tools" in sys.argv else tool)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def open_openai_app(config: ModelConfig, model: object) -> OpenAiApplication | None:
     """The application of a text encoder whose first output is a vector for each text."""
     if config.parameter(TOKENIZER) is None or not isinstance(model, TextModel):
-        return open_application(config)  # its graph may read texts itself
+        return open_application(config, None)  # its graph may read texts itself
     return (
         application_over(TensorEncoder(config, model.count_tokens)) if has_vectors(config) else None
     )

@@ -30,8 +30,9 @@ def language_model_app(generator: Generator, settings: OpenAiSettings) -> OpenAi
         "/v1/chat/completions": Route(chats, (chats.reader,)),
         "/v1/completions": Route(completions, (completions.reader,)),
         "/v1/responses": Route(responses, (responses.reader,)),
-        "/v1/responses/input_tokens": Route(responses.input_tokens, (responses.reader,)),
-        "/tokenize": Route(tokens, tokens.readers),
-        "/detokenize": Route(texts, (texts.reader,)),
     }
+    if facts.vocabulary:
+        routes["/v1/responses/input_tokens"] = Route(responses.input_tokens, (responses.reader,))
+        routes["/tokenize"] = Route(tokens, tokens.readers)
+        routes["/detokenize"] = Route(texts, (texts.reader,))
     return OpenAiApplication("LanguageModel", routes, min(longest, _LONGEST_BODY))

@@ -76,10 +76,10 @@ def check_stream_options(fields: Mapping[str, Any]) -> None:
 async def _whole(
     conversation: Conversation, steps: Steps, head: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> bytes:
-    usage = Usage(len(conversation.generation.prompt))
+    usage = Usage.of(conversation.generation)
     answers = await collect(steps, conversation.count, usage)
     choices = [_choice(conversation, index, answer, fields) for index, answer in enumerate(answers)]
-    document = {**head, "object": "chat.completion", "choices": choices, "usage": usage.plain()}
+    document = {**head, "object": "chat.completion", "choices": choices, **usage.member()}
     return json.dumps(document, ensure_ascii=False).encode()
 
 
@@ -145,7 +145,7 @@ class _ChatEvents:
         self, conversation: Conversation, head: Mapping[str, Any], fields: Mapping[str, Any]
     ) -> None:
         self._conversation = conversation
-        self._usage = Usage(len(conversation.generation.prompt))
+        self._usage = Usage.of(conversation.generation)
         self._reports = UsageReports(fields.get("stream_options"))
         self._parsers = [conversation.parser() for _ in range(conversation.count)]
         self._begun = [False] * conversation.count
@@ -204,7 +204,7 @@ class _ChatEvents:
         )
 
     def _last(self) -> bytes:
-        if not self._reports.at_end:
+        if not (self._reports.at_end and self._usage.counted):
             return DONE
         usage = json.dumps(self._usage.plain())
         return f'{self._head}],"usage":{usage}}}\n\n'.encode() + DONE

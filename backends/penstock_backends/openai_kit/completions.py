@@ -43,10 +43,12 @@ _DEFAULT_LENGTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A prompt as tokens, and the text that is repeated before its answers."""
+    """A prompt as tokens, the text that is repeated before its answers, and its own text, for a
+    model that takes text."""
 
     tokens: list[int]
     echo: str = ""
+    text: str = ""
 
 
 class CompletionEndpoint:
@@ -55,7 +57,8 @@ class CompletionEndpoint:
     def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
         self._generator = generator
         self._facts = generator.facts
-        self._default = settings.default_max_tokens or _DEFAULT_LENGTH
+        own = None if self._facts.takes_text else _DEFAULT_LENGTH
+        self._default = settings.default_max_tokens or own
         self.reader = BodyReader(
             CompletionCreateParamsBase,
             ("stream", *FURTHER_FIELDS, "add_special_tokens", "response_format"),
@@ -81,8 +84,8 @@ class CompletionEndpoint:
         if _only_echoes(fields):
             streams = [_EchoSteps(steps) for steps in streams]
         if generations[0].whole:
-            return await _whole(prompts, streams, head, fields)
-        events = _CompletionEvents(prompts, head, fields)
+            return await _whole(prompts, generations, streams, head, fields)
+        events = _CompletionEvents(prompts, generations, head, fields)
         return EventStream(events.run(streams), partial(close, streams))
 
     def _generation(
@@ -94,12 +97,13 @@ class CompletionEndpoint:
         if "logprobs" in fields:
             parameters["logprobs"] = fields["logprobs"]
         limits = {**fields, "max_tokens": 1} if _only_echoes(fields) else fields
-        parameters["max_tokens"] = answer_length(
-            limits, len(prompt.tokens), self._facts, self._default, "prompt"
-        )
+        size = len(prompt.text) if self._facts.takes_text else len(prompt.tokens)
+        parameters |= answer_length(limits, size, self._facts, self._default, "prompt")
         return Generation(
             prompt.tokens,
             parameters,
+            prompt.text,
+            counted=self._facts.vocabulary > 0,
             whole=not fields.get("stream", False),
             token_ids=bool(fields.get("return_token_ids")),
             request_id=request_id,
@@ -118,6 +122,9 @@ class CompletionEndpoint:
             )
         if fields.get("echo") and "logprobs" in fields:
             refuse_field("echo", "'echo' with 'logprobs' is not supported by this model's engine")
+        if self._facts.takes_text and "add_special_tokens" in fields:
+            text = "'add_special_tokens' is not supported: this model is given the text itself"
+            refuse_field("add_special_tokens", text, "unsupported_parameter")
         return [await self._prompt(one, fields) for one in listed]
 
     async def _prompt(self, given: str | list[int], fields: Mapping[str, Any]) -> _Prompt:
@@ -126,7 +133,9 @@ class CompletionEndpoint:
             check_text(given, self._generator, "prompt")
             special = fields.get("add_special_tokens", True)
             tokens = await self._generator.encode_prompt(given, add_special_tokens=bool(special))
-            return _Prompt(tokens, given if echo else "")
+            return _Prompt(tokens, given if echo else "", given)
+        if self._facts.takes_text:
+            refuse_field("prompt", "'prompt' must hold texts: this model takes no token ids")
         check_tokens(given, self._generator, "prompt")
         text = self._generator.decode(given, skip_special_tokens=True) if echo else ""
         return _Prompt(list(given), text)
@@ -201,11 +210,12 @@ def _without_text(piece: Piece) -> Piece:
 
 async def _whole(
     prompts: Sequence[_Prompt],
+    generations: Sequence[Generation],
     streams: Sequence[Steps],
     head: Mapping[str, Any],
     fields: Mapping[str, Any],
 ) -> bytes:
-    usages = [Usage(len(prompt.tokens)) for prompt in prompts]
+    usages = [Usage.of(one) for one in generations]
     choices: list[dict[str, Any]] = []
     count = fields.get("n", 1)
     try:
@@ -214,7 +224,7 @@ async def _whole(
                 choices.append(_choice(len(choices), prompt, answer, fields))
     finally:
         await close(streams)
-    document = {**head, "choices": choices, "usage": total(usages).plain()}
+    document = {**head, "choices": choices, **total(usages).member()}
     return json.dumps(document, ensure_ascii=False).encode()
 
 
@@ -236,9 +246,13 @@ class _CompletionEvents:
     """The events of one streamed request."""
 
     def __init__(
-        self, prompts: Sequence[_Prompt], head: Mapping[str, Any], fields: Mapping[str, Any]
+        self,
+        prompts: Sequence[_Prompt],
+        generations: Sequence[Generation],
+        head: Mapping[str, Any],
+        fields: Mapping[str, Any],
     ) -> None:
-        self._usages = [Usage(len(prompt.tokens)) for prompt in prompts]
+        self._usages = [Usage.of(one) for one in generations]
         self._count = fields.get("n", 1)
         self._reports = UsageReports(fields.get("stream_options"))
         self._top = fields.get("logprobs")
@@ -277,7 +291,8 @@ class _CompletionEvents:
         )
 
     def _last(self) -> bytes:
-        if not self._reports.at_end:
+        together = total(self._usages)
+        if not (self._reports.at_end and together.counted):
             return DONE
-        usage = json.dumps(total(self._usages).plain())
+        usage = json.dumps(together.plain())
         return f'{self._head}],"usage":{usage}}}\n\n'.encode() + DONE

@@ -23,7 +23,7 @@ from penstock_backends.openai_kit.sampling import (
     sampling_parameters,
 )
 from penstock_backends.openai_kit.settings import OpenAiSettings
-from penstock_backends.openai_kit.tool_choice import ToolPlan, read_tools
+from penstock_backends.openai_kit.tool_choice import ToolPlan, read_tools, refuse_tools
 
 TEMPLATE_FIELDS: Final = ("add_generation_prompt", "chat_template", "chat_template_kwargs")
 
@@ -63,16 +63,22 @@ class Conversations:
     async def prepare(self, fields: Mapping[str, Any], request_id: str) -> Conversation:
         """Check a chat and make its prompt; raises `ApiError`."""
         refuse_ineffective(fields)
+        if self._facts.takes_text:
+            refuse_tools(fields, self._facts.name)
         plan = read_tools(fields, self._facts.name, self._settings.tool_call_parser)
         form, renamed = self._form(fields, plan)
-        prompt = await self.tokens(fields, plan)
+        text = self._text(fields, plan)
+        prompt = await self._generator.encode_prompt(text, add_special_tokens=False)
         parameters = sampling_parameters(fields) | chat_logprobs(fields) | form
-        parameters["max_tokens"] = answer_length(
-            fields, len(prompt), self._facts, self._settings.default_max_tokens, "messages"
+        size = len(text) if self._facts.takes_text else len(prompt)
+        parameters |= answer_length(
+            fields, size, self._facts, self._settings.default_max_tokens, "messages"
         )
         generation = Generation(
             prompt,
             parameters,
+            text,
+            counted=self._facts.vocabulary > 0,
             whole=not fields.get("stream", False),
             token_ids=bool(fields.get("return_token_ids")),
             request_id=request_id,
@@ -89,6 +95,11 @@ class Conversations:
 
     async def tokens(self, fields: Mapping[str, Any], plan: ToolPlan) -> list[int]:
         """The prompt of a chat, in tokens."""
+        text = self._text(fields, plan)
+        return await self._generator.encode_prompt(text, add_special_tokens=False)
+
+    def _text(self, fields: Mapping[str, Any], plan: ToolPlan) -> str:
+        """The prompt of a chat."""
         template = self._template_of(fields)
         messages = template_messages(fields["messages"], knows_developers=template.knows_developers)
         most = self._facts.context_length * self._facts.longest_token
@@ -98,7 +109,7 @@ class Conversations:
         text = template.render(messages, plan.tools, **_variables(fields))
         if len(text) > most:
             self._refuse_length(most)
-        return await self._generator.encode_prompt(text, add_special_tokens=False)
+        return text
 
     def _refuse_length(self, most: int) -> None:
         refuse_field(

@@ -41,8 +41,10 @@ async def submit(
     """Submit prompts; if one is refused, none is left running. Raises `ApiError`."""
     streams: list[Steps] = []
     try:
+        infer = exchange.known.get("infer")
         for one in _known_to_the_server(generations, exchange.known.get("request")):
-            streams.append(generator.generate(one))  # noqa: PERF401  (those before a refusal stay)
+            asked = replace(one, infer=infer)
+            streams.append(generator.generate(asked))  # those before a refusal stay
     except InferenceError as error:
         await close(streams)
         raise api_error(error, renamed) from error

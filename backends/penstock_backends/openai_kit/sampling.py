@@ -72,10 +72,11 @@ def answer_length(
     facts: ModelFacts,
     default: int | None,
     prompt_field: str,
-) -> int:
+) -> dict[str, int]:
     """The most tokens to generate: as asked, else the default, at most what the context leaves.
 
-    `prompt` are the tokens of what came in `prompt_field`. Raises `ApiError` where the context
+    `prompt` are the tokens of what came in `prompt_field`, or the characters for a model that takes
+    text, which is left to itself where nothing is asked for. Raises `ApiError` where the context
     leaves nothing, or more is asked for than it ever has.
     """
     field = next((name for name in _LENGTHS if name in fields), _LENGTHS[-1])
@@ -96,7 +97,10 @@ def answer_length(
             f"'{field}' must be from 1 to {facts.context_length}, the model's context length, "
             f"not {asked}",
         )
-    return min(left, asked or default or left)
+    length = asked or default
+    if facts.takes_text:
+        return {} if length is None else {"max_tokens": length}
+    return {"max_tokens": min(left, length or left)}
 
 
 def chat_logprobs(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from penstock.backend import (
     Array,
-    BackendNotInstalledError,
     DataType,
     InferenceRequest,
     ModelConfig,
@@ -18,6 +18,7 @@ from penstock.backend import (
     Tensor,
 )
 from penstock_backends.openai_kit.embeddings import Embeddings
+from penstock_backends.openai_kit.packages import kit_imports
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
@@ -136,16 +137,12 @@ def has_vectors(config: ModelConfig) -> bool:
 
 def application_over(encoder: TensorEncoder) -> OpenAiApplication:
     """The application of an encoder; raises `BackendNotInstalledError` without its packages."""
-    try:
+    with kit_imports():
         from penstock_backends.openai_kit.encoders import encoder_app
-    except ImportError as error:
-        raise BackendNotInstalledError(
-            f"they need packages that are not installed: pip install 'penstock[openai]' ({error})"
-        ) from error
     return encoder_app(encoder)
 
 
-def open_application(config: ModelConfig) -> OpenAiApplication | None:
+def open_application(config: ModelConfig, _: Path | None) -> OpenAiApplication | None:
     """The application of a model of any backend, or an ensemble, from `TEXT` to `EMBEDDING`."""
     if [one.name for one in config.input] != [TEXT] or not config.output or config.decoupled:
         return None

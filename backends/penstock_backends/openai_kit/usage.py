@@ -6,21 +6,34 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock_backends.openai_kit.generator import Step
+from penstock_backends.openai_kit.generator import Generation, Step
 
 
 class Usage:
-    """Counts the tokens of one request."""
+    """Counts the tokens of one request; `counted` says whether somebody knows them."""
 
-    def __init__(self, prompt: int) -> None:
+    def __init__(self, prompt: int, *, counted: bool = True) -> None:
         self.prompt = prompt
+        self.counted = counted
         self.cached = 0
         self.generated = 0
 
+    @classmethod
+    def of(cls, generation: Generation) -> Usage:
+        """That of a prompt."""
+        return cls(len(generation.prompt), counted=generation.counted)
+
     def add(self, step: Step) -> None:
         """Count a step."""
+        if step.prompt_tokens is not None:
+            self.prompt = step.prompt_tokens
+            self.counted = True
         self.cached = max(self.cached, step.cached_tokens)
         self.generated += sum(piece.tokens for piece in step.pieces)
+
+    def member(self) -> dict[str, Any]:
+        """The member `usage` of an answer; none where nobody knows the tokens."""
+        return {"usage": self.plain()} if self.counted else {}
 
     def plain(self) -> dict[str, Any]:
         """The object `usage` of an answer; it has cached tokens also where there are none."""
@@ -36,6 +49,7 @@ def total(usages: Iterable[Usage]) -> Usage:
     """The usage of several prompts together."""
     together = Usage(0)
     for usage in usages:
+        together.counted = together.counted and usage.counted
         together.prompt += usage.prompt
         together.cached += usage.cached
         together.generated += usage.generated
@@ -52,6 +66,6 @@ class UsageReports:
 
     def tail(self, usages: Iterable[Usage]) -> str:
         """The end of a chunk's JSON, for a request with these prompts."""
-        if self._always:
-            return f',"usage":{json.dumps(total(usages).plain())}}}\n\n'
+        if self._always and (together := total(usages)).counted:
+            return f',"usage":{json.dumps(together.plain())}}}\n\n'
         return ',"usage":null}\n\n' if self.at_end else "}\n\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.backend import BackendNotInstalledError
 from penstock_backends.language_model import PromptTokens
 from penstock_backends.openai_kit.generator import ModelFacts
+from penstock_backends.openai_kit.packages import kit_imports
 from penstock_backends.openvino_genai import gguf
 from penstock_backends.openvino_genai.settings import EngineSettings
 
@@ -27,14 +27,10 @@ def open_openai_app(
     start: Start,
 ) -> OpenAiApplication:
     """The application of a model that is loaded."""
-    try:
+    with kit_imports():
         from penstock_backends.openai_kit.application import language_model_app
         from penstock_backends.openai_kit.chat_template import find_special_tokens, find_template
         from penstock_backends.openai_kit.engine_generator import EngineGenerator
-    except ImportError as error:
-        raise BackendNotInstalledError(
-            f"they need packages that are not installed: pip install 'penstock[openai]' ({error})"
-        ) from error
 
     model = settings.model
     folder = model.parent if model.is_file() else model

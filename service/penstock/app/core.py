@@ -126,6 +126,7 @@ def _version_builder(
         max_responses=settings.grpc.max_response_pool_size,
         measurement=settings.metrics.latencies if settings.metrics.enabled else None,
         fairness=None if tenants is None else tenants.policy,
+        openai_tokenizer=settings.openai.tokenizer if settings.openai.enabled else "",
     )
 
 

@@ -118,6 +118,7 @@ class OpenAiSettings:
 
     `lora_separator` stands between the names of a model and of an adapter; empty for no adapters.
     `default_max_tokens` limits answers to requests that set no limit; 0 for the model's own.
+    `tokenizer` is the file or folder of the tokenizer of text models that name none.
     `aliases` are further names of models, or of adapters, whose names they map to.
     `allowed_origins` are those of web pages whose scripts may ask; `*` for all.
     """
@@ -127,6 +128,7 @@ class OpenAiSettings:
     lora_separator: str = ":"
     unknown_fields: Literal["refuse", "ignore"] = "refuse"
     default_max_tokens: int = 0
+    tokenizer: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
     allowed_origins: tuple[str, ...] = ()
     restrictions: tuple[Restriction, ...] = ()

@@ -12,6 +12,7 @@ import httpx2
 import openai
 
 from penstock.core.errors import InferenceError
+from penstock.core.http_exchange import AsgiApp
 from penstock_backends.openai_kit.application import language_model_app
 from penstock_backends.openai_kit.asgi import OpenAiApplication
 from penstock_backends.openai_kit.generator import (
@@ -120,12 +121,12 @@ class ScriptedModel:
         return client_of(self.app(**settings))
 
 
-def http_of(app: OpenAiApplication) -> httpx2.AsyncClient:
+def http_of(app: AsgiApp) -> httpx2.AsyncClient:
     """A plain HTTP client of an application."""
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://model")
 
 
-def client_of(app: OpenAiApplication) -> openai.AsyncOpenAI:
+def client_of(app: AsgiApp) -> openai.AsyncOpenAI:
     """The official client of an application."""
     return openai.AsyncOpenAI(
         base_url="http://model/v1", api_key="none", http_client=http_of(app), max_retries=0

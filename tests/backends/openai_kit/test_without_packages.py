@@ -1,4 +1,4 @@
-"""What backends import of the kit where its packages, an extra, are not installed."""
+"""How the kit is imported: without its packages, an extra, and by several threads at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,43 @@ for name in ("jinja2", "openai", "pydantic", "pydantic_core"):
 import {module}
 """
 
+_AT_ONCE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from penstock.backend import DataType, Input, ModelConfig, Output
+from penstock_backends.openai_kit import tensor_encoder, text_generator
+
+sys.setswitchinterval(1e-6)
+together = Barrier(2)
+
+
+def opened(kit, given, made, kind):
+    config = ModelConfig(
+        name="m",
+        input=(Input(name=given, data_type=DataType.BYTES, dims=(1,)),),
+        output=(Output(name=made, data_type=kind, dims=(2,)),),
+        max_batch_size=1,
+    )
+    together.wait()
+    return kit.open_application(config, None) is not None
+
+
+with ThreadPoolExecutor() as threads:
+    text = threads.submit(opened, text_generator, "text_input", "text_output", DataType.BYTES)
+    vectors = threads.submit(opened, tensor_encoder, "TEXT", "EMBEDDING", DataType.FP32)
+    assert text.result() and vectors.result()
+"""
+"""Two models that load at the same time, of which each imports another part first."""
+
 
 @pytest.mark.parametrize(
     "module",
     [
         "penstock_backends.openai_kit.settings",
         "penstock_backends.openai_kit.tensor_encoder",
+        "penstock_backends.openai_kit.text_generator",
         "penstock_backends.openvino_genai.openai_app",
         "penstock_backends.onnxruntime.openai_app",
     ],
@@ -28,4 +59,11 @@ import {module}
 def test_backends_are_imported_without_the_kits_packages(module: str) -> None:
     command = [sys.executable, "-c", _PROGRAM.format(module=module)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_models_that_load_at_once_all_have_their_applications() -> None:
+    """`openai`, imported in two orders at once, is found half imported by one of them."""
+    command = [sys.executable, "-c", _AT_ONCE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

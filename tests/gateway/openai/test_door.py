@@ -222,6 +222,18 @@ async def test_default_length_goes_into_requests_without_one(
     assert exchange.body.decode() == wanted
 
 
+@pytest.mark.parametrize(
+    ("given", "told"), [({}, {"default_length": True}), ({"max_completion_tokens": 3}, {})]
+)
+async def test_the_model_is_told_of_a_length_that_the_client_has_not_asked_for(
+    tmp_path: Path, install_backend: InstallBackend, given: Any, told: Any
+) -> None:
+    openai = replace(OPENAI, default_max_tokens=16, aliases={"a": "m"})
+    async with speaking(tmp_path, install_backend, openai) as (_, client):
+        await client.post(CHAT, json={"model": "a", **given})
+    assert Speaker.requests[0].parameters == {"model": "m", **told}
+
+
 async def test_stream_is_relayed_event_by_event(client: httpx.AsyncClient) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "do": "stream"}) as answer:
         chunks = answer.aiter_raw()

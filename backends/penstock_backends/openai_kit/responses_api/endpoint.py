@@ -104,7 +104,7 @@ class _ResponseAnswer:
         self._generator = generator
         self._fields = fields
         self._parser = conversation.parser()
-        self._usage = Usage(len(conversation.generation.prompt))
+        self._usage = Usage.of(conversation.generation)
         self._items = OutputItems()
         self._logprobs: list[Position] = []
         self._reason = "stop"
@@ -192,7 +192,9 @@ class _ResponseAnswer:
             **{name: fields.get(name) for name in _ECHOED if name in fields},
         }
 
-    def _usage_object(self) -> dict[str, Any]:
+    def _usage_object(self) -> dict[str, Any] | None:
+        if not self._usage.counted:
+            return None
         thought = self._generator.encode(self._reasoning, add_special_tokens=False)
         usage = self._usage
         return {

@@ -48,6 +48,13 @@ OPENAI = Group(
             "the model. Default 0.",
             values.not_negative("default-max-tokens"),
         ),
+        text(
+            "openai-tokenizer",
+            "openai.tokenizer",
+            "File or folder of a tokenizer that counts tokens, and whose template makes prompts, "
+            "for models from text_input to text_output, in Python for instance, that name none "
+            "(penstock.openai_tokenizer).",
+        ),
         Flag(
             "openai-alias",
             "string>=<string",

@@ -33,7 +33,7 @@ _STRANGER: Final = (
     "requests are stopped by the tenant that sent them (--tenants), shown by its API key, or where"
     " request-control is restricted (--http-restricted-api, --openai-restricted-api)"
 )
-_FOUND: Final = ("model", "adapter", "unknown_fields")
+_FOUND: Final = ("model", "adapter", "default_length", "unknown_fields")
 """Parameters by which applications learn what the server has found in a request."""
 
 
@@ -92,18 +92,20 @@ class ExchangeEndpoint:
         query = call.head.query.decode("latin-1")
         headers = (*_chosen(call), (CALL_ID, request_id))
         exchange = HttpExchange(call.method, call.path, query, headers, read.body)
-        parameters = self._parameters(self._forward.of(call), read.model, found.adapter)
+        parameters = self._parameters(self._forward.of(call), read, found.adapter)
         request = InferenceRequest(
             found.name, id=request_id, parameters=parameters, exchange=exchange
         )
         return with_sender(with_deadline(request, call), call, self._server.tenants)
 
     def _parameters(
-        self, forwarded: Mapping[str, ParameterValue], model: str, adapter: str
+        self, forwarded: Mapping[str, ParameterValue], read: RequestBody, adapter: str
     ) -> dict[str, ParameterValue]:
         """The parameters, where the server's own replace forwarded headers of these names."""
         found = {name: one for name, one in forwarded.items() if name not in _FOUND}
-        found["model"] = model
+        found["model"] = read.model
+        if read.limited:
+            found["default_length"] = True
         if adapter:
             found["adapter"] = adapter
         if self._settings.unknown_fields == "ignore":

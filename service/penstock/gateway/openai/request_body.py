@@ -37,19 +37,22 @@ _STORED: Final = re.compile(r"/v1/responses/resp_[0-9a-f]{32}_((?:[0-9a-f]{2})+)
 class RequestBody(NamedTuple):
     """A body as it came, and the model that it names.
 
-    `form_value` is where a form has that name: its first byte, and the one behind it.
+    `form_value` is where a form has that name: its first byte, and the one behind it. `limited`
+    says that the length of the answer is the server's word, not the client's.
     """
 
     model: str
     body: bytes
     form_value: tuple[int, int] | None = None
+    limited: bool = False
 
     def renamed(self, model: str) -> RequestBody:
         """The body with another name in the place of an alias."""
         if not self.body:
             return RequestBody(model, self.body)
         if self.form_value is None:
-            return RequestBody(model, _with_member(self.body, "model", dump(model)))
+            body = _with_member(self.body, "model", dump(model))
+            return RequestBody(model, body, limited=self.limited)
         start, end = self.form_value
         return RequestBody(model, self.body[:start] + model.encode() + self.body[end:])
 
@@ -81,9 +84,10 @@ class RequestBodies:
         except InferenceError as error:
             text = f"the body is not JSON: {error.message}"
             raise OpenAiError(text, code="invalid_json") from error
-        if wanted and not limited:
-            body = _with_member(body, wanted[0], b"%d" % self._default_length)
-        return RequestBody(model, body)
+        if not wanted or limited:
+            return RequestBody(model, body)
+        body = _with_member(body, wanted[0], b"%d" % self._default_length)
+        return RequestBody(model, body, limited=True)
 
     async def _whole(self, call: HttpCall) -> bytes:
         limit = self._bodies.limit

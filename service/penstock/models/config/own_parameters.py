@@ -31,6 +31,7 @@ READERS: Mapping[str, str] = MappingProxyType(
         "penstock.max_texts": "penstock_backends.onnxruntime",
         "penstock.max_tokens": "penstock_backends.onnxruntime",
         "penstock.memory_limit_bytes": "penstock_backends.python.process",
+        "penstock.openai_tokenizer": "penstock.models.loading",
         "penstock.padded_outputs": "penstock_backends.onnxruntime",
         "penstock.padding": "penstock_backends.onnxruntime",
         "penstock.private_tmp": "penstock.models.loading",

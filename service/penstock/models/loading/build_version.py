@@ -67,7 +67,8 @@ class VersionBuilder:
     have used so far: name to file. `max_pending` limits the queue of each model, 0 for no limit;
     `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
     With `cpu_only`, instance groups for GPUs are served on the CPU. With `fairness`, language
-    models are shared between tenants. `running` has the requests of all models by their ids.
+    models are shared between tenants. `openai_tokenizer` is the file or folder of the tokenizer of
+    text models that name none. `running` has the requests of all models by their ids.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class VersionBuilder:
         measurement: Measurement | None = None,
         max_responses: int | None = None,
         fairness: FairnessPolicy | None = None,
+        openai_tokenizer: str = "",
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -98,6 +100,7 @@ class VersionBuilder:
         self._used_memory = used_memory
         self._measurement = measurement or Measurement()
         self._fairness = fairness
+        self._openai_tokenizer = openai_tokenizer
         self.backends: dict[str, str] = {}
         self.running = RunningRequests()
         self.factory = InstanceFactory(
@@ -122,8 +125,8 @@ class VersionBuilder:
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
         batcher = make_scheduler(config, files.path, active)
+        application = await server_application(backend, config, loaded.path, self._openai_tokenizer)
         await _start(instances, config, files.path, statistics)
-        application = await server_application(backend, config)
         model = self._model(backend, loaded, instances, batcher, statistics, application)
         model.takes_device_tensors = (
             backend.takes_device_tensors
@@ -195,8 +198,8 @@ class VersionBuilder:
         statistics = statistics_of(config, self._measurement)
         scheduler = self._cached(batcher, loaded, batcher)
         statistics.cached = scheduler is not batcher
-        application = await server_application(None, config)
-        return LoadedEnsemble(
+        application = await server_application(None, config, loaded.path, self._openai_tokenizer)
+        ensemble = LoadedEnsemble(
             config,
             version,
             models,
@@ -210,6 +213,9 @@ class VersionBuilder:
             running=self.running,
             application=application if application and application.opened else None,
         )
+        if application is not None and application.opened:
+            self._account(ensemble)
+        return ensemble
 
     def _model(
         self,
@@ -243,10 +249,15 @@ class VersionBuilder:
         if tokens is not None:
             tokens.capacity = model.places
             model.queue_metrics = tokens.metrics
-        elif self._fairness is not None and (application is None or application.opened):
+        elif application is None or application.opened:
+            self._account(model)
+        return model
+
+    def _account(self, model: LoadedModel) -> None:
+        """Count what the tenants ask of OpenAI's API of a model without queues of theirs."""
+        if self._fairness is not None:
             model.accounts = TenantAccounts(self._fairness)
             model.queue_metrics = model.accounts.metrics
-        return model
 
     def _cached(self, scheduler: Scheduler, version: VersionFiles, batcher: Scheduler) -> Scheduler:
         """The scheduler, behind the response cache if the model enables it and there is one.

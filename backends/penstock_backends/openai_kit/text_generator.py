@@ -1,0 +1,195 @@
+"""`TextGenerator`: a model of any backend, or an ensemble, from text to text, by its tensors."""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.backend import (
+    TEXT_OUTPUT,
+    InferenceRequest,
+    ModelConfig,
+    ResponseStream,
+    Tensor,
+)
+from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Steps
+from penstock_backends.openai_kit.packages import kit_imports
+from penstock_backends.openai_kit.settings import OpenAiSettings
+from penstock_backends.openai_kit.text_tensors import DEFAULT_LENGTH, TextTensors
+from penstock_backends.openai_kit.text_tokenizer import NoTokenizer, TextTokenizer
+
+if TYPE_CHECKING:
+    from penstock_backends.openai_kit.asgi import OpenAiApplication
+
+JOINED: Final = (
+    "{% if messages | length == 1 %}{{ messages[0].content }}{% else %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}{% endif %}"
+)
+"""The chat template of a model whose tokenizer has none: one message is the prompt itself."""
+
+_MOST_CHARACTERS: Final = 1 << 20
+_ACCUMULATE: Final = "accumulate_tokens"
+"""Parameter of TensorRT-LLM's models: whether each response has the whole text so far."""
+_FOUND: Final = ("model", "adapter", DEFAULT_LENGTH, "unknown_fields")
+"""Parameters of a request that are the server's word to the application."""
+
+
+class TextGenerator:
+    """Submits prompts as requests with tensors, which wait for their turn as any others do."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: TextTensors,
+        tokenizer: TextTokenizer | NoTokenizer,
+        facts: ModelFacts,
+    ) -> None:
+        self._tensors = tensors
+        self._tokenizer = tokenizer
+        self._accumulates = config.parameter(_ACCUMULATE) in ("true", "True", "1")
+        self.facts = facts
+        self.encode = tokenizer.encode
+        self.encode_prompt = tokenizer.encode_prompt
+        self.decode = tokenizer.decode
+        self.token_text = tokenizer.token_text
+
+    def generate(self, generation: Generation) -> Steps:
+        """Submit a prompt; raises `InferenceError` at once if it is refused."""
+        assert generation.infer is not None
+        origin = generation.origin or InferenceRequest(self.facts.name)
+        parameters = {n: one for n, one in origin.parameters.items() if n not in _FOUND}
+        request = InferenceRequest(
+            self.facts.name,
+            id=generation.request_id,
+            inputs=self._tensors.inputs(generation),
+            parameters=parameters,
+            priority=origin.priority,
+            deadline=origin.deadline,
+            timeline=origin.timeline,
+            sender=origin.sender,
+        )
+        stream = generation.infer(request)
+        return _TextSteps(stream, generation, self._tokenizer, accumulates=self._accumulates)
+
+
+class _TextSteps:
+    """The steps of one answer: its texts as they come, and then why and with how much it ended."""
+
+    def __init__(
+        self,
+        stream: ResponseStream,
+        generation: Generation,
+        tokenizer: TextTokenizer | NoTokenizer,
+        *,
+        accumulates: bool,
+    ) -> None:
+        self._stream = stream
+        self._generation = generation
+        self._tokenizer = tokenizer
+        self._accumulates = accumulates
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._text = ""
+        self._taken = 0
+        self._prompt: int | None = None
+        self._generated: int | None = None
+        self._reason: str | None = None
+        self._ended = False
+
+    def __aiter__(self) -> _TextSteps:
+        return self
+
+    async def __anext__(self) -> Step:
+        if self._ended:
+            raise StopAsyncIteration
+        async for response in self._stream:
+            if response.error is not None:
+                raise response.error
+            if text := self._new_text(response.outputs):
+                return Step([Piece(0, text)])
+        return await self._last()
+
+    async def aclose(self) -> None:
+        self._stream.close()
+        if not self._ended:
+            self._report(await self._count())
+
+    def _new_text(self, outputs: Mapping[str, Tensor]) -> str:
+        """The text of a response that is new; what else it tells is kept."""
+        self._keep(outputs)
+        if TEXT_OUTPUT not in outputs:
+            return ""
+        data = b"".join(outputs[TEXT_OUTPUT].elements()[:1])
+        if self._accumulates:
+            data, self._taken = data[self._taken :], len(data)
+        text = self._decoder.decode(data)
+        self._text += text
+        return text
+
+    def _keep(self, outputs: Mapping[str, Tensor]) -> None:
+        if (prompt := _number(outputs, "num_input_tokens")) is not None:
+            self._prompt = prompt
+        if (generated := _number(outputs, "num_output_tokens")) is not None:
+            before = 0 if self._accumulates else self._generated or 0
+            self._generated = before + generated
+        if "finish_reason" in outputs:
+            reasons = outputs["finish_reason"].elements()
+            told = reasons[0].decode("utf-8", "replace") if reasons else ""
+            self._reason = self._reason if told in ("", "None") else told
+
+    async def _last(self) -> Step:
+        """The end, with all tokens of the answer: pieces of a text are not always whole ones."""
+        rest = self._decoder.decode(b"", final=True)
+        self._text += rest
+        generated = await self._count()
+        self._report(generated)
+        most = self._generation.parameters.get("max_tokens")
+        cut = self._generated is not None and self._generated == most
+        reason = self._reason or ("length" if cut else "stop")
+        piece = Piece(0, rest, generated or 0, finish_reason=reason)
+        return Step([piece], prompt_tokens=None if generated is None else self._prompt)
+
+    async def _count(self) -> int | None:
+        """The tokens of the answer, as the model tells them, else as its tokenizer has them."""
+        if self._generated is not None or not self._tokenizer.vocabulary:
+            return self._generated
+        return len(await self._tokenizer.encode_prompt(self._text, add_special_tokens=False))
+
+    def _report(self, generated: int | None) -> None:
+        """Tell the server the tokens of the request, once, where they are known."""
+        report, self._ended = self._generation.report_usage, True
+        if report is not None and generated is not None:
+            prompt = len(self._generation.prompt) if self._prompt is None else self._prompt
+            report(prompt, 0, generated)
+
+
+def _number(outputs: Mapping[str, Tensor], name: str) -> int | None:
+    found = outputs.get(name)
+    return None if found is None or not found.nbytes else int(found.numpy().ravel()[0])
+
+
+def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiApplication | None:
+    """The application of a model of any backend, or an ensemble, from text to text.
+
+    `tokenizer` is a file or a folder. Raises `ModelLoadError`.
+    """
+    tensors = TextTensors.of(config)
+    if tensors is None:
+        return None
+    with kit_imports():
+        from penstock_backends.openai_kit.application import language_model_app
+        from penstock_backends.openai_kit.chat_template import find_special_tokens, find_template
+    loaded = NoTokenizer() if tokenizer is None else TextTokenizer.load(tokenizer)
+    folders = [] if isinstance(loaded, NoTokenizer) else [loaded.folder]
+    facts = ModelFacts(
+        config.name,
+        _MOST_CHARACTERS,
+        loaded.vocabulary,
+        1,
+        find_template(folders, JOINED),
+        find_special_tokens(folders),
+        takes_text=True,
+    )
+    return language_model_app(TextGenerator(config, tensors, loaded, facts), OpenAiSettings())

@@ -1,0 +1,110 @@
+"""A model from text to text behind its tensors, and its application as the server makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from backends.openai_kit.scripted import client_of
+from penstock.backend import (
+    DataType,
+    InferenceRequest,
+    InferenceResponse,
+    Input,
+    ModelConfig,
+    Output,
+    Parameter,
+    ResponseStream,
+    Tensor,
+    TransactionPolicy,
+)
+from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
+from penstock_backends.openai_kit.text_generator import open_application
+
+TEXT = Input(name="text_input", data_type=DataType.BYTES, dims=(1,))
+OUTPUT = Output(name="text_output", data_type=DataType.BYTES, dims=(-1,))
+
+
+def taking(name: str, kind: DataType = DataType.BYTES, *dims: int, needed: bool = False) -> Input:
+    """The declaration of an input."""
+    return Input(name=name, data_type=kind, dims=dims or (1,), optional=not needed)
+
+
+def text_config(
+    *inputs: Input,
+    outputs: Sequence[Output] = (),
+    decoupled: bool = True,
+    batch: int = 0,
+    parameters: Mapping[str, str] | None = None,
+) -> ModelConfig:
+    """The configuration of a model with these tensors besides its texts."""
+    return ModelConfig(
+        name="m",
+        input=(TEXT, *inputs),
+        output=(OUTPUT, *outputs),
+        max_batch_size=batch,
+        model_transaction_policy=TransactionPolicy(decoupled),
+        parameters={name: Parameter(value) for name, value in (parameters or {}).items()},
+    )
+
+
+@dataclass
+class TextModel:
+    """A model that answers each request with these texts, or outputs, one response each."""
+
+    config: ModelConfig
+    texts: Sequence[str | bytes | Mapping[str, Tensor]] = ("Hello", " you")
+    endless: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Path | None = None
+    asked: list[InferenceRequest] = field(default_factory=list)
+    streams: list[ResponseStream] = field(default_factory=list)
+    reported: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def client(self) -> openai.AsyncOpenAI:
+        """The official client of its application."""
+        return client_of(self.app())
+
+    def app(self) -> AsgiApp:
+        """Its application, as a server calls it."""
+        app = open_application(self.config, self.tokenizer)
+        assert app is not None
+        return self._known_to(app)
+
+    def inputs(self) -> dict[str, list[Any]]:
+        """The values of the last request, by input."""
+        return {
+            name: [one.decode() for one in tensor.elements()]
+            if tensor.datatype is DataType.BYTES
+            else tensor.numpy().ravel().tolist()
+            for name, tensor in self.asked[-1].inputs.items()
+        }
+
+    def _known_to(self, app: AsgiApp) -> AsgiApp:
+        """The application, with what a server tells it."""
+
+        async def called(scope: Message, receive: Any, send: Any) -> None:
+            origin = InferenceRequest(
+                "m", parameters=self.parameters, report_usage=lambda *t: self.reported.append(t)
+            )
+            known = {"infer": self._infer, "request": origin}
+            await app({**scope, "extensions": {ASGI_EXTENSION: known}}, receive, send)
+
+        return called
+
+    def _infer(self, request: InferenceRequest) -> ResponseStream:
+        self.asked.append(request)
+        stream = ResponseStream()
+        self.streams.append(stream)
+        for one in self.texts:
+            outputs = (
+                one if isinstance(one, Mapping) else {"text_output": Tensor.from_strings([one])}
+            )
+            stream.send(InferenceResponse(outputs))
+        if not self.endless:
+            stream.send(InferenceResponse(final=True))
+        return stream

@@ -1,0 +1,62 @@
+"""The tokenizer that the application of a model in the server is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.config import ModelConfig, Parameter
+from penstock.core.errors import ModelLoadError
+from penstock.core.http_exchange import AsgiApp
+from penstock.models.loading import server_applications
+from penstock.models.loading.server_applications import TOKENIZER, server_application
+
+
+class Maker:
+    """An entry point whose function keeps the tokenizer that it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[Path | None] = []
+
+    def load(self) -> Maker:
+        return self
+
+    def __call__(self, config: ModelConfig, tokenizer: Path | None) -> AsgiApp | None:
+        self.given.append(tokenizer)
+        return None
+
+
+@pytest.fixture
+def maker(monkeypatch: pytest.MonkeyPatch) -> Maker:
+    maker = Maker()
+    monkeypatch.setattr(server_applications, "entry_points", lambda group: [maker])
+    return maker
+
+
+def naming(tokenizer: str) -> ModelConfig:
+    return ModelConfig(name="m", parameters={TOKENIZER: Parameter(tokenizer)})
+
+
+@pytest.mark.parametrize("place", ["1/tokenizer.json", "tokenizer.json"])
+async def test_a_model_names_its_own_tokenizer(maker: Maker, tmp_path: Path, place: str) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / place).write_text("{}")
+    await server_application(None, naming("tokenizer.json"), tmp_path / "1", "/of/the/server")
+    assert maker.given == [tmp_path / place]
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("/some/folder", Path("/some/folder")), ("", None)])
+async def test_the_server_names_that_of_other_models(
+    maker: Maker, tmp_path: Path, given: str, wanted: Path | None
+) -> None:
+    await server_application(None, ModelConfig(name="m"), tmp_path, given)
+    assert maker.given == [wanted]
+
+
+@pytest.mark.parametrize("name", ["missing.json", ""])
+async def test_a_tokenizer_that_is_not_there_refuses_the_model(
+    maker: Maker, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=f"'{TOKENIZER}': '{name}' is neither in"):
+        await server_application(None, naming(name), tmp_path / "1")
