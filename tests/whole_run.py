@@ -28,7 +28,7 @@ RECORD = BUILD / "contract-run.jsonl"
 PYTHON = str(ROOT / ".venv/bin/python")
 COMPILED_PYTHON = str(ROOT / ".venv-compiled/bin/python")
 _GENERATED = "*/penstock/protocol/*,*/penstock/demo/assets/*"
-_PACKAGES = ("service/penstock", "backends/penstock_backends")
+_SERVICE, _BACKENDS = "service/penstock", "backends/penstock_backends"
 _AT_ONCE = 3
 """Steps: with more, engines take minutes to start on two cores; with fewer, the cores idle."""
 _SLOWEST = 20
@@ -56,6 +56,9 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "others": ("",),
 }
 """Run -> its tests, less those of the runs before it. The coverage of each is measured."""
+_SOURCES = {"vllm": (_BACKENDS,), "backends": (_SERVICE, _BACKENDS)}
+"""Run -> the packages whose coverage it measures, where that is not the service: each takes seconds
+of processor time to be made ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ def _measured(name: str) -> list[str]:
     # SlipCover takes its probes out of code that it has seen run: coverage.py took as long as the
     # tests themselves, before Python 3.12.
     measure = ["-m", "slipcover", "--branch", "--immediate", "--json", "--out", _coverage(name)]
-    packages = ["--source", ",".join(_PACKAGES), "--omit", _GENERATED]
+    sources = _SOURCES.get(name, (_SERVICE,))
+    packages = ["--source", ",".join(sources), "--omit", _GENERATED]
     return [PYTHON, *measure, *packages, *_pytest(PYTHON, name, *which)[1:]]
 
 

@@ -41,6 +41,7 @@ class FakeTransport:
     async def words(self, timeout: float | None) -> AsyncGenerator[str, None]:
         """The words of an act; an error among them is raised."""
         self.calls += 1
+        self.timeouts.append(timeout)
         act = self._acts.pop(0) if len(self._acts) > 1 else self._acts[0]
         for word in act:
             if isinstance(word, ClientError):

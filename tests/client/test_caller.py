@@ -30,8 +30,8 @@ async def _call(caller: Any, policy: CallPolicy, within: float | None = None) ->
     return await caller.call(lambda transport, left: transport.ready(left), within, policy)
 
 
-async def _words(caller: Any, policy: CallPolicy) -> list[str]:
-    answers = caller.stream(lambda transport, left: transport.words(left), None, policy)
+async def _words(caller: Any, policy: CallPolicy, within: float | None = None) -> list[str]:
+    answers = caller.stream(lambda transport, left: transport.words(left), within, policy)
     return [word async for word in answers]
 
 
@@ -139,3 +139,45 @@ async def test_a_stream_passes_over_an_address_without_a_server() -> None:
 async def test_a_refused_stream_without_retries_fails() -> None:
     with pytest.raises(UnavailableError):
         await _words(_caller(FakeTransport([UnavailableError("busy")])), CallPolicy())
+
+
+async def test_a_stream_waits_before_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    full = ResourceExhaustedError("full", retry_after=7)
+    caller = _caller(FakeTransport([full], [full], ["a"]))
+    assert await _words(caller, CallPolicy(attempts=3)) == ["a"]
+    assert waited == [7, 7]
+
+
+async def test_attempts_of_a_stream_are_counted() -> None:
+    busy = [UnavailableError("busy")]
+    with pytest.raises(UnavailableError):
+        await _words(_caller(FakeTransport(busy, busy, busy, ["a"])), _QUICK)
+
+
+async def test_attempts_of_a_stream_share_the_deadline() -> None:
+    transport = FakeTransport([UnavailableError("busy")])
+    policy = CallPolicy(attempts=10, backoff=30.0, longest_backoff=30.0)
+    with pytest.raises(UnavailableError):
+        await _words(_caller(transport), policy, within=5.0)
+    assert transport.calls == 1, "there is no time for another attempt"
+
+
+async def test_an_attempt_of_a_stream_has_what_is_left_of_the_deadline() -> None:
+    transport = FakeTransport(["a"])
+    await _words(_caller(transport), CallPolicy(), within=5.0)
+    (left,) = transport.timeouts
+    assert left is not None
+    assert 0 < left <= 5
+
+
+async def test_no_attempt_of_a_stream_begins_after_the_deadline() -> None:
+    with pytest.raises(DeadlineExceededError):
+        await _words(_caller(FakeTransport(["a"])), CallPolicy(), within=0.0)

@@ -28,11 +28,12 @@ def test_a_client_shows_every_feature(both: tuple[Server, Server], example: Exam
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.language)
 def test_without_a_server_a_client_ends_in_a_line(example: Example) -> None:
-    """The first call failed, and why: no trace of the stack."""
+    """The models that it asks for, then which call failed, and why: no trace of the stack."""
     _build(example)
     with pytest.raises(ExampleError) as ended:
         example.start("localhost:1")
-    _, told = str(ended.value).splitlines()
+    _, wanted, told = str(ended.value).splitlines()
+    assert "--model-repository=clients/models" in wanted
     assert "unary: " in told
     assert "refused" in told.lower()
 

@@ -1,4 +1,7 @@
-"""A pytest plugin that adds markers by folder and by `needs`, for what the Makefile selects."""
+"""A pytest plugin that adds markers by folder and by `needs`, for what the Makefile selects.
+
+It also puts tests behind the others of their files that are marked as the last.
+"""
 
 from __future__ import annotations
 
@@ -47,3 +50,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     # Recorded answers are files, which are read as fast as anything.
     if any(needed.args[0] != "recordings" for needed in item.iter_markers("needs")):
         item.add_marker("tools")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put behind the others of its file what takes from them what they share, such as a server."""
+    for item in [item for item in items if item.get_closest_marker("last")]:
+        items.remove(item)
+        behind = max((at for at, other in enumerate(items) if other.path == item.path), default=-1)
+        items.insert(behind + 1, item)

@@ -18,7 +18,9 @@ import pytest
 import penstock.in_process as tritonserver
 from harness.outcomes import raises_nothing
 from penstock.client import Client, NoServerError
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.in_process.frontend import KServeGrpc, KServeHttp, Metrics
+from penstock.server.server import InferenceServer
 
 _HERE = Path(__file__).parent
 
@@ -76,6 +78,24 @@ def test_a_servers_stop_closes_its_endpoints(tmp_path: Path) -> None:
     http.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", http.port)).close()
+
+
+def test_endpoints_are_closed_before_the_core_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else clients would be refused by a server that is half gone, instead of by its port."""
+    server = tritonserver.Server(model_repository=str(tmp_path)).start()
+    http = KServeHttp(server, KServeHttp.Options(address="127.0.0.1", port=0))
+    http.start()
+    open_at_its_end: list[bool] = []
+
+    def refuse(core: InferenceServer, deadline: ExitDeadline) -> None:
+        with socket.socket() as client:
+            open_at_its_end.append(client.connect_ex(("127.0.0.1", http.port)) == 0)
+
+    monkeypatch.setattr(InferenceServer, "refuse_new_work", refuse)
+    server.stop()
+    assert open_at_its_end == [False]
 
 
 def test_an_endpoint_that_stops_takes_no_time_from_its_server(

@@ -15,6 +15,7 @@ import penstock.in_process as tritonserver
 from harness.client_models import LENGTH
 from harness.serving import wait_until
 from penstock.in_process.options import settings_of
+from penstock.server.server import InferenceServer
 
 _IDENTITY = """
 backend: "identity"
@@ -83,6 +84,21 @@ def test_models_are_loaded_and_unloaded(server: tritonserver.Server) -> None:
         server.load("length", {"n": 1})
     with pytest.raises(tritonserver.TritonError, match="failed to load 'nope'"):
         server.load("nope")
+
+
+@pytest.mark.contract("API-01")
+def test_parts_of_an_ensemble_are_left_unless_the_caller_names_them(
+    server: tritonserver.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    async def unload(core: InferenceServer, name: str, unload_dependents: bool) -> None:
+        asked.append((name, unload_dependents))
+
+    monkeypatch.setattr(InferenceServer, "unload", unload)
+    server.unload("whole")
+    server.unload("whole", unload_dependents=True)
+    assert asked == [("whole", False), ("whole", True)]
 
 
 @pytest.mark.contract("API-01")

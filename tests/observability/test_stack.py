@@ -243,8 +243,8 @@ def test_exemplars_lead_from_histograms_to_traces(observed: Observed) -> None:
         assert json.load(answer)["data"][0]["spans"]
 
 
+@pytest.mark.last
 def test_ctrl_c_ends_everything(observed: Observed) -> None:
-    """The last test of the module, since it ends the stack."""
     children = processes_below(observed.process.pid)
     assert len(children) >= 4 - bool(_JAEGER)
     observed.process.send_signal(signal.SIGINT)

@@ -42,6 +42,20 @@ async def test_a_model_loads_another_with_a_configuration_and_files(tmp_path: Pa
     await house.lifecycle.close()
 
 
+@pytest.mark.parametrize("dependents", [False, True])
+async def test_a_model_says_whether_the_parts_of_another_are_unloaded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dependents: bool
+) -> None:
+    house, asked = House(tmp_path), list[tuple[str, bool]]()
+
+    async def unload(name: str, unload_dependents: bool) -> None:
+        asked.append((name, unload_dependents))
+
+    monkeypatch.setattr(house.server, "unload", unload)
+    await house.services.control("unload", ["whole", dependents])
+    assert asked == [("whole", dependents)]
+
+
 @pytest.mark.contract("X-20", "M-01")
 @pytest.mark.parametrize("verb", [["load", "m", "", {}], ["unload", "m", False]])
 async def test_rules_of_the_server_hold_for_models_too(tmp_path: Path, verb: list[Any]) -> None:

@@ -34,6 +34,22 @@ def test_the_block_that_was_freed_last_is_used_first() -> None:
     assert blocks.discarded == []
 
 
+def test_blocks_fill_the_room_to_its_end() -> None:
+    blocks = Discarded(2 * MIB)
+    assert [blocks.blocks.take(MIB) for _ in range(3)] == [0, MIB, None]
+
+
+def test_block_of_more_than_a_power_of_two_is_of_the_next() -> None:
+    blocks = Discarded(4 * MIB)
+    assert [blocks.blocks.take(size) for size in (MIB + 1, MIB, MIB)] == [0, 2 * MIB, 3 * MIB]
+
+
+def test_block_of_64_mib_is_kept_warm() -> None:
+    blocks = Discarded(64 * MIB)
+    blocks.blocks.free(blocks.take(64 * MIB))
+    assert (blocks.discarded, blocks.blocks.kept) == ([], 64 * MIB)
+
+
 def test_large_block_is_given_back_to_the_system() -> None:
     blocks = Discarded(1024 * MIB)
     offset = blocks.take(65 * MIB)

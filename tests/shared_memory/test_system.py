@@ -49,6 +49,16 @@ def test_region_begins_at_its_offset(memory: PosixMemory) -> None:
     assert opened(memory, offset=4096).slice(3, 1).read()[0] == 5
 
 
+@pytest.mark.contract("X-10")
+@pytest.mark.parametrize(("offset", "byte_size"), [(0, 8192), (4096, 4096)])
+def test_region_may_reach_to_the_end_of_its_memory(
+    memory: PosixMemory, offset: int, byte_size: int
+) -> None:
+    memory.data[8191] = 7
+    region = opened(memory, offset, byte_size)
+    assert bytes(region.slice(byte_size - 1, 1).read()) == b"\7"
+
+
 def test_slashes_before_the_name_do_not_matter(memory: PosixMemory) -> None:
     region = open_system_region(1, "r", memory.key.lstrip("/"), 0, 64)
     assert region.byte_size == 64

@@ -39,6 +39,13 @@ def test_output_is_put_where_the_client_wants_it(memory: PosixMemory) -> None:
 
 
 @pytest.mark.contract("GP-12")
+def test_output_may_be_as_large_as_its_place(memory: PosixMemory) -> None:
+    place = open_system_region(1, "r", memory.key, 0, 256).slice(248, 8)
+    put("OUT", Tensor.from_numpy(np.array([1, 2], np.int32)), place)
+    assert np.frombuffer(memory.data, np.int32)[62:65].tolist() == [1, 2, 0]
+
+
+@pytest.mark.contract("GP-12")
 def test_output_that_is_too_large_is_refused(memory: PosixMemory) -> None:
     place = open_system_region(1, "r", memory.key, 0, 256).slice(0, 7)
     with pytest.raises(InternalError) as refused:

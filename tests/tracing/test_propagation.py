@@ -92,6 +92,7 @@ def _state(*values: str) -> str:
         (["a=1=2"], ""),
         (["a=\x07"], ""),
         (["a=1", "a=2"], ""),
+        ([",".join(f"k{n}=1" for n in range(32))], ",".join(f"k{n}=1" for n in range(32))),
         ([",".join(f"k{n}=1" for n in range(33))], ""),
     ],
 )
@@ -103,6 +104,35 @@ def test_long_members_of_a_long_state_go_first_and_then_the_last() -> None:
     members = [f"k{n}={'x' * 60}" for n in range(9)]
     text = ",".join(["long=" + "y" * 200, *members])
     assert _state(text) == ",".join(members[:8])
+
+
+def _member(key: str, size: int) -> str:
+    return f"{key}={'x' * (size - 2)}"
+
+
+@pytest.mark.parametrize(("first", "left"), [(127, 4), (128, 3)])
+def test_state_has_512_characters_with_its_commas(first: int, left: int) -> None:
+    members = [_member("a", first), _member("b", 127), _member("c", 127), _member("d", 128)]
+    assert _state(*members) == ",".join(members[:left])
+
+
+def test_state_of_512_characters_keeps_its_long_members() -> None:
+    members = [_member("a", 250), _member("b", 150), _member("c", 110)]
+    assert _state(*members) == ",".join(members)
+
+
+@pytest.mark.parametrize(("first", "left"), [(128, slice(4)), (129, slice(1, 5))])
+def test_members_of_a_long_state_have_128_characters(first: int, left: slice) -> None:
+    members = [_member("a", first), *(_member(key, 100) for key in "bcde")]
+    assert _state(*members) == ",".join(members[left])
+
+
+@pytest.mark.parametrize(("more", "kept"), [(0, True), (1, False)])
+def test_baggage_may_have_8_kib(more: int, kept: bool) -> None:
+    text = "k=" + "v" * (8190 + more)
+    context = _read(traceparent=_VALID, baggage=text)
+    assert context is not None
+    assert context.baggage == (text if kept else "")
 
 
 def test_baggage_beyond_8_kib_is_left_out_and_the_context_stays() -> None:

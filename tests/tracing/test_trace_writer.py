@@ -177,6 +177,17 @@ def test_traces_that_wait_are_bounded(path: Path) -> None:
     assert house.writer.dropped == 1
 
 
+def test_room_of_a_trace_is_given_back_once_it_is_written(path: Path) -> None:
+    house = House(path, most_traces=1, most_bytes=4, levels=_BOTH)
+    for id in ("a", "b"):
+        root = house.begin(id=id)
+        add_tensor(root)
+        finish(root)
+        wait_until(lambda: house.writer.waiting == 0)
+    house.writer.close()
+    assert house.written() == {"t.json": ["a", "b"]}
+
+
 def add_tensor(root: Timeline) -> None:
     """One of four bytes."""
     (timeline,) = root.trace.timelines

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_backends.language_model import StopStrings
+from penstock_backends.language_model import StopStrings, stops_complaint
 
 texts = st.text(alphabet="abc", max_size=24)
 stops = st.lists(st.text(alphabet="abc", min_size=1, max_size=5), min_size=1, max_size=4)
@@ -87,3 +87,18 @@ def test_one_that_ends_after_the_minimum_may_begin_before_it() -> None:
 def test_the_end_outputs_the_buffered_text() -> None:
     matcher = StopStrings(["abc"])
     assert (matcher.feed("xab"), matcher.flush()) == ("x", "ab")
+
+
+@pytest.mark.parametrize(
+    ("stops", "complaint"),
+    [
+        (["a"] * 256, ""),
+        (["a"] * 257, "must hold at most 256 strings, not 257"),
+        (["a" * (1 << 13)] * 2, ""),
+        (["a" * (1 << 13), "a" * (1 << 13), "a"], "must have at most 16384 characters"),
+    ],
+)
+def test_stop_strings_are_bounded(stops: list[str], complaint: str) -> None:
+    found = stops_complaint(stops)
+    assert found.startswith(complaint)
+    assert bool(found) is bool(complaint)

@@ -33,6 +33,9 @@ MANY = ["north"] * 2049
 HUGE = "a" * (1 << 20)
 
 CASES = [
+    (CHAT, {"tools": ["weather"]}, "tools"),
+    (RESPONSES, {"tools": ["weather"]}, "tools"),
+    (RESPONSES, {"tools": [7]}, "tools"),
     (CHAT, {"max_completion_tokens": 0}, "max_completion_tokens"),
     (CHAT, {"max_tokens": 0}, "max_tokens"),
     (CHAT, {"max_tokens": 5, "max_completion_tokens": 201}, "max_completion_tokens"),

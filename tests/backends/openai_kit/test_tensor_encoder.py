@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fakes import model_config
-from penstock.core.config import ModelConfig
+from penstock.core.config import ModelConfig, Output
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import Tensor
-from penstock_backends.openai_kit.tensor_encoder import TensorEncoder
+from penstock.core.tensor import DataType, Tensor
+from penstock_backends.openai_kit.tensor_encoder import TensorEncoder, has_vectors
 
 TEXTS = ["red", "green blue"]
 
@@ -61,3 +61,21 @@ async def test_tokens_are_counted_where_the_model_reports_none(most: int) -> Non
     """As of an answer that comes from the response cache."""
     known = {"infer": answering(None), "request": InferenceRequest("m")}
     assert (await TensorEncoder(config(most), words).embed(TEXTS, known)).tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("datatype", "dims", "most", "has"),
+    [
+        (DataType.FP32, (3,), 8, True),
+        (DataType.FP16, (-1, 3), 0, True),
+        (DataType.INT32, (3,), 8, False),
+        (DataType.BYTES, (-1, 3), 0, False),
+        (DataType.FP32, (2, 3), 8, False),
+        (DataType.FP32, (3,), 0, False),
+    ],
+)
+def test_vectors_are_floats_with_one_dimension_for_each_row(
+    datatype: DataType, dims: tuple[int, ...], most: int, has: bool
+) -> None:
+    output = Output(name="OUT", data_type=datatype, dims=dims)
+    assert has_vectors(ModelConfig(name="m", max_batch_size=most, output=(output,))) is has

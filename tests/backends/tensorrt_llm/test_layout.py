@@ -206,6 +206,7 @@ async def test_a_stop_request_ends_tokens_too(model: RunningInstance) -> None:
             "input 'guided_decoding_guide' has a regex whose counted repetitions",
         ),
         ({"input_ids": np.zeros(3000, np.int32), "input_lengths": 3000}, "the context has 2048"),
+        ({"input_ids": np.array([[5], [6]], np.int32), "input_lengths": 1}, "must hold one prompt"),
         ({"stop_words_list": np.array([1, 2], np.int32)}, "must have two rows"),
         ({"stop_words_list": np.array([[1, 2], [2, 1]], np.int32)}, "not in order"),
         ({"stop_words_list": np.array([[1, 2], [1, 3]], np.int32)}, "not in order"),

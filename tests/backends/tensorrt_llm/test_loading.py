@@ -32,6 +32,27 @@ async def test_an_engine_that_does_not_start_fails_the_load(version: WriteModel)
             raise AssertionError("it was loaded")
 
 
+async def test_a_load_generates_one_token(version: WriteModel) -> None:
+    async with opened(version()) as instance:
+        (warm,) = llm(instance).requests
+        assert [len(one.token_ids) for one in warm.outputs] == [1]
+        assert warm.finished
+
+
+async def test_a_model_that_cannot_generate_is_not_served(
+    version: WriteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = importlib.import_module("tensorrt_llm.model")
+
+    def fail(self: object, **given: object) -> None:
+        raise OSError("a kernel failed")
+
+    monkeypatch.setattr(package.LLM, "generate_async", fail)
+    with pytest.raises(ModelLoadError, match=r"started but cannot generate: .*a kernel failed"):
+        async with opened(version()):
+            raise AssertionError("it was loaded")
+
+
 async def test_an_unknown_argument_fails_the_load_by_name(version: WriteModel) -> None:
     with pytest.raises(ModelLoadError, match="max_seq_length"):
         async with opened(version("model: tiny\nmax_seq_length: 5")):

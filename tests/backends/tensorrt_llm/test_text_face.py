@@ -58,6 +58,22 @@ async def test_a_text_needs_its_length(front: RunningInstance) -> None:
         await ask(front, "hello")
 
 
+@pytest.mark.parametrize("name", ["stop_words", "bad_words"])
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["a"] * 257, "must hold at most 256 strings, not 257"),
+        (["a" * ((1 << 14) + 1)], "must have at most 16384 characters together, not 16385"),
+    ],
+    ids=["many", "long"],
+)
+async def test_words_that_take_long_to_tokenize_are_refused(
+    front: RunningInstance, name: str, words: list[str], why: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"input '{name}' {why}"):
+        await ask(front, **inputs(max_tokens=1, **{name: words}))
+
+
 async def test_a_front_that_is_not_decoupled_does_not_stream(version: WriteModel) -> None:
     config = ModelConfig(name="ensemble", model_transaction_policy=TransactionPolicy(False))
     async with opened(version(), config) as instance:

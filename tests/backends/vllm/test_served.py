@@ -311,6 +311,7 @@ def test_death_ends_a_stream_with_an_error_and_refuses_requests_until_it_is_back
 
 
 @pytest.mark.contract("VL-16")
+@pytest.mark.last
 def test_model_with_the_health_check_unloads_itself(client: httpx.Client, served: Served) -> None:
     kill_core(served, "checked")
     gone = "Request for unknown model: 'checked' has no available versions"

@@ -17,6 +17,7 @@ import pytest
 from harness.serving import Served, wait_until
 from penstock import cli
 from penstock.cli.verbs import VERBS
+from penstock.client import Client
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -280,6 +281,20 @@ def test_models_are_loaded_and_unloaded(run: Run, tmp_path: Path) -> None:
     assert run("unload", "repeat")[:2] == (0, "repeat is unloaded\n")
     assert run("load", "repeat")[:2] == (0, "repeat is loaded\n")
     assert json.loads(run("load", "repeat", "--json")[1]) == {"model": "repeat", "loaded": True}
+
+
+def test_parts_of_an_ensemble_are_left_unless_the_command_names_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    async def unload(self: Client, model: str, *, dependents: bool) -> None:
+        asked.append(dependents)
+
+    monkeypatch.setattr(Client, "unload", unload)
+    for more in ([], ["--dependents"]):
+        assert run("unload", "repeat", *more)[0] == 0
+    assert asked == [False, True]
 
 
 def test_stats_count_requests(run: Run) -> None:

@@ -152,7 +152,7 @@ def test_exception_that_leaves_execute_is_in_the_log_once(
     client: Client, server: Served, repository: Path, name: str, when: str
 ) -> None:
     """Also when every client has its answer already."""
-    identity = f"{when} {name}"
+    identity = f"{when} {name}!"  # no other one begins with it
     order = client.stream(name, {"X": floats(1)}, request_id=identity)
     told = f"Failed to process the request(s) for model '{name}_0_0', message: ValueError: raised"
     if when == "after":

@@ -123,6 +123,28 @@ async def test_fault_behind_the_head_breaks_the_answer_off() -> None:
             await client.get(f"http://127.0.0.1:{port}/")
 
 
+async def test_handler_that_is_cancelled_breaks_its_answer_off() -> None:
+    """Its client would wait for the rest for ever."""
+
+    async def answer(call: HttpCall) -> None:
+        call.begin(200, [])
+        call.write_nowait(b"hello")
+        raise asyncio.CancelledError
+
+    async def later(call: HttpCall) -> None:
+        await asyncio.sleep(0)
+        await answer(call)
+
+    async with listening(
+        lambda call: call.run(later(call)), "HTTP", "127.0.0.1", 0, ExitDeadline(1)
+    ) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        text = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+    assert text.endswith(b"hello\r\n")
+
+
 @asynccontextmanager
 async def _asking(
     port: int, server: SilentServer

@@ -166,6 +166,16 @@ async def test_json_that_repeats_is_answered_as_the_first_time(
     assert await _ask_in_json(client, data, datatype) == first
 
 
+async def test_repeated_json_of_strings_is_answered_with_its_own(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
+    """Its requests have no template, which stands for sizes too."""
+    for values in (["a", "b"], ["", "xyz"], ["c", "\u00e9"], ["d" * 40, "e"]):
+        status, text = await _ask_in_json(client, json.dumps(values), "BYTES")
+        assert (status, json.loads(text)["outputs"][0]["data"]) == (200, values)
+    assert {request.template for request in server.requests} == {None}
+
+
 async def test_repeated_json_differs_in_its_lists_alone(
     client: httpx.AsyncClient, server: FakeServer
 ) -> None:

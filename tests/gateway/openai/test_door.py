@@ -102,6 +102,24 @@ async def test_bad_request_is_refused_in_openais_form(
     assert error(answer).keys() == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"model": "lost"}, 404),
+        ({"model": "mute"}, 400),
+        ({"model": "m", "do": "full"}, 429),
+        ({"model": "m", "do": "headless"}, 500),
+    ],
+    ids=["no model", "unknown", "no routes", "the model's error", "no head"],
+)
+async def test_refusal_has_the_id_of_its_request(
+    client: httpx.AsyncClient, body: dict[str, Any], status: int
+) -> None:
+    answer = await client.post(CHAT, json=body, headers={"x-request-id": "mine"})
+    assert (answer.status_code, answer.headers["x-request-id"]) == (status, "mine")
+
+
 async def test_member_of_another_object_is_no_second_model(client: httpx.AsyncClient) -> None:
     answer = await client.post(CHAT, json={"x": {"model": "x"}, "model": "m", "y": {"model": "y"}})
     assert answer.status_code == 200

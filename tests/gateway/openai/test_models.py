@@ -17,6 +17,15 @@ backend: "identity"
 input { name: "X" data_type: TYPE_INT32 dims: 1 }
 output { name: "Y" data_type: TYPE_INT32 dims: 1 }
 """
+_WHOLE = """
+platform: "ensemble"
+input { name: "X" data_type: TYPE_INT32 dims: 1 }
+output { name: "Y" data_type: TYPE_INT32 dims: 1 }
+ensemble_scheduling { step {
+  model_name: "plain" model_version: -1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }
+} }
+"""
 
 
 @pytest.mark.contract("OA-05", "OA-19")
@@ -71,6 +80,23 @@ async def test_models_are_loaded_and_unloaded(
     assert unloaded.json() == {"status": "success", "model": "m"}
     assert (again.status_code, back.status_code) == (404, 200)
     assert (back.json()["id"], back.json()["owned_by"]) == ("m", "Triton Inference Server")
+
+
+@pytest.mark.contract("OA-07")
+async def test_unloading_an_ensemble_leaves_its_parts(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    async with speaking(tmp_path, install_backend, OPENAI, LOCAL, explicit_control=True) as (
+        server,
+        client,
+    ):
+        for name, text in (("plain", _PLAIN), ("whole", _WHOLE)):
+            (tmp_path / "models" / name / "1").mkdir(parents=True)
+            (tmp_path / "models" / name / "config.pbtxt").write_text(text)
+        await server.load("whole", {})
+        answer = await client.post("/v1/models/whole/unload")
+        ready = [await server.model_ready(name, "") for name in ("whole", "plain")]
+    assert (answer.status_code, ready) == (200, [False, True])
 
 
 @pytest.mark.contract("OA-07")

@@ -22,33 +22,13 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.replies import reply
-from penstock.http1.limits import HttpLimits, SendClock
+from penstock.http1.limits import HttpLimits
 from penstock.system.fd_reserve import DescriptorReserve
 from rpc.certificates import needs_openssl, tls, write_certificates
 
 _PATIENCE = 20.0
 _LARGE = 32 << 20
 """Bytes of an answer that no socket's buffers hold."""
-
-
-# -- the decision ---------------------------------------------------------------------------------
-
-
-def test_client_that_takes_nothing_is_stalled_after_its_time() -> None:
-    clock = SendClock(60.0, 0.0, (1000, 50))
-    assert not clock.stalled(59.0, (1000, 50))
-    assert clock.stalled(60.0, (1000, 50))
-
-
-@pytest.mark.parametrize("unsent", [(999, 50), (1000, 49), (1000, 51)])
-def test_time_runs_from_the_last_bytes_that_went_on_their_way(unsent: tuple[int, int]) -> None:
-    clock = SendClock(60.0, 0.0, (1000, 50))
-    assert not clock.stalled(59.0, unsent)
-    assert not clock.stalled(118.0, unsent)
-    assert clock.stalled(119.0, unsent)
-
-
-# -- on connections -------------------------------------------------------------------------------
 
 
 class _Closed(DescriptorReserve):

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from penstock.http1.limits import FarewellClock, HeadSize, HttpLimits, ReceiveClock
+from penstock.http1.limits import FarewellClock, HeadSize, HttpLimits, ReceiveClock, SendClock
 
-_LIMITS = HttpLimits(opening=20.0, body_period=20.0, body_part=100, idle=90.0)
+_LIMITS = HttpLimits(opening=20.0, body_period=30.0, body_part=100, idle=90.0)
 
 
 def _clock() -> ReceiveClock:
@@ -83,33 +83,47 @@ def test_body_must_go_on(received: int, late: bool) -> None:
     clock = _clock()
     clock.head_completed(1.0)
     clock.body_received(received)
-    assert clock.expired(21.0, reading=True) is late
+    assert clock.expired(31.0, reading=True) is late
 
 
 def test_each_period_of_a_body_counts_by_itself() -> None:
     clock = _clock()
     clock.head_completed(0.0)
     clock.body_received(1000)
-    assert not clock.expired(20.0, reading=True)
-    assert clock.due == 40.0
-    assert clock.expired(40.0, reading=True)
+    assert not clock.expired(30.0, reading=True)
+    assert clock.due == 60.0
+    assert clock.expired(60.0, reading=True)
 
 
 def test_client_is_not_blamed_while_the_server_does_not_read() -> None:
     clock = _clock()
     clock.head_completed(0.0)
-    assert not clock.expired(20.0, reading=False)
-    assert clock.expired(40.0, reading=True)
+    assert not clock.expired(30.0, reading=False)
+    assert clock.expired(60.0, reading=True)
 
 
 def test_client_is_not_blamed_where_the_server_was_held_up() -> None:
     """What it has sent may not be read yet; there is a second for that."""
     clock = _clock()
     clock.head_completed(0.0)
-    assert not clock.expired(42.0, reading=True)
-    assert clock.due == 43.0
-    assert clock.expired(43.0, reading=True)
-    assert clock.expired(60.0, reading=True)  # one that is always late does not wait for ever
+    assert not clock.expired(52.0, reading=True)
+    assert clock.due == 53.0
+    assert clock.expired(53.0, reading=True)
+    assert clock.expired(90.0, reading=True)  # one that is always late does not wait for ever
+
+
+def test_client_that_takes_nothing_is_stalled_after_its_time() -> None:
+    clock = SendClock(60.0, 0.0, (1000, 50))
+    assert not clock.stalled(59.0, (1000, 50))
+    assert clock.stalled(60.0, (1000, 50))
+
+
+@pytest.mark.parametrize("unsent", [(999, 50), (1000, 49), (1000, 51)])
+def test_time_runs_from_the_last_bytes_that_went_on_their_way(unsent: tuple[int, int]) -> None:
+    clock = SendClock(60.0, 0.0, (1000, 50))
+    assert not clock.stalled(59.0, unsent)
+    assert not clock.stalled(118.0, unsent)
+    assert clock.stalled(119.0, unsent)
 
 
 @pytest.mark.parametrize("received", [0, 20, (64 << 10) - 1])
