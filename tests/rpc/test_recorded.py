@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -62,11 +64,12 @@ _OTHER_MODELS = re.compile(r"seq_|bls_|reshape$|queue_policy$")
 """Models that do more than their stand-ins."""
 
 
-def _cases() -> list[Any]:
+def _cases(*, statistics: bool) -> list[Any]:
     found = [
         pytest.param(case, id=f"{file}: {name}")
         for file in _FILES
         for name, case in answers(f"{file}.json").items()
+        if (case["rpc"] == "ModelStatistics") == statistics
     ]
     # Without the recorded answers one test is left, which says that they are missing.
     return found or [{}]
@@ -77,7 +80,13 @@ async def client(
     local: GrpcSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Client]:
     """A client of a server with all of the models that it supports."""
-    repository = write_models("good", tmp_path_factory.mktemp("models"))
+    async with _client(local, tmp_path_factory.mktemp("models")) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _client(local: GrpcSettings, folder: Path) -> AsyncIterator[Client]:
+    repository = write_models("good", folder)
     for config in repository.glob("repeat*/config.pbtxt"):
         config.write_text(config.read_text().replace('"python"', '"repeat"'))
     names = [folder.name for folder in repository.iterdir()]
@@ -92,7 +101,7 @@ async def client(
 
 @needs_answers
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("case", _cases())
+@pytest.mark.parametrize("case", _cases(statistics=False))
 async def test_answer_is_the_recorded_one(
     case: dict[str, Any], request: pytest.FixtureRequest, client: Client
 ) -> None:
@@ -100,6 +109,17 @@ async def test_answer_is_the_recorded_one(
     _skip_others(request.node.callspec.id, _model(case))
     ask = _ask_stream if case["rpc"] == "ModelStreamInfer" else _ask
     assert await ask(client, case) == _recorded(case)
+
+
+@needs_answers
+@pytest.mark.slow
+@pytest.mark.parametrize("case", _cases(statistics=True))
+async def test_statistics_of_a_new_server_are_the_recorded_ones(
+    case: dict[str, Any], request: pytest.FixtureRequest, local: GrpcSettings, tmp_path: Path
+) -> None:
+    _skip_others(request.node.callspec.id, _model(case))
+    async with _client(local, tmp_path) as client:
+        assert await _ask(client, case) == _recorded(case)
 
 
 def _stand_in(backend: str) -> type[Backend]:
