@@ -83,16 +83,14 @@ def _index() -> dict[str, tuple[dict[str, list[str]], set[str]]]:
     index = {}
     for place, tree in modules().items():
         loads: dict[str, list[str]] = {}
+        imported: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 loads.setdefault(node.attr, []).append(ast.unparse(node))
-        index[place] = loads, _imported(tree)
+            elif isinstance(node, ast.ImportFrom):
+                imported.update(alias.name for alias in node.names)
+        index[place] = loads, imported
     return index
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
-    return {alias.name for node in imports for alias in node.names}
 
 
 # -- the environment -----------------------------------------------------------------------------

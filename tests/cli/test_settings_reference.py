@@ -14,6 +14,8 @@ from penstock.cli.flags import FLAGS
 from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 from penstock.settings.without_effect import WITHOUT_EFFECT
 
+pytestmark = pytest.mark.slow  # whichever comes first reads all of the code
+
 BY_OTHER_NAMES = {
     "backends/language_model/visible_gpu.py": {"CUDA_VISIBLE_DEVICES"},
     "backends/vllm/arguments/engine_args.py": {"PENSTOCK_SHARED_TMPDIR"},
