@@ -26,6 +26,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = _ROOT / "service" / "penstock" / "demo" / "assets" / "tiny_llm"
 _TIMEOUT = 300.0
 
+_OUTPUT = "perf_analyzer.log"
+"""What `perf_analyzer` prints, in the folder of a profile."""
+
 _LLM = "-m tiny_llm --synthetic-input-tokens-mean 20 --output-tokens-mean 16"
 PROFILES: Mapping[str, str] = {
     "gRPC, decoupled": f"{_LLM} --backend vllm --streaming -u {{grpc}} --concurrency 2",
@@ -120,7 +123,7 @@ def run_profile(
     done = run_program(command, _TIMEOUT, _environment(folder))
     tables = list(artifacts.glob("*/*_genai_perf.csv"))
     if done.status or len(tables) != 1:
-        raise ToolError(done.printed[-3000:])
+        raise ToolError(f"{done.printed[-3000:]}\n{_said(folder)}")
     return _read(tables[0])
 
 
@@ -129,10 +132,20 @@ def _environment(folder: Path) -> dict[str, str]:
     binary = Path(program("perf_analyzer")).resolve()
     script = folder / "bin" / "perf_analyzer"
     script.parent.mkdir(exist_ok=True)
-    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={binary.parent / "lib"} exec {binary} "$@"\n')
+    libraries, output = binary.parent / "lib", folder / _OUTPUT
+    script.write_text(
+        f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} {binary} "$@" >{output} 2>&1\n'
+        f'status=$?\necho "status $status" >>{output}\nexit $status\n'
+    )
     script.chmod(0o755)
     path = os.pathsep.join([str(script.parent), os.environ.get("PATH", "")])
     return {"PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+
+
+def _said(folder: Path) -> str:
+    """What `perf_analyzer` printed last, which genai-perf keeps for itself, and its status."""
+    file = folder / _OUTPUT
+    return file.read_text(errors="replace")[-2000:] if file.exists() else ""
 
 
 def _read(table: Path) -> Profile:
