@@ -123,7 +123,7 @@ def run_profile(
     done = run_program(command, _TIMEOUT, _environment(folder))
     tables = list(artifacts.glob("*/*_genai_perf.csv"))
     if done.status or len(tables) != 1:
-        raise ToolError(f"{done.printed[-3000:]}\n{_said(folder)}")
+        raise ToolError(f"{done.printed[-3000:]}\n{_said(folder)}".rstrip())
     return _read(tables[0])
 
 
