@@ -27,7 +27,7 @@ TOKENIZER = _ROOT / "service" / "penstock" / "demo" / "assets" / "tiny_llm"
 _TIMEOUT = 300.0
 
 _OUTPUT = "perf_analyzer.log"
-"""What `perf_analyzer` prints, in the folder of a profile."""
+"""The output of `perf_analyzer`, in the folder of a profile."""
 
 _LLM = "-m tiny_llm --synthetic-input-tokens-mean 20 --output-tokens-mean 16"
 PROFILES: Mapping[str, str] = {

@@ -66,7 +66,7 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
 """Values that ask for nothing, so that a model needs no input for them."""
 
 _NEVER: Final = ("logprobs", "n")
-"""What a text alone cannot answer."""
+"""Parameters that a text alone cannot answer."""
 
 
 class TextTensors:

@@ -49,7 +49,7 @@ class _Grammar:
         return "\n".join(f"{name} ::= {body}" for name, body in rules.items())
 
     def _of(self, schema: Mapping[str, Any]) -> str:
-        """What a schema allows; of several keywords the engine keeps to the first here."""
+        """The rule of a schema; of several keywords the engine keeps to the first here."""
         if "const" in schema:
             return _literal(schema["const"])
         if "enum" in schema:

@@ -13,7 +13,7 @@ _MAGIC: Final = (b"ftrt", b"ptrt")
 """The first bytes of what TensorRT has serialized, of newer and of older releases."""
 
 _BUILT: Final = {"pretrained_config", "builder_config"}
-"""What a `config.json` beside an engine of TensorRT-LLM has: of newer, and of older releases."""
+"""Keys of a `config.json` beside an engine of TensorRT-LLM: of newer, and of older releases."""
 
 
 def refuse_plans(place: Path) -> None:

@@ -11,7 +11,7 @@ _HEAD: Final = re.compile(
     r'[\s,\[\]}]*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"parameters"\s*:\s*', re.DOTALL
 )
 _BETWEEN: Final = " \t\r\n,]}"
-"""What stands between and behind calls."""
+"""Characters between and behind calls."""
 _SCANNED: Final = re.compile(r'["\\{}\[\]]')
 
 CallText = tuple[int, str | None, str]
@@ -44,7 +44,7 @@ class RequiredCalls:
             yield self._begin(head)
 
     def flush(self) -> tuple[Sequence[CallText], str]:
-        """What was kept back when the text is cut off: a call's beginning, and text of none."""
+        """Text kept back when an answer is cut off: a call's beginning, and text of none."""
         head = None if self._inside else _HEAD.match(self._held)
         begun = [self._begin(head)] if head is not None else []
         held, self._held = self._held.lstrip(_BETWEEN), ""

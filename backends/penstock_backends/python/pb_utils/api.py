@@ -1,4 +1,4 @@
-"""What models find in `triton_python_backend_utils`, once installed (contract PY-30, PY-31)."""
+"""The module `triton_python_backend_utils` as models find it (contract PY-30, PY-31)."""
 
 from __future__ import annotations
 

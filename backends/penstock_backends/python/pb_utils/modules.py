@@ -24,7 +24,7 @@ from penstock_backends.python.pb_utils.sender import InferenceResponseSender
 
 _OUTER = {name: getattr(api, name) for name in api.__all__}
 _IMPORTED = {"json": json, "np": np, "struct": struct}
-"""What Triton's file imports at its top, which models use as if it were theirs."""
+"""Modules that Triton's file imports at its top, which models use as if they were theirs."""
 
 _TAKEN_OVER = (
     "InferenceRequest",
