@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from fakes import in_virtual_time
+from fakes import in_virtual_time, make_inference
 from harness.outcomes import raises_nothing
+from hosting.parent.in_flight.peer import answer, in_flight, nothing
 from hosting.puppets import NOTHING, PATIENCE, Puppets, everything, order
 from penstock.core.errors import RequestCancelledError
 from penstock.core.request import ParameterValue
 from penstock.core.timeline import Timeline, Trace
 from penstock.hosting.parent import recordings
+from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.recordings import Recordings
 from penstock.inflight.inference import Inference
@@ -111,6 +113,30 @@ async def test_what_is_not_traced_is_ignored() -> None:
         some.add(told(1, 3))
         some.end(1)
         some.clear()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda some: answer(some, 1, final=True),
+        lambda some: some.on_end(1, memoryview(b"")),
+        lambda some: some.on_error((1, "INTERNAL", "broken"), memoryview(b"")),
+    ],
+    ids=["response", "end", "error"],
+)
+async def test_a_cancel_that_crosses_the_last_message_ends_the_trace(
+    last: Callable[[InFlight], None],
+) -> None:
+    """The process, which has forgotten the request, tells nothing of a cancellation."""
+    some, traced = in_flight(), Traced()
+    inference = make_inference()
+    inference.record(traced.trace.root, "m")
+    some.send([inference], nothing)
+    inference.stream.close()
+    traced.finish()
+    assert not traced.ended.done()
+    last(some)
+    assert traced.ended.done()
 
 
 # -- with a process --------------------------------------------------------------------------------

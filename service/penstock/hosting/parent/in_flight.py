@@ -338,6 +338,8 @@ class InFlight:
         # Unpacked in any case, so that the blocks of its tensors become free again.
         inference = self._requests.get(number)
         if inference is None:  # cancelled, and the process has not read that yet
+            if response.final:
+                self._leave(number)
             return
         if inference.stream.backlog > self._most_unread:
             raise ValueError(f"more than {self._most_unread} responses that nobody has read")
@@ -347,9 +349,12 @@ class InFlight:
         inference.stream.send(response)
 
     def _leave(self, number: int) -> Inference | None:
-        """Remove a request that is answered in full, if it is in flight."""
+        """Remove a request that is answered in full, if it is in flight.
+
+        Of one that was cancelled too late, the process tells no more than it has told.
+        """
         inference = self._requests.pop(number, None)
-        if inference is not None and inference.timeline is not None:
+        if inference is None or inference.timeline is not None:
             self._recordings.answered(number)
         return inference
 
