@@ -43,8 +43,8 @@ expect, P2 rare); those that the code cites are explained in `contract.md`. A ro
 test that names it ran and passed:
 
 - **asserted**: by a test that runs everywhere,
-- **conditional**: only by tests that need a program or recordings of Triton, and are skipped where
-  those are missing,
+- **conditional**: only by tests that need a program, the environment of an engine or recordings of
+  Triton, and are skipped where those are missing,
 - **open**: by no test.
 
 `24 + 1 of 27` is 24 rows asserted, one conditional and two open. Made by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ VARIABLE = "PENSTOCK_CONTRACT_RUN"
 """The environment variable that names the file of the record; without it nothing is recorded."""
 
 _WORST = ("passed", "skipped", "failed")
+_USUAL = (".venv", ".venv-compiled")
+"""The environments whose tests run everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,25 @@ class Ran:
     """Names of the tools and recordings that it needs and this machine lacks."""
 
 
+def environment(prefix: str) -> tuple[str, ...]:
+    """What tests need whose interpreter has this prefix: its environment, if it is not usual.
+
+    Tests start sessions in the environments of engines, such as `.venv-vllm`, which not every
+    machine has.
+    """
+    name = Path(prefix).name
+    return () if name in _USUAL else (name.removeprefix(".venv-"),)
+
+
 class ContractRun:
     """Appends to a file what became of the tests of a session, a line of JSON for each.
 
     Sessions that tests start themselves append to the same file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prefix: str = sys.prefix) -> None:
         self._path = path
+        self._needs = environment(prefix)
         self._ran: dict[str, Ran] = {}
 
     @pytest.hookimpl(wrapper=True)
@@ -51,7 +65,7 @@ class ContractRun:
                 item.nodeid,
                 rows,
                 max(outcomes, key=_WORST.index),
-                tuple(mark.args[0] for mark in needs),
+                (*self._needs, *(mark.args[0] for mark in needs)),
                 tuple(mark.args[0] for mark in needs if mark.args[1]),
             )
         return report

@@ -17,7 +17,7 @@ from conformance.contract import (
     document,
     marks,
 )
-from conformance.contract_run import Ran, read
+from conformance.contract_run import Ran, environment, read
 from conformance.differences import BETWEEN, BEYOND
 
 pytest_plugins = ("pytester",)
@@ -30,7 +30,7 @@ from harness import needs
 
 def pytest_configure(config):
     config.pluginmanager.register(needs)
-    config.pluginmanager.register(ContractRun(Path("record")))
+    config.pluginmanager.register(ContractRun(Path("record"), "/penstock/.venv"))
     config.addinivalue_line("markers", "contract(*ids):")
     config.addinivalue_line("markers", "needs(name, missing):")
 """
@@ -138,6 +138,30 @@ def test_record_says_what_is_missing(pytester: pytest.Pytester) -> None:
     )
     assert sorted(ran.needs) == ["h2spec", "openssl"]
     assert (ran.missing, ran.outcome) == (("h2spec",), "skipped")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "needs"),
+    [
+        ("/penstock/.venv", ()),
+        ("/penstock/.venv-compiled", ()),
+        ("/penstock/.venv-vllm", ("vllm",)),
+        ("/opt/engine", ("engine",)),
+    ],
+)
+def test_tests_in_an_environment_of_an_engine_need_it(prefix: str, needs: tuple[str, ...]) -> None:
+    assert environment(prefix) == needs
+
+
+def test_row_that_is_asserted_in_an_environment_of_an_engine_alone_is_conditional(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(_SESSION.replace("/penstock/.venv", "/penstock/.venv-vllm"))
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.contract('A-01')\ndef test_one(): pass\n",
+    )
+    pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:cacheprovider")
+    assert coverage(read(pytester.path / "record")).conditional == {"A-01": {"vllm"}}
 
 
 # -- the table ------------------------------------------------------------------------------------

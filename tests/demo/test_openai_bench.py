@@ -12,7 +12,7 @@ import pytest
 from backends.vllm.test_real_engine import PYTHON, missing
 from harness.serving import Served, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("vLLM", missing())]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vllm", missing())]
 
 _ROOT = Path(__file__).parents[2]
 _ENDPOINTS = {"openai-chat": "/v1/chat/completions", "openai": "/v1/completions"}

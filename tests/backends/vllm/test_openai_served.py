@@ -55,7 +55,7 @@ __all__ = [  # tests of Triton's own frontend, asked of this model, too
     "test_what_is_missing_is_told",
 ]
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("vLLM", missing())]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vllm", missing())]
 
 STATUSES = {
     "body that a model does not read": 400,

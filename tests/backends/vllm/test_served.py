@@ -23,7 +23,7 @@ from backends.vllm.test_real_engine import PYTHON, engine_environment, missing
 from harness.serving import Served, serving, wait_until
 from penstock_backends.vllm.children import descendants
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("vLLM", missing())]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vllm", missing())]
 
 UNHEALTHY = "Model is unavailable due to unhealthy vLLM engine"
 _CONFIG = """\

@@ -28,6 +28,17 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what a test needs whose server has vLLM."""
+    called = getattr(item, "callspec", None)
+    if "vllm" in getattr(item, "fixturenames", ()) or (
+        called is not None and called.params.get("asked") == "vllm"
+    ):
+        missing = "" if _VLLM.exists() else f"no vLLM environment at {_VLLM}: make vllm"
+        item.add_marker(pytest.mark.needs("vllm", missing))
+
+
 def _served(engine: str, folder: Path) -> Iterator[Asked]:
     version = folder / "repository" / "m" / "1"
     version.mkdir(parents=True)
@@ -44,8 +55,6 @@ def _served(engine: str, folder: Path) -> Iterator[Asked]:
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """A server with vLLM."""
-    if not _VLLM.exists():
-        pytest.skip(f"no vLLM environment at {_VLLM}: make vllm")
     yield from _served("vllm", tmp_path_factory.mktemp("vllm"))
 
 
