@@ -110,6 +110,20 @@ BETWEEN: tuple[Difference, ...] = (
         "what such a client wants of the second is not to be guessed; newer releases refuse it",
         {"http_infer_errors": ("duplicate output",)},
     ),
+    Difference(
+        ("G-32",),
+        "a version of zero is no version: `should be an integral value > 0`",
+        "zero is looked up, and not found; negative numbers have that text",
+        "the recorded",
+        "clients tell by NOT_FOUND that a version is missing; newer sources test for `< 0`, too",
+    ),
+    Difference(
+        ("PY-24",),
+        "the text about wrong flags lists those that are allowed",
+        "`Unable to send response. Unsupported flag provided.`",
+        "the recorded",
+        "the real text lists none",
+    ),
 )
 """Rows where the contract and the recording differ."""
 
@@ -242,6 +256,38 @@ BEYOND: tuple[Difference, ...] = (
         "the same",
         "the key holds all that may change the answer",
         "requests never get each other's answers",
+    ),
+    Difference(
+        ("C-04",),
+        "`backend` names one of Triton's, or another",
+        "a backend that is not installed fails the load",
+        "the same; `tensorrt`, `openvino`, `pytorch`, `tensorflow`, `dali`, `fil` and backends in "
+        "C++ are never installed",
+        "the reason says how such a model can be served",
+    ),
+    Difference(
+        ("OA-15",),
+        "a chat without a tokenizer fails with 500, `Unknown tokenizer`",
+        "no such front end",
+        "messages are joined, a line for each, and usage is left out; a tokenizer without a chat "
+        "template is refused with 400",
+        "a model that takes text needs no tokenizer to answer",
+    ),
+    Difference(
+        ("OA-17",),
+        "`--tool-call-parser` is `llama3` or `mistral`, "
+        "`--max-tool-call-parse-bytes` bounds what it reads (131072)",
+        "no such front end",
+        "the parser is named in the object `openai` of each model; the options are refused, and "
+        "say so",
+        "models of one server write calls in different formats",
+    ),
+    Difference(
+        ("API-04",),
+        "an in-process request has `serialize()`",
+        "no such module",
+        "there is none",
+        "requests travel by gRPC and HTTP, which have formats of their own",
     ),
 )
 """Rows where this server differs from both."""

@@ -49,9 +49,9 @@ REFUSED = [
     ("fil", "", "", r"convert the trees to ONNX \(onnxmltools, skl2onnx\)"),
     ("dali", "", "", r"run the pipeline with nvidia.dali in a model.py of backend 'python'"),
     (
-        "square",
+        "checksum",
         "",
-        "libtriton_square.so",
+        "libtriton_checksum.so",
         "backends in C\\+\\+ are not loaded: write its work as a",
     ),
     (
