@@ -278,8 +278,8 @@ BEYOND: tuple[Difference, ...] = (
         "`--tool-call-parser` is `llama3` or `mistral`, "
         "`--max-tool-call-parse-bytes` bounds what it reads (131072)",
         "no such front end",
-        "the parser is named in the object `openai` of each model; the options are refused, and "
-        "say so",
+        "the object `openai` of each model names its parser, `llama3_json` and `mistral` among "
+        "them, which read as much; the options are refused, and say so",
         "models of one server write calls in different formats",
     ),
     Difference(

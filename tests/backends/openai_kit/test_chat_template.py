@@ -90,6 +90,7 @@ async def test_parts_calls_and_developers_are_text_to_a_template() -> None:
     )
 
 
+@pytest.mark.contract("OA-15")
 async def test_a_model_without_a_template_completes_but_does_not_chat() -> None:
     model = ScriptedModel(facts=ModelFacts("m", 200, 1 << 20, 1))
     body: Any = {"model": "m", "messages": USER}

@@ -190,6 +190,7 @@ async def test_the_servers_default_length_asks_nothing_of_a_model_without_one() 
     )
 
 
+@pytest.mark.contract("OA-15")
 async def test_messages_are_joined_by_their_roles() -> None:
     model = TextModel(text_config())
     system: Any = {"role": "system", "content": "Be short."}
@@ -197,6 +198,7 @@ async def test_messages_are_joined_by_their_roles() -> None:
     assert model.inputs()["text_input"] == ["system: Be short.\nuser: hello\nassistant:"]
 
 
+@pytest.mark.contract("OA-15")
 async def test_the_template_of_the_tokenizer_makes_the_prompt() -> None:
     model = TextModel(text_config(), tokenizer=CHECKPOINT)
     usage = (await chat(model)).usage
@@ -226,6 +228,7 @@ async def test_the_model_says_why_it_ended() -> None:
     assert answer.choices[0].finish_reason == "content_filter"
 
 
+@pytest.mark.contract("OA-15")
 async def test_usage_is_left_out_where_nobody_counts() -> None:
     model = TextModel(text_config())
     assert (await chat(model)).usage is None

@@ -59,6 +59,13 @@ SPOKEN = [
     ("hermes", '<tool_call>{"name": "time", "arguments": {"a": NaN}}</tool_call>', 0),
     ("hermes", r'<tool_call> {"name": "time", "arguments": {"a": "\ud83d\ude00"}} </tool_call>', 1),
     ("llama3_json", r'{"name": "time", "parameters": {"a": "\ud83d"}}', 0),
+    ("mistral", '[TOOL_CALLS] [{"name": "weather", "arguments": {}}, {"name": "time"}]', 2),
+    ("mistral", '[{"name": "time", "arguments": {}}]', 1),
+    ("mistral", '[TOOL_CALLS]weather{"city": "Oslo"}[TOOL_CALLS]time[ARGS]{}', 2),
+    ("mistral", '[TOOL_CALLS] [{"name": "time", "arguments": 7}]', 0),
+    ("mistral", "[TOOL_CALLS]time and more", 0),
+    ("mistral", "[{1: 2}]", 0),
+    ("mistral", "[see above]", 0),
 ]  # fmt: skip
 
 
@@ -75,6 +82,7 @@ def cut(text: str, places: set[int]) -> list[str]:
     return [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
 
 
+@pytest.mark.contract("OA-17")
 @pytest.mark.parametrize(("name", "text", "count"), SPOKEN)
 @given(places=st.sets(st.integers(0, 300)))
 def test_calls_are_the_same_however_the_text_is_cut(
@@ -93,6 +101,28 @@ def test_calls_are_the_same_however_the_text_is_cut(
 def test_what_cannot_be_parsed_is_content(name: str, text: str, count: int) -> None:
     parser = AnswerParser(ToolPlan("auto", TOOLS), None, TOOL_PARSERS[name]())
     assert told(parser, [text]) == (text, None, [])
+
+
+@pytest.mark.contract("OA-17")
+@pytest.mark.parametrize(("longer", "count"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("hermes", "<tool_call>", "</tool_call>"),
+        ("llama3_json", "", ""),
+        ("mistral", "[", "]"),
+    ],
+)
+def test_calls_of_131072_characters_are_read_and_longer_ones_are_content(
+    name: str, before: str, after: str, longer: int, count: int
+) -> None:
+    kept_back = 0 if name == "hermes" else len(before + after)
+    call = '{"name": "time", "arguments": {"a": "%s"}}'
+    filling = "x" * (131072 + longer - kept_back - len(call) + 2)
+    text = f"{before}{call % filling}{after}"
+    parser = AnswerParser(ToolPlan("auto", TOOLS), None, TOOL_PARSERS[name]())
+    content, _, calls = told(parser, [text])
+    assert (content, len(calls)) == (None if count else text, count)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -214,6 +244,7 @@ async def test_streamed_calls_are_those_of_the_whole_answer(
     assert answer.choices[0].finish_reason == reason
 
 
+@pytest.mark.contract("OA-17")
 async def test_forced_calls_are_asked_of_the_engine_as_a_schema() -> None:
     model = ScriptedModel(Script([BOTH]))
     client = model.client()
@@ -225,6 +256,7 @@ async def test_forced_calls_are_asked_of_the_engine_as_a_schema() -> None:
     assert (names, schema["maxItems"]) == ([["weather"], ["time"]], 1)
 
 
+@pytest.mark.contract("OA-17")
 async def test_a_model_without_a_parser_says_so() -> None:
     client = ScriptedModel().client()
     with pytest.raises(openai.BadRequestError) as refused:
@@ -238,6 +270,7 @@ async def test_a_model_without_a_parser_says_so() -> None:
     }
 
 
+@pytest.mark.contract("OA-17")
 async def test_one_call_at_a_time_where_only_one_is_wanted() -> None:
     says = '{"name": "time"}; {"name": "weather"}'
     client = ScriptedModel(Script([says])).client(tool_call_parser="llama3_json")

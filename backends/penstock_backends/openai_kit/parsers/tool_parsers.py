@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from penstock_backends.openai_kit.parsers.reasoning import partial_end
 
+_MISTRAL: Final = "[TOOL_CALLS]"
 _LONGEST_CALL: Final = 1 << 17
 """Characters of calls that are kept back at most; then they are content."""
 
@@ -150,6 +151,31 @@ def json_calls(text: str) -> Sequence[ToolCall] | None:
     return calls
 
 
+def mistral_calls(text: str) -> Sequence[ToolCall] | None:
+    """Calls behind `[TOOL_CALLS]`: arrays of JSON, or a name and the JSON of its arguments.
+
+    Where a tokenizer leaves that special token out of the text, an array still is calls.
+    """
+    try:
+        return [call for part in text.split(_MISTRAL) for call in _mistral_calls(part.strip())]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mistral_calls(part: str) -> Sequence[ToolCall]:
+    name, brace, arguments = part.partition("{")
+    given: Any = []
+    if part.startswith("["):
+        given = _DECODER.decode(part)
+    elif part:
+        name = name.removesuffix("[ARGS]").strip()
+        given = [{"name": name, "arguments": _DECODER.decode(brace + arguments)}]
+    calls = [call for one in given if (call := _call(one))]
+    if len(calls) < len(given):
+        raise ValueError("not a call")
+    return calls
+
+
 def pythonic_calls(text: str) -> Sequence[ToolCall] | None:
     """Calls as a Python list: `[weather(city="Oslo"), time()]`, arguments literals by name."""
     try:
@@ -203,6 +229,7 @@ def _call(given: Any) -> ToolCall | None:
 TOOL_PARSERS: Final[Mapping[str, Callable[[], ToolParser]]] = {
     "hermes": lambda: TaggedCalls("<tool_call>", "</tool_call>"),
     "llama3_json": lambda: WholeCalls(("{", "<|python_tag|>"), json_calls),
+    "mistral": lambda: WholeCalls((_MISTRAL, "[{"), mistral_calls),
     "pythonic": lambda: WholeCalls(("[",), pythonic_calls),
 }
 """Makers of parsers by vLLM's names."""

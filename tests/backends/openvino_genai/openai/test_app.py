@@ -184,6 +184,7 @@ async def test_a_chat_goes_on_to_the_end_of_the_context(own_gguf_version: Path) 
         assert answer.choices[0].finish_reason == "length"
 
 
+@pytest.mark.contract("OA-15")
 async def test_settings_of_the_model_hold(own_gguf_version: Path) -> None:
     (own_gguf_version / "mine.jinja").write_text("The with statement{{ eos_token[:0] }}")
     async with opened_with(
