@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from harness.repeat_model import REPEAT
@@ -142,6 +143,15 @@ def counts(model: Any) -> dict[str, int]:
     return {field.name: getattr(stats, field.name).count for field in stats.DESCRIPTOR.fields}
 
 
+def page_of(server: Served, model: str) -> dict[str, float]:
+    """The metrics of a model, by name."""
+    families = text_string_to_metric_families(httpx.get(server.metrics).text)
+    samples = [sample for family in families for sample in family.samples]
+    return {
+        s.name.removesuffix("_total"): s.value for s in samples if s.labels.get("model") == model
+    }
+
+
 NOTHING = dict.fromkeys(
     "success fail queue compute_input compute_infer compute_output cache_hit cache_miss".split(), 0
 )
@@ -194,6 +204,24 @@ def test_requests_of_a_batch_wait_each_for_itself(client: Any) -> None:
     assert (batch.batch_size, batch.compute_infer.count) == (4, 1)
     # Each request has had the whole execution.
     assert model.inference_stats.compute_infer.ns >= 4 * batch.compute_infer.ns
+
+
+@pytest.mark.contract("ME-38")
+def test_dashboards_derive_requests_batches_and_times_in_the_queue(
+    client: Any, server: Served
+) -> None:
+    before = page_of(server, "thread")
+    with ThreadPoolExecutor(4) as pool:
+        for waiting in [pool.submit(infer, client, "thread", 0, rows=2) for _ in range(2)]:
+            waiting.result(60)
+    infer(client, "thread", 0, rows=4)
+    after = page_of(server, "thread")
+    grown = {name: value - before.get(name, 0) for name, value in after.items()}
+    assert grown["nv_inference_request_success"] == 3
+    assert grown["nv_inference_count"] / grown["nv_inference_exec_count"] == 4
+    queued = grown["nv_inference_queue_duration_us"] / grown["nv_inference_request_success"]
+    queue = counted(client, "thread").inference_stats.queue
+    assert queued == pytest.approx(queue.ns / queue.count / 1000, abs=1)
 
 
 @pytest.mark.contract("ST-06")

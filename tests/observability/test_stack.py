@@ -155,7 +155,7 @@ def _all_have_data(observed: Observed, expressions: list[str]) -> None:
         pytest.fail("no data for:\n" + "\n".join(left))
 
 
-@pytest.mark.contract("ME-38", "ME-39")
+@pytest.mark.contract("ME-39")
 @pytest.mark.parametrize("dashboard", sorted(DASHBOARDS.glob("*.json")), ids=lambda path: path.stem)
 def test_each_expression_of_a_dashboard_has_data(observed: Observed, dashboard: Path) -> None:
     _all_have_data(observed, [each.expression for each in questions(dashboard, _RATES)])

@@ -256,6 +256,7 @@ def test_response_parameters_keep_their_types() -> None:
     assert {key: getattr(parameters[key], kind) for key, kind in kinds.items()} == values
 
 
+@pytest.mark.contract("GP-09")
 @pytest.mark.parametrize("value", [1 << 63, [1], None, b"bytes", "\ud800", object()])
 def test_parameter_that_has_no_form_is_an_internal_error(value: Any) -> None:
     with pytest.raises(InternalError, match="response parameter 'p'"):

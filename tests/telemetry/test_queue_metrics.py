@@ -14,8 +14,6 @@ from penstock.metrics.exposition import render
 from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.queue_metrics import queue_families
 
-pytestmark = pytest.mark.contract("ME-38")
-
 
 def _values(statistics: Statistics) -> dict[tuple[str, str], float]:
     """Samples by name and upper bound."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from penstock.core.backend import Outcome
@@ -53,6 +54,21 @@ def save_identity(path: Path, kind: int = TensorProto.FLOAT, shape: Shape = ("n"
     return save(
         path, [node("Identity", "x", "y")], [value("x", kind, shape)], [value("y", kind, shape)]
     )
+
+
+def save_external(path: Path, data: str) -> Path:
+    """y = x + [1, 2], the numbers of which are in the file `data` beside the graph."""
+    save(
+        path,
+        [node("Add", ["x", "w"], ["y"])],
+        [value("x", TensorProto.FLOAT, ("n", 2))],
+        [value("y", TensorProto.FLOAT, ("n", 2))],
+        {"w": np.array([1, 2], np.float32)},
+    )
+    external = {"all_tensors_to_one_file": True, "location": data, "size_threshold": 0}
+    onnx.save(onnx.load(path), path, save_as_external_data=True, **external)
+    assert (path.parent / data).stat().st_size == 8
+    return path
 
 
 def save_sums(path: Path) -> Path:

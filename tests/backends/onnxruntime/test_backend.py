@@ -48,6 +48,17 @@ async def test_a_model_may_be_a_directory(open_backend: Open, version: Path) -> 
     assert isinstance((await backend.execute([REQUEST]))[0], InferenceResponse)
 
 
+@pytest.mark.contract("R-13")
+async def test_data_may_lie_beside_the_file_of_a_directory(
+    open_backend: Open, version: Path
+) -> None:
+    graphs.save_external(version / "model.onnx" / "model.onnx", "weights.bin")
+    backend = await open_backend(graphs.identity_config(DataType.FP32, 2))
+    (outcome,) = await backend.execute([REQUEST])
+    expected = REQUEST.inputs["x"].numpy() + np.array([1, 2], np.float32)
+    assert np.array_equal(graphs.tensor(outcome, "y").numpy(), expected)
+
+
 @pytest.mark.contract("R-26")
 async def test_the_configuration_may_name_the_file(open_backend: Open, version: Path) -> None:
     graphs.save_identity(version / "mine.onnx")

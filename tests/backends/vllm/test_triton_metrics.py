@@ -45,7 +45,7 @@ def reporting() -> VllmStatistics:
     return statistics
 
 
-@pytest.mark.contract("VL-20", "ME-32")
+@pytest.mark.contract("VL-20", "ME-32", "ME-38")
 def test_all_of_tritons_are_reported() -> None:
     statistics = reporting()
     numbers, histograms = statistics.metrics(), statistics.distributions()

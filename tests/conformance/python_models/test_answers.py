@@ -225,7 +225,7 @@ def test_model_sees_the_request_and_where_it_lives(client: Client, repository: P
     assert seen["requested"] == ["Y"]
 
 
-@pytest.mark.contract("PY-18")
+@pytest.mark.contract("GP-09", "PY-18")
 def test_parameters_of_a_response_reach_the_client(client: Client) -> None:
     answered = client.infer("what_it_sees").parameters
     assert answered == {"text": "t", "int": 7, "float": 0.5, "bool": True}

@@ -152,6 +152,10 @@ _AT_IMPORT = """
 
 _SYNTAX = "class TritonPythonModel:\n    def execute(self, requests)\n        return []\n"
 
+_REFUSES = (
+    "import triton_python_backend_utils as pb_utils; "
+    'raise pb_utils.TritonModelException("no weights")'
+)
 _SEGFAULT = "import ctypes; ctypes.string_at(0)"
 
 MODELS = {
@@ -169,6 +173,8 @@ MODELS = {
     "initialize_leaves": PythonModel(_INITIALIZE % "sys.exit(5)"),
     "initialize_exits": PythonModel(_INITIALIZE % "os._exit(4)"),
     "initialize_crashes": PythonModel(_INITIALIZE % _SEGFAULT),
+    "auto_refuses": PythonModel(_AUTO_COMPLETE % _REFUSES, config=None),
+    "initialize_refuses": PythonModel(_INITIALIZE % _REFUSES),
     "at_import": PythonModel(_AT_IMPORT),
     "syntax": PythonModel(_SYNTAX),
     "no_class": PythonModel("def execute(requests):\n    return []\n"),
@@ -183,6 +189,8 @@ _REFUSED = [
     ("initialize_leaves", "Internal: SystemExit: 5\n\nAt:\n  {path}(7): initialize\n"),
     ("initialize_exits", "process of instance 'initialize_exits_0_0' exited with status 4"),
     ("initialize_crashes", "'initialize_crashes_0_0' was killed by signal 11 (SIGSEGV)"),
+    ("auto_refuses", "Internal: TritonModelException: no weights\n\nAt:\n  {path}(9): "),
+    ("initialize_refuses", "Internal: TritonModelException: no weights\n\nAt:\n  {path}(7): "),
     ("at_import", "KeyError: 'not at import'\n\nAt:\n  {path}(7): fail\n  {path}(10): <module>\n"),
     ("syntax", "Internal: SyntaxError: expected ':' (model.py, line 2)"),
     ("no_class", "AttributeError: module '1.model' has no attribute 'TritonPythonModel'"),
@@ -285,6 +293,7 @@ def test_finalize_is_called_and_may_fail(client: Client, server: Served, reposit
 # -- models that cannot be loaded -----------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-20")
 @pytest.mark.parametrize(("model", "told"), _REFUSED, ids=[model for model, _ in _REFUSED])
 def test_what_goes_wrong_at_load_is_told(
     client: Client, repository: Path, model: str, told: str

@@ -25,6 +25,7 @@ def test_response_may_carry_the_final_flag() -> None:
     assert (reply.sent, reply.closed) == (1, True)
 
 
+@pytest.mark.contract("PY-24")
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -142,6 +142,9 @@ _VICTIM = """
         def raises(self, x):
             raise ValueError("no answer")
 
+        def refuses(self, x):
+            raise pb_utils.TritonModelException("not today")
+
         def raises_from(self, x):
             try:
                 {}["key"]
@@ -183,6 +186,10 @@ _VICTIM = """
         def answers_bytes(self, x):
             return pb_utils.InferenceResponse(
                 error=pb_utils.TritonError(os.fsdecode(b"not \\xff text")))
+
+        def parameters_in_bytes(self, x):
+            tensors = [pb_utils.Tensor("Y", x)]
+            return pb_utils.InferenceResponse(tensors, parameters={"k": b"bytes"})
 
         def parameters_of_bytes(self, x):
             tensors = [pb_utils.Tensor("Y", x)]

@@ -15,6 +15,7 @@ ARGUMENTS = EXPLICIT
 _AT = "\n\nAt:\n  {path}("
 _FAILURES = {
     "raises": "ValueError: no answer" + _AT,
+    "refuses": "TritonModelException: not today" + _AT,
     "raises_from": "\n\nCaused by: KeyError: 'key'" + _AT,
     "leaves": "SystemExit: out of here" + _AT,
     "gives_up": "CancelledError: ",
@@ -61,7 +62,10 @@ def test_error_of_any_length_is_told_at_least_in_part(client: Client, pid: int) 
     assert int(client.infer("victim")["Y"][0]) == pid
 
 
-@pytest.mark.parametrize("way", ["answers_bytes", "parameters_of_bytes", "parameters_too_large"])
+@pytest.mark.contract("GP-09")
+@pytest.mark.parametrize(
+    "way", ["answers_bytes", "parameters_in_bytes", "parameters_of_bytes", "parameters_too_large"]
+)
 def test_answer_that_no_protocol_can_hold_is_an_error(client: Client, pid: int, way: str) -> None:
     error = client.refusal("victim", request_id=way)
     assert error.code == "INTERNAL"
