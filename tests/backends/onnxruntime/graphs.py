@@ -65,8 +65,7 @@ def save_external(path: Path, data: str) -> Path:
         [value("y", TensorProto.FLOAT, ("n", 2))],
         {"w": np.array([1, 2], np.float32)},
     )
-    external = {"all_tensors_to_one_file": True, "location": data, "size_threshold": 0}
-    onnx.save(onnx.load(path), path, save_as_external_data=True, **external)
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location=data, size_threshold=0)
     assert (path.parent / data).stat().st_size == 8
     return path
 

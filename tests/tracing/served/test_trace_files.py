@@ -35,6 +35,12 @@ class House:
         for id in ids:
             self._service.ModelInfer(request(model, value, id=id), timeout=60)
 
+    def ask_http(self, model: str, value: float = 1) -> None:
+        tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [value]}
+        address = f"http://{self.server.http}/v2/models/{model}/infer"
+        with urllib.request.urlopen(address, json.dumps({"inputs": [tensor]}).encode()):
+            pass
+
     def change(self, model: str = "", **settings: str | None) -> dict[str, str]:
         """Change settings, `None` clears one; what they are then."""
         message = service_pb2.TraceSettingRequest(model_name=model)
@@ -200,10 +206,7 @@ def test_files_can_be_summarised(house: House) -> None:
     """With what the tool of Triton's tests reads, for each model and over both endpoints."""
     house.change(trace_level="TIMESTAMPS", trace_rate="1")
     house.ask("ensemble", "e", value=2)
-    tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1.0]}
-    address = f"http://{house.server.http}/v2/models/cached/infer"
-    with urllib.request.urlopen(address, json.dumps({"inputs": [tensor]}).encode()):
-        pass
+    house.ask_http("cached")
     wait_until(lambda: "cached" in str(house.files()))
     told = summary(json.loads((house.folder / "t.json").read_text()))
     assert {(model, one.requests) for (model, _), one in told.items()} == {
@@ -216,6 +219,22 @@ def test_files_can_be_summarised(house: House) -> None:
     assert 0 < plain.compute_infer <= plain.handler
     assert 0 < cached.compute_infer <= cached.handler <= cached.http
     assert told["ensemble", 1].children == [told["plain", 1].name, told["bls", 1].name]
+
+
+@pytest.mark.contract("T-22")
+def test_averages_of_a_file_are_parts_of_the_time_at_each_endpoint(house: House) -> None:
+    house.change(trace_level="TIMESTAMPS", trace_rate="1")
+    house.ask("plain", "a", "b")
+    house.ask_http("cached")
+    house.ask_http("cached", value=2)
+    wait_until(lambda: len(house.files().get("t.json", ())) == 4)
+    told = summary(json.loads((house.folder / "t.json").read_text()))
+    for model, endpoint, others in (("plain", "grpc", "http"), ("cached", "http", "grpc")):
+        averages = told[model, 1].averages()
+        assert told[model, 1].requests == 2
+        assert 0 < averages["handler"] < averages[endpoint]
+        assert min(averages["overhead"], averages[f"{endpoint}_overhead"]) >= 0
+        assert averages[others] == 0
 
 
 @pytest.mark.contract("T-08")
