@@ -33,9 +33,10 @@ _LLM = "-m tiny_llm --synthetic-input-tokens-mean 20 --output-tokens-mean 16"
 PROFILES: Mapping[str, str] = {
     "gRPC, decoupled": f"{_LLM} --backend vllm --streaming -u {{grpc}} --concurrency 2",
     "gRPC, decoupled, at a rate": f"{_LLM} --backend vllm --streaming -u {{grpc}} --request-rate 10"
-    " --goodput time_to_first_token:1000 request_latency:5000",
+    " --goodput time_to_first_token:60000 request_latency:60000",
     "generate": f"{_LLM} --endpoint-type generate -u {{http}} --concurrency 2",
-    "chat": f"{_LLM} --endpoint-type chat --streaming -u {{http}} --concurrency 2",
+    "chat": f"{_LLM} --endpoint-type chat --streaming -u {{http}} --concurrency 2"
+    " --goodput request_latency:0.001",
     "completions": f"{_LLM} --endpoint-type completions --streaming -u {{http}} --concurrency 2",
     "embeddings": "-m minilm --endpoint-type embeddings -u {http} --concurrency 2"
     " --synthetic-input-tokens-mean 20",

@@ -103,6 +103,10 @@ def test_genai_perf_has_figures_of_the_demo(
     if "decoupled" in name:
         assert profile.means["Inter Token Latency (ms)"] > 0
         assert profile.p99s["Time To First Token (ms)"] > 0
+        goodput = profile.means["Request Throughput (per sec)"]
+        assert profile.means["Request Goodput (per sec)"] == goodput > 0
+    if name == "chat":  # whose bound no request can keep
+        assert profile.means["Request Goodput (per sec)"] == 0
 
 
 @_missing("ghz", "make tools")

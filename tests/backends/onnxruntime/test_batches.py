@@ -1,4 +1,4 @@
-"""Dynamic batching makes few runs of many requests; `loadtest` measures the gain."""
+"""Dynamic batching makes few runs of many requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _runs(directory: Path, more: str) -> int:
     return model.statistics.execution_count
 
 
-@pytest.mark.contract("D-19")
+@pytest.mark.contract("D-01", "D-02")
 async def test_batches_are_few_runs_of_many_requests(tmp_path: Path) -> None:
     assert await _runs(tmp_path / "alone", "") == _REQUESTS
     assert await _runs(tmp_path / "batched", "dynamic_batching { }") <= _REQUESTS // 16 + 1
