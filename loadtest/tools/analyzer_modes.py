@@ -59,7 +59,7 @@ class Mode:
 
 _GRPC, _HTTP = "-i grpc -u {grpc}", "-i http -u {http}"
 _SSL = "--ssl-grpc-use-ssl --ssl-grpc-root-certifications-file={folder}/root.pem"
-_TLS = f"-i grpc -u {{tls}} {_SSL}"
+SECURE_GRPC = f"-i grpc -u {{tls}} {_SSL}"
 _MUTUAL_TLS = (
     f"-i grpc -u {{mutual}} {_SSL} --ssl-grpc-private-key-file={{folder}}/client.key"
     " --ssl-grpc-certificate-chain-file={folder}/client.pem"
@@ -70,7 +70,7 @@ _MUTUAL_HTTPS = (
     " --ssl-https-client-certificate-file={folder}/client.pem"
     " --ssl-https-private-key-file={folder}/client.key"
 )
-_SHARED = "--shared-memory=system --output-shared-memory-size=64"
+_SHARED = "--shared-memory=system"
 _ALL_WIRES = ("PA-01", "PA-02", "PA-04", "PA-05", "PA-06", "PA-09", "PA-13", "PA-19", "PA-20")
 BOTH_SIDES: Mapping[str, Mode] = {
     name: Mode(arguments, rows=(*_ALL_WIRES, "ST-10"))
@@ -83,7 +83,8 @@ BOTH_SIDES: Mapping[str, Mode] = {
         "batches": f"{_GRPC} --concurrency-range=2 -b 4",
         "constant rate": f"{_GRPC} --request-rate-range=50",
         "shared memory": f"{_GRPC} --concurrency-range=2 {_SHARED}",
-        "shared memory, stream": f"{_GRPC} --concurrency-range=2 --async --streaming {_SHARED}",
+        "shared memory, stream": f"{_GRPC} --concurrency-range=2 --async --streaming {_SHARED}"
+        " --output-shared-memory-size=64",
         "shared memory, HTTP": f"{_HTTP} --concurrency-range=2 {_SHARED}",
     }.items()
 }
@@ -156,7 +157,7 @@ MODES: Mapping[str, Mode] = {
     "parameters": Mode(f"{_GRPC} --request-parameter=color:red:string", rows=("PA-15",)),
     "gzip": Mode(f"{_GRPC} --grpc-compression-algorithm=gzip", rows=("PA-16",)),
     "deflate": Mode(f"{_GRPC} --grpc-compression-algorithm=deflate", rows=("PA-16",)),
-    "TLS": Mode(_TLS, rows=("PA-16",)),
+    "TLS": Mode(SECURE_GRPC, rows=("PA-16",)),
     "mutual TLS": Mode(_MUTUAL_TLS, rows=("PA-16",)),
     "HTTPS": Mode(_HTTPS, rows=("PA-16",)),
     "mutual HTTPS": Mode(_MUTUAL_HTTPS, rows=("PA-16",)),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +14,15 @@ from typing import Any
 import pytest
 import tritonclient.grpc as grpcclient
 from loadtest.tools import analyzer_files, perf_analyzer
-from loadtest.tools.analyzer_modes import BOTH_SIDES, MODES, PROFILE, Mode, Places, Secure
+from loadtest.tools.analyzer_modes import (
+    BOTH_SIDES,
+    MODES,
+    PROFILE,
+    SECURE_GRPC,
+    Mode,
+    Places,
+    Secure,
+)
 
 from harness.serving import Served, serving
 from programs.places import find
@@ -23,7 +32,13 @@ pytestmark = pytest.mark.needs(
 )
 
 _COMPUTE = ("Server Compute Input", "Server Compute Infer", "Server Compute Output")
+_PERCENTILES = ("p50 latency", "p90 latency", "p95 latency", "p99 latency")
+_TIMES = ("Client Send", "Network+Server Send/Recv", "Server Queue", *_COMPUTE, "Client Recv")
 _GRPC = "-i grpc -u {grpc}"
+_LATENCY = re.compile(
+    r"Avg request latency: (\d+) usec \(overhead (\d+) usec \+ queue (\d+) usec"
+    r" \+ compute input (\d+) usec \+ compute infer (\d+) usec \+ compute output (\d+) usec\)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +93,11 @@ def test_perf_analyzer_measures_both_sides(server: Served, places: Places, name:
     assert float(row["Inferences/Second"]) > 0
     assert float(row["Server Queue"]) > 0
     assert sum(float(row[column]) for column in _COMPUTE) > 0
+    load = "Request Rate" if "rate" in name else "Concurrency"
+    assert list(row) == [load, "Inferences/Second", *_TIMES, *_PERCENTILES]
+    assert min(float(row[column]) for column in _TIMES) >= 0
+    latencies = [float(row[column]) for column in _PERCENTILES]
+    assert 0 < latencies[0] <= latencies[1] <= latencies[2] <= latencies[3]
     with grpcclient.InferenceServerClient(server.grpc) as client:
         assert not client.get_system_shared_memory_status().regions
 
@@ -94,6 +114,23 @@ def test_perf_analyzer_ends_well_in_each_mode(places: Places, name: str) -> None
     assert all(float(row["Inferences/Second"]) > 0 for row in report.table)
 
 
+@pytest.mark.contract("PA-19")
+def test_a_verbose_table_tells_the_time_of_marshalling_and_of_waiting(places: Places) -> None:
+    report = perf_analyzer.run("identity", f"{_GRPC} --verbose-csv", places)
+    (row,) = report.table
+    columns = ["Concurrency", "Inferences/Second", *_TIMES, *_PERCENTILES]
+    assert list(row) == [*columns, "request/response", "response wait"]
+    assert float(row["request/response"]) >= 0
+    assert float(row["response wait"]) > 0
+
+
+@pytest.mark.contract("PA-13")
+def test_shared_memory_needs_the_permission_of_the_server(places: Places) -> None:
+    report = perf_analyzer.run("identity", f"{SECURE_GRPC} --shared-memory=system", places)
+    assert report.status != 0
+    assert "Client shared memory is disabled" in report.printed
+
+
 @pytest.mark.contract("PA-24")
 def test_perf_analyzer_sees_outputs_that_are_not_as_expected(places: Places) -> None:
     report = perf_analyzer.run("identity", f"{_GRPC} --input-data={{folder}}/wrong.json", places)
@@ -107,7 +144,12 @@ def test_perf_analyzer_finds_the_statistics_of_composing_models(places: Places, 
     report = perf_analyzer.run_mode(MODES[mode], places)
     _, composing, listed = report.printed.partition("Composing models:")
     assert composing
-    assert "second, version: 1" in listed
+    _, second, told = listed.partition("second, version: 1")
+    assert second
+    times = _LATENCY.search(told)
+    assert times is not None, listed
+    whole, *parts = map(int, times.groups())
+    assert 0 < whole == pytest.approx(sum(parts), abs=len(parts))
 
 
 @pytest.mark.contract("PA-21")
