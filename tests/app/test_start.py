@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import signal
 import socket
@@ -227,6 +228,23 @@ def test_a_port_in_use_names_its_service(tmp_path: Path, service: str) -> None:
         last = failed(tmp_path / "models", tmp_path / "log", option)[-1]
     problem = f"Unavailable - Socket '0.0.0.0:{port}' already in use"
     assert last.rstrip() == f"error: failed to start {service} service: {problem}"
+
+
+@pytest.mark.slow
+@pytest.mark.contract("MA-16")
+def test_a_server_can_be_followed_by_another_on_its_port_at_once(tmp_path: Path) -> None:
+    """Though connections of clients were open when it ended."""
+    (tmp_path / "models").mkdir()
+    own = "--http-address=127.0.0.77"  # where no client's connection has its port
+    with serving(tmp_path / "models", tmp_path / "first", own) as first:
+        client = http.client.HTTPConnection("127.0.0.77", first.ports["http"], timeout=60)
+        client.request("GET", "/v2/health/live")
+        assert client.getresponse().status == 200
+        assert first.stop() == 0
+    same = f"--http-port={first.ports['http']}"
+    with serving(tmp_path / "models", tmp_path / "second", own, same) as second:
+        assert second.ports["http"] == first.ports["http"]
+    client.close()
 
 
 @pytest.mark.contract("CL-32", "CL-33", "CLD-01", "CLD-05")

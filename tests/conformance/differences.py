@@ -118,6 +118,14 @@ BETWEEN: tuple[Difference, ...] = (
         "clients tell by NOT_FOUND that a version is missing; newer sources test for `< 0`, too",
     ),
     Difference(
+        ("MA-16",),
+        "statistics have the memory in use",
+        "`memory_usage` is empty for its models",
+        "the recorded",
+        "what a model's process uses is not its model's alone; `penstock tune` reads processes and "
+        "the metrics of GPUs",
+    ),
+    Difference(
         ("PY-24",),
         "the text about wrong flags lists those that are allowed",
         "`Unable to send response. Unsupported flag provided.`",

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.processes import processes_below, thread_files
+
+PROGRAM: Sequence[str] = ("-m", "penstock")
+"""What Python runs unless a test has another program."""
 
 _STARTED = re.compile(r"Started (GRPCInferenceService|HTTPService|Metrics Service) at \S+:(\d+)")
 _NAMES = {"GRPCInferenceService": "grpc", "HTTPService": "http", "Metrics Service": "metrics"}
@@ -56,9 +59,10 @@ def serving(
     *arguments: str,
     timeout: float = 220.0,  # sooner than the limit of a fixture, to show its log
     errors: Path | None = None,
+    program: Sequence[str] = PROGRAM,
 ) -> Iterator[Served]:
     """`penstock serve`, ready; ended with SIGTERM if the test has not done so."""
-    process = start(repository, log, *arguments, errors=errors)
+    process = start(repository, log, *arguments, errors=errors, program=program)
     files = [Path(each.partition("=")[2]) for each in arguments if each.startswith("--log-file=")]
     if files:
         files[0].touch()
@@ -75,10 +79,14 @@ def serving(
 
 
 def start(
-    repository: Path | None, log: Path, *arguments: str, errors: Path | None = None
+    repository: Path | None,
+    log: Path,
+    *arguments: str,
+    errors: Path | None = None,
+    program: Sequence[str] = PROGRAM,
 ) -> subprocess.Popen[bytes]:
     """`penstock serve`, just started; its output goes to `log`, its standard error to `errors`."""
-    command = [sys.executable, "-m", "penstock", "serve"]
+    command = [sys.executable, *program, "serve"]
     if repository is not None:
         command.append(f"--model-repository={repository}")
     command += ["--grpc-port=0", "--http-port=0", "--metrics-port=0", *arguments]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tritonclient.grpc as grpcclient
 
-from harness.serving import Served, serving
+from harness.serving import PROGRAM, Served, serving
 from penstock.perf.errors import Status
 from penstock.tune.command import run
 from tune.conftest import CONFIG, Ran
@@ -19,12 +19,16 @@ from tune.conftest import CONFIG, Ran
 pytestmark = [pytest.mark.slow, pytest.mark.contract("MA-12")]
 
 Remote = Callable[..., Ran]
+_WITH_GPUS = (str(Path(__file__).parents[1] / "observability" / "server_with_gpus.py"),)
+"""A program whose two GPUs a fake driver tells of: 80 GiB, of which 45 to 65 are used."""
 
 
 @pytest.fixture
-def served(models: Path, tmp_path: Path) -> Iterator[Served]:
-    """A server with explicit model control and no model."""
-    with serving(models, tmp_path / "log", "--model-control-mode=explicit") as server:
+def served(models: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A server with explicit model control and no model, of another program if there is a param."""
+    program = getattr(request, "param", PROGRAM)
+    explicit = "--model-control-mode=explicit"
+    with serving(models, tmp_path / "log", explicit, program=program) as server:
         yield server
 
 
@@ -50,6 +54,7 @@ def _config(served: Served) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.contract("MA-16")
 def test_variants_are_loaded_into_a_server_that_runs(remote: Remote, served: Served) -> None:
     ran = remote("--instances", "1-2", "--mode", "brute")
     assert ran.status == 0, ran.printed
@@ -61,6 +66,15 @@ def test_variants_are_loaded_into_a_server_that_runs(remote: Remote, served: Ser
     text = (ran.folder / "best" / "config.pbtxt").read_text()
     assert "count: 2" in text
     assert "#" not in text
+
+
+@pytest.mark.contract("MA-16")
+@pytest.mark.parametrize("served", [_WITH_GPUS], indirect=True)
+def test_memory_of_gpus_is_that_of_the_metrics_page(remote: Remote) -> None:
+    ran = remote("--instances", "1", "--mode", "brute")
+    assert ran.status == 0, ran.printed
+    (variant,) = ran.results["variants"]
+    assert 90 < variant["loads"][0]["gpu_memory_bytes"] / (1 << 30) < 130
 
 
 def test_what_is_written_in_a_repository_is_kept(remote: Remote, models: Path) -> None:
