@@ -9,6 +9,10 @@ HANDLE = bytes(range(HANDLE_SIZE))
 """The IPC handle of the allocation."""
 
 
+OWN_HANDLE = bytes(reversed(HANDLE))
+"""The IPC handle of an allocation of this process, which CUDA opens for others only."""
+
+
 class FakeCuda:
     """One allocation on device 1, at address 1000, of as many bytes as `memory` has."""
 
@@ -18,6 +22,8 @@ class FakeCuda:
         self.broken = False
 
     def open(self, device: int, handle: bytes) -> int:
+        if handle == OWN_HANDLE:
+            raise CudaError("invalid device context")
         if (device, handle) != (1, HANDLE):
             raise CudaError("invalid resource handle")
         self.opened.append(1000)

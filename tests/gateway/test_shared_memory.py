@@ -62,7 +62,7 @@ async def test_region_comes_and_goes_by_its_path(client: httpx.AsyncClient) -> N
     assert (await client.get(f"{SYSTEM}/status")).json() == []
 
 
-@pytest.mark.contract("H-18", "H-21")
+@pytest.mark.contract("H-18", "H-21", "X-11")
 @pytest.mark.parametrize(
     ("path", "body", "status", "text"),
     [
@@ -123,7 +123,7 @@ async def test_there_is_no_memory_of_gpus(client: httpx.AsyncClient) -> None:
     assert (await client.post(f"{CUDA}/unregister")).status_code == 200
 
 
-@pytest.mark.contract("H-20", "H-21", "H-22")
+@pytest.mark.contract("H-20", "H-21", "H-22", "X-11")
 async def test_memory_of_a_gpu_comes_and_goes_by_its_name(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

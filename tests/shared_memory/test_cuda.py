@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from fakes.cuda import HANDLE, FakeCuda
+from fakes.cuda import HANDLE, OWN_HANDLE, FakeCuda
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.shared_memory.cuda import HANDLE_SIZE, CudaMemory, CudaRegion, open_cuda_region
 from penstock.shared_memory.registry import Regions
@@ -33,6 +33,13 @@ def test_handle_that_cannot_be_opened_is_refused(handle: bytes, device: int) -> 
     with pytest.raises(InvalidRequestError) as refused:
         open_cuda_region(1, "c", handle, device, 64, cast(Any, FakeCuda))
     assert refused.value.message == "failed to register shared memory region: invalid args"
+
+
+@pytest.mark.contract("X-11")
+def test_a_process_cannot_open_a_handle_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InvalidRequestError, match="invalid args"):
+        open_cuda_region(1, "c", OWN_HANDLE, 1, 64, cast(Any, FakeCuda))
+    assert "failed to open CUDA IPC handle: invalid device context" in caplog.text
 
 
 @pytest.mark.parametrize("byte_size", [0, 65, 1 << 63])
