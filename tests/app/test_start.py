@@ -137,6 +137,7 @@ def test_metrics_are_there_while_models_load(loading: Loading) -> None:
         assert "nv_cpu_memory_total_bytes" in reply.read().decode()
 
 
+@pytest.mark.contract("H-31")
 def test_a_shared_port_is_opened_when_the_server_is_ready(tmp_path: Path) -> None:
     """Clients of the servers that share it would else reach one that is not."""
     folder = write_python_model(tmp_path / "models", "slow", _SLOW)

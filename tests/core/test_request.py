@@ -30,6 +30,7 @@ def _refusal(text: str) -> str:
     return refused.value.message
 
 
+@pytest.mark.contract("G-32")
 def test_no_version_leaves_the_choice_to_the_server() -> None:
     assert parse_version("") == ANY_VERSION
 
@@ -48,6 +49,7 @@ def test_a_negative_version_is_refused(number: int) -> None:
     )
 
 
+@pytest.mark.contract("G-32")
 @pytest.mark.parametrize(
     "text",
     ["abc", "1.5", "1_0", "٣", "0x1", "1 2", "-", str(HUGE), str(-HUGE - 1), "9" * 5000],

@@ -89,7 +89,7 @@ _CALLS: dict[str, tuple[tuple[Any, ...], str]] = {
 _LAST = "unload_model"
 
 
-@pytest.mark.contract("CC-02")
+@pytest.mark.contract("CC-02", "CC-03")
 @pytest.mark.parametrize(
     "module",
     [tritonclient.http, tritonclient.http.aio, tritonclient.grpc, tritonclient.grpc.aio],

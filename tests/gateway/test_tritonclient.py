@@ -79,6 +79,7 @@ async def test_tensors_come_back_as_they_were(ask: Any, datatype: str) -> None:
     np.testing.assert_array_equal(answer, array)
 
 
+@pytest.mark.contract("CC-07")
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT64", "FP32"])
 async def test_tensors_come_back_through_json(ask: Any, datatype: str) -> None:
     array = _ARRAYS[datatype]

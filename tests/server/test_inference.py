@@ -73,6 +73,7 @@ LOOKUPS = {
 }
 
 
+@pytest.mark.contract("G-32")
 @pytest.mark.parametrize("asked", ASKING)
 @pytest.mark.parametrize(("name", "version"), LOOKUPS)
 async def test_a_model_that_cannot_be_found_is_refused_alike_by_all(

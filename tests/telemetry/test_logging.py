@@ -60,6 +60,7 @@ def test_the_iso_format(capsys: Capture) -> None:
     )
 
 
+@pytest.mark.contract("L-01")
 def test_times_are_utc(capsys: Capture) -> None:
     configure(LogSettings())
     logger.handle(logging.makeLogRecord({"levelno": logging.INFO, "created": 1.5, "msg": "m"}))

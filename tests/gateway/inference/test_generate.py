@@ -106,6 +106,7 @@ async def test_parameters_of_the_response_stand_beside_its_outputs() -> None:
     assert answer.json() == _json(OUT=1.0, reason="stop", n=3)
 
 
+@pytest.mark.contract("HG-05")
 async def test_members_are_in_the_order_of_their_names() -> None:
     answer = await _post(_ONE, FakeServer(), {"IN": 1.0, "id": "7"})
     text = '{"OUT":1.0,"id":"7","model_name":"numbers","model_version":"1"}'

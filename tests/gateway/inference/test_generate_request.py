@@ -84,6 +84,7 @@ def test_elements_that_fit_no_shape_are_refused(member: str, value: Any) -> None
         _decode({member: value})
 
 
+@pytest.mark.contract("HG-01")
 @pytest.mark.parametrize(
     ("body", "error", "text"),
     [

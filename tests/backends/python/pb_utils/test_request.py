@@ -76,7 +76,7 @@ def test_all_outputs_are_requested_where_none_is_named() -> None:
     assert received(requested_outputs=("A",)).requested_output_names() == {"A"}
 
 
-@pytest.mark.contract("PY-31")
+@pytest.mark.contract("PY-31", "GP-02")
 def test_flags_mark_start_and_end_of_a_sequence() -> None:
     begin, end = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
     assert received().flags() == 0

@@ -84,6 +84,7 @@ def test_strings_are_refused_by_dlpack_as_in_triton() -> None:
         Tensor.from_dlpack("X", 5)
 
 
+@pytest.mark.contract("PY-21")
 def test_bf16_has_no_numpy_form() -> None:
     core = CoreTensor.from_numpy(np.zeros(1, np.uint16), DataType.BF16)
     with pytest.raises(TypeError, match="use DLPack"):

@@ -13,7 +13,7 @@ from penstock.models.config.validation import validate
 DELAY = {"timeout_action": "DELAY", "default_timeout_microseconds": 5}
 
 
-@pytest.mark.contract("C-07")
+@pytest.mark.contract("C-07", "D-08")
 @pytest.mark.parametrize(
     ("batching", "problem"),
     [

@@ -20,6 +20,7 @@ def _sequences(*tensors: tuple[str, dict[str, Any]], **more: Any) -> ModelConfig
     return configured(sequence_batching={"control_input": inputs, **more})
 
 
+@pytest.mark.contract("S-11")
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
