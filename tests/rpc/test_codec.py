@@ -192,7 +192,7 @@ def test_contents_in_two_fields_are_refused() -> None:
     request.inputs[0].contents.fp32_contents.append(1.0)
     with pytest.raises(
         InvalidRequestError,
-        match="^unexpected explicit tensor data for input tensor 'x' .* already supplied",
+        match=r"^unexpected explicit tensor data for input tensor 'x' .* already supplied",
     ):
         decode_request(received(request))
 
