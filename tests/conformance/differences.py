@@ -118,6 +118,13 @@ BETWEEN: tuple[Difference, ...] = (
         "clients tell by NOT_FOUND that a version is missing; newer sources test for `< 0`, too",
     ),
     Difference(
+        ("T-21",),
+        "deprecated flags of traces beside `--trace-config` are an error",
+        "`--trace-config` wins, with a warning",
+        "the recorded",
+        "command lines that start today go on to start",
+    ),
+    Difference(
         ("MA-16",),
         "statistics have the memory in use",
         "`memory_usage` is empty for its models",
@@ -291,11 +298,44 @@ BEYOND: tuple[Difference, ...] = (
         "models of one server write calls in different formats",
     ),
     Difference(
+        ("OA-01", "OA-16", "OA-22", "OA-26"),
+        "the front end is a program of its own around a server in its process",
+        "no such front end",
+        "each server has the API on its HTTP port, or on `--openai-port`; options of that program "
+        "that have another name or place here are refused, and say which",
+        "one process serves all clients of a model",
+    ),
+    Difference(
+        ("OA-11", "OA-13", "OA-21", "OA-23"),
+        "ids of chats begin with `cmpl-`; `n`, `logprobs`, `logit_bias` and several prompts are "
+        "refused; errors are `detail`; a wrong Content-Length is `invalid_content_length`",
+        "no such front end",
+        "ids of chats begin with `chatcmpl-`; what the engine can do is done; errors are an object "
+        "`error`; what is no HTTP is refused in plain text",
+        "as OpenAI's API and its official clients have it",
+    ),
+    Difference(
+        ("MA-09", "MA-11", "MA-12", "MA-13"),
+        "use and free memory of GPUs are figures, objectives and a table; models are measured in "
+        "containers and in the tool's own process, too",
+        "a tool of its own",
+        "the memory that is used of GPUs is a figure; there is one table, and a page; servers are "
+        "of its own, or run already",
+        "`penstock tune` measures what a deployment pays for",
+    ),
+    Difference(
+        ("TL-15",),
+        "`batching_strategy` may be `V1`",
+        "no such backend",
+        "refused",
+        "the `LLM` of the library has batches in flight only",
+    ),
+    Difference(
         ("API-04",),
         "an in-process request has `serialize()`",
         "no such module",
         "there is none",
-        "requests travel by gRPC and HTTP, which have formats of their own",
+        "Triton's sources, as they were read, have none either",
     ),
 )
 """Rows where this server differs from both."""

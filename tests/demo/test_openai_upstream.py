@@ -112,6 +112,7 @@ def test_sampling_parameters(path: str, fields: Any, http: httpx.Client) -> None
     assert len(answer["choices"]) == fields.get("n", 1)
 
 
+@pytest.mark.contract("OA-23", "OA-02", "OA-03")
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 @pytest.mark.parametrize(
     "fields",
@@ -135,6 +136,7 @@ def test_invalid_sampling_parameters(path: str, fields: Any, http: httpx.Client)
     assert next(iter(fields)) in (error["param"] or error["message"])  # vLLM often has the latter
 
 
+@pytest.mark.contract("OA-02")
 @pytest.mark.parametrize(
     ("fields", "tokens"),
     [
@@ -183,6 +185,7 @@ def test_what_is_missing_is_told(
     assert answer.json()["error"]["type"] in refusals
 
 
+@pytest.mark.contract("OA-03")
 @pytest.mark.parametrize("echo", [False, True])
 def test_echo(echo: bool, http: httpx.Client) -> None:
     found = text(http, COMPLETIONS, echo=echo, max_tokens=4, temperature=0)
@@ -198,7 +201,7 @@ def given(members: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.contract("OA-10")
+@pytest.mark.contract("OA-10", "OA-11")
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 @pytest.mark.parametrize("stop", [None, "is", ["is", ".", ","]])
 def test_streams_say_what_whole_answers_do(path: str, stop: Any, http: httpx.Client) -> None:
@@ -212,6 +215,8 @@ def test_streams_say_what_whole_answers_do(path: str, stop: Any, http: httpx.Cli
     assert given(chunks[-1]["usage"]) == given(whole["usage"])
     assert chunks[-1]["choices"] == []
     assert [chunk.get("usage") for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    kind = {CHAT: "chat.completion.chunk", COMPLETIONS: "text_completion"}[path]
+    assert {(chunk["object"], chunk["id"]) for chunk in chunks} == {(kind, chunks[0]["id"])}
     choices = [chunk["choices"][0] for chunk in chunks[:-1]]
     reasons = [one["finish_reason"] for one in choices if one["finish_reason"]]
     assert reasons == [whole["choices"][0]["finish_reason"]]
@@ -243,6 +248,7 @@ def test_observability(served: Served, http: httpx.Client) -> None:
         assert one["created"] > 0
 
 
+@pytest.mark.contract("OA-13")
 @pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
 def test_unknown_models(path: str, http: httpx.Client) -> None:
     answer = http.post(path, json={"model": "nobody", "input": "a"})

@@ -62,7 +62,7 @@ def test_decoupled_models_end_with_a_final_response(server: tritonserver.Server)
     assert [r.final for r in responses] == [False, False, True]
 
 
-@pytest.mark.contract("API-06")
+@pytest.mark.contract("API-06", "API-03")
 async def test_responses_come_to_coroutines(server: tritonserver.Server) -> None:
     story = server.model("story")
     texts = [
@@ -73,7 +73,7 @@ async def test_responses_come_to_coroutines(server: tritonserver.Server) -> None
     assert texts == ["w0 ", "w1 ", "w2 "]
 
 
-@pytest.mark.contract("API-06")
+@pytest.mark.contract("API-06", "API-08")
 def test_a_cancelled_request_stops_and_says_so(server: tritonserver.Server, tmp_path: Path) -> None:
     note = tmp_path / "note"
     responses = server.model("story").infer(inputs=_story(1, note))
@@ -118,6 +118,7 @@ def test_a_request_whose_responses_nobody_reads_runs(server: tritonserver.Server
     wait_until(lambda: model.statistics()["model_stats"][0]["inference_count"] == before + 1)
 
 
+@pytest.mark.contract("API-05")
 def test_errors_of_responses(server: tritonserver.Server) -> None:
     story = server.model("story")
     responses = story.infer(inputs=_story(1, fails=True))
@@ -151,6 +152,7 @@ def test_what_is_wrong_with_a_request_is_raised_at_once(server: tritonserver.Ser
         copy.async_infer(response_queue=queue.SimpleQueue())
 
 
+@pytest.mark.contract("API-04")
 def test_outputs_on_a_device_are_refused_in_the_response(server: tritonserver.Server) -> None:
     responses = server.model("copy").infer(
         inputs={"SMALL": np.array([[1]], np.int8)}, output_memory_type="gpu"

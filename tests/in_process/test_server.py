@@ -101,7 +101,7 @@ def test_parts_of_an_ensemble_are_left_unless_the_caller_names_them(
     assert asked == [("whole", False), ("whole", True)]
 
 
-@pytest.mark.contract("API-01")
+@pytest.mark.contract("API-01", "API-08")
 def test_repositories_come_and_go(server: tritonserver.Server, tmp_path: Path) -> None:
     path = str(_write(tmp_path))
     server.register_model_repository(path)

@@ -73,6 +73,7 @@ def test_the_shape_of_a_tensor_may_be_changed() -> None:
     assert np.from_dlpack(tensor).shape == (3, 2)
 
 
+@pytest.mark.contract("API-07")
 @given(st.lists(st.binary(max_size=9), max_size=5))
 def test_bytes_come_back_as_they_were(values: list[bytes]) -> None:
     tensor = Tensor.from_bytes_array(np.array(values, dtype=object))
@@ -90,6 +91,7 @@ def test_strings_come_back_as_they_were(strings: Any) -> None:
     assert np.array_equal(Tensor.from_string_array(strings).to_string_array(), texts)
 
 
+@pytest.mark.contract("API-07")
 @pytest.mark.parametrize(
     ("value", "datatype"),
     [
@@ -106,6 +108,7 @@ def test_objects_have_the_datatype_that_numpy_gives_them(value: Any, datatype: D
     assert Tensor.from_object(value).data_type == datatype
 
 
+@pytest.mark.contract("API-07")
 def test_bfloat16_passes() -> None:
     bits = np.array([0x3F80, 0x4000], np.uint16)
     tensor = Tensor.from_dlpack(_BFloat16(bits))
@@ -134,6 +137,7 @@ def test_wrong_conversions_are_refused() -> None:
         Tensor.from_dlpack(np.array(["a"]))
 
 
+@pytest.mark.contract("API-07")
 @pytest.mark.parametrize(
     "device", ["cpu", "CPU:0", MemoryType.CPU, (MemoryType.CPU, 0), (DLDeviceType.kDLCPU, 0)]
 )
@@ -146,6 +150,7 @@ def test_the_host_is_where_tensors_are(device: Any) -> None:
     assert MemoryBuffer.from_dlpack(np.ones(2)).size == 16
 
 
+@pytest.mark.contract("API-07")
 @pytest.mark.parametrize("device", ["gpu", "gpu:1", MemoryType.GPU, (DLDeviceType.kDLCUDA, 0)])
 def test_other_devices_are_not_supported(device: Any) -> None:
     with pytest.raises(UnsupportedError, match="Conversion from"):

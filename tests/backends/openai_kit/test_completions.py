@@ -75,6 +75,7 @@ async def test_an_answer_may_be_sent_back_without_what_its_type_demands(more: An
     assert model.prompt == "<user>hello<assistant>so<user>hello<assistant>"
 
 
+@pytest.mark.contract("OA-13")
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -281,6 +282,7 @@ async def test_an_error_of_one_prompt_ends_the_others() -> None:
     assert all(steps.closed for steps in model.steps)
 
 
+@pytest.mark.contract("OA-18")
 async def test_a_completion_may_be_json() -> None:
     model = ScriptedModel(Script(["{}"]))
     form = {"type": "json_object"}

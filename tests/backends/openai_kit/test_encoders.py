@@ -48,6 +48,7 @@ async def test_embeddings_by_the_official_client(form: Any) -> None:
     assert plain.data[0].embedding == [3.0, 0.0]
 
 
+@pytest.mark.contract("OA-04")
 async def test_dimensions_are_the_first_numbers_at_length_one() -> None:
     body = {"model": "compass", "input": "northeast", "dimensions": 1}
     answer = await post(encoder_app(Compass(matryoshka=True)), "/v1/embeddings", body)

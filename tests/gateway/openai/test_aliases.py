@@ -27,6 +27,7 @@ async def client(
         yield client
 
 
+@pytest.mark.contract("OA-19")
 @pytest.mark.parametrize(
     ("named", "model", "adapter"),
     [

@@ -271,6 +271,7 @@ async def test_disconnect_is_told_to_the_model(client: httpx.AsyncClient) -> Non
     await asyncio.wait_for(Speaker.left.wait(), 20)
 
 
+@pytest.mark.contract("OA-23")
 @pytest.mark.parametrize("do", ["split", "headless", "empty"])
 async def test_answer_that_cannot_be_sent_is_an_error_of_the_server(
     client: httpx.AsyncClient, do: str

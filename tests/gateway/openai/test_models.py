@@ -130,4 +130,7 @@ async def test_readiness_is_told(tmp_path: Path, install_backend: InstallBackend
     async with speaking(tmp_path, install_backend) as (server, client):
         assert (await client.get("/health/ready")).status_code == 200
         server.refuse_new_work(ExitDeadline(10))
-        assert (await client.get("/health/ready")).status_code == 400
+        refused = await client.get("/health/ready")
+    assert refused.status_code == 400
+    expected = "Attached inference engine is not ready for inference requests."
+    assert refused.json()["error"]["message"] == expected
