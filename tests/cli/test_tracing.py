@@ -125,6 +125,20 @@ def test_levels_add_up_and_other_settings_keep_their_last_value() -> None:
     assert trace.levels == {"TIMESTAMPS", "TENSORS"}
 
 
+@pytest.mark.contract("T-01", "T-02", "T-03")
+def test_defaults_are_those_of_triton() -> None:
+    assert trace_of() == TraceSettings(
+        mode="triton", levels=frozenset(), rate=1000, count=-1, file="", log_frequency=0
+    )
+    assert mode_of() == OpenTelemetrySettings(
+        url="",  # the environment's, else Triton's
+        resource=(),
+        bsp_max_queue_size=2048,
+        bsp_schedule_delay=5000,
+        bsp_max_export_batch_size=512,
+    )
+
+
 @pytest.mark.contract("T-03")
 def test_settings_of_opentelemetry() -> None:
     mode = mode_of(

@@ -38,6 +38,7 @@ def test_a_server_that_does_not_export_tells_nothing() -> None:
     assert model_environment(TraceSettings(file="t.json"), given) == {}
 
 
+@pytest.mark.contract("T-03")
 @pytest.mark.parametrize(
     ("settings", "given", "endpoint"),
     [

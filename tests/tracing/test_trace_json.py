@@ -88,6 +88,7 @@ def test_points_of_models_are_kept_and_the_servers_own_are_not() -> None:
     assert objects(trace)[1:] == [stamp(1, "CUSTOM", 2)]
 
 
+@pytest.mark.contract("T-10")
 def test_only_the_first_response_of_a_stream_completes() -> None:
     trace = open_trace()
     model_request(trace.root, "simple")

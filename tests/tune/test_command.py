@@ -34,7 +34,7 @@ ensemble_scheduling { step [ {
 """
 
 
-@pytest.mark.contract("MA-01", "MA-05", "MA-13")
+@pytest.mark.contract("MA-01", "MA-05", "MA-13", "MA-12")
 def test_more_instances_of_a_model_that_sleeps_are_best(tune: Tune, models: Path) -> None:
     ran = tune("--mode", "brute", "--instances", "1-2", "--concurrency", "4")
     assert ran.status == 0, ran.printed

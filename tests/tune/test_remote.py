@@ -16,7 +16,7 @@ from penstock.perf.errors import Status
 from penstock.tune.command import run
 from tune.conftest import CONFIG, Ran
 
-pytestmark = [pytest.mark.slow, pytest.mark.contract("MA-12")]
+pytestmark = pytest.mark.slow
 
 Remote = Callable[..., Ran]
 _WITH_GPUS = (str(Path(__file__).parents[1] / "observability" / "server_with_gpus.py"),)
@@ -54,7 +54,7 @@ def _config(served: Served) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.contract("MA-16")
+@pytest.mark.contract("MA-16", "MA-12")
 def test_variants_are_loaded_into_a_server_that_runs(remote: Remote, served: Served) -> None:
     ran = remote("--instances", "1-2", "--mode", "brute")
     assert ran.status == 0, ran.printed
@@ -86,6 +86,7 @@ def test_what_is_written_in_a_repository_is_kept(remote: Remote, models: Path) -
     assert (models / "sleepy" / "config.pbtxt").read_text() == CONFIG
 
 
+@pytest.mark.contract("MA-12")
 def test_a_variant_that_does_not_load_leaves_the_server_as_it_was(
     remote: Remote, served: Served
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_server_that_goes_away_leaves_the_results_until_then(
     assert "Traceback" not in ran.printed
 
 
+@pytest.mark.contract("MA-12")
 def test_a_server_without_explicit_control_refuses(
     models: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

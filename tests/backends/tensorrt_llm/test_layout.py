@@ -277,6 +277,26 @@ async def test_parameters_become_arguments(version: WriteModel) -> None:
 
 
 @pytest.mark.contract("TL-15")
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        ({}, None),  # the library's own: GUARANTEED_NO_EVICT
+        ({"batch_scheduler_policy": "guaranteed_no_evict"}, "GUARANTEED_NO_EVICT"),
+        ({"batch_scheduler_policy": "max_utilization"}, "MAX_UTILIZATION"),
+        ({"gpt_model_type": "inflight_fused_batching"}, None),
+    ],
+)
+async def test_policy_of_the_scheduler_is_that_of_the_parameter(
+    version: WriteModel, given: dict[str, str], policy: str | None
+) -> None:
+    parameters = {name: Parameter(value) for name, value in given.items()}
+    config = ModelConfig(name="tensorrt_llm", parameters=parameters)
+    async with running(TensorRtLlmTokensBackend, config, version()) as instance:
+        found = llm(instance).arguments["scheduler_config"]
+    assert found == (policy and {"capacity_scheduler_policy": policy})
+
+
+@pytest.mark.contract("TL-15")
 async def test_batches_that_are_not_in_flight_are_refused(version: WriteModel) -> None:
     config = ModelConfig(name="m", parameters={"gpt_model_type": Parameter("V1")})
     opening = running(TensorRtLlmTokensBackend, config, version())

@@ -221,7 +221,7 @@ def test_files_can_be_summarised(house: House) -> None:
     assert told["ensemble", 1].children == [told["plain", 1].name, told["bls", 1].name]
 
 
-@pytest.mark.contract("T-22")
+@pytest.mark.contract("T-22", "T-09", "T-10")
 def test_averages_of_a_file_are_parts_of_the_time_at_each_endpoint(house: House) -> None:
     house.change(trace_level="TIMESTAMPS", trace_rate="1")
     house.ask("plain", "a", "b")
