@@ -1,21 +1,24 @@
-"""Print the folders of tests to run for what the working tree changes: those of the rooms that it
-touches, and of the rooms above, whose modules import what is changed, directly or through others.
+"""Print the tests to run for what the working tree changes: those of the rooms that it touches, and
+of the rooms above those that reach what is changed, by what they and it import.
 
     python tests/touched_rooms.py
 
-In a tree without changes, those of the last commit count. What only gates read brings no folder.
+In a tree without changes, those of the last commit count. What only gates read brings no test.
 """
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import grimp
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"penstock": "service/penstock", "penstock_backends": "backends/penstock_backends"}
+_TESTS = {"penstock": ROOT / "tests", "penstock_backends": ROOT / "tests" / "backends"}
 _OTHERS = {
     "clients": ("clients",),
     "deploy": ("deployment", "observability"),
@@ -26,6 +29,8 @@ _OTHERS = {
 """Folders of the repository beside the packages -> their tests."""
 _SHARED = ("conftest.py", "fakes", "harness")
 """Modules that all tests use."""
+_COMMAND = "penstock.__main__"
+"""What a test runs that has the name of our command as a word of its own."""
 
 
 def changed_files(root: Path = ROOT) -> list[str]:
@@ -35,9 +40,9 @@ def changed_files(root: Path = ROOT) -> list[str]:
     return tree + new or _git(root, "diff", "--name-only", "HEAD~1", "HEAD")
 
 
-def folders_of(files: Iterable[str], graph: grimp.ImportGraph) -> set[str]:
-    """Paths of tests below the root; `tests` alone where all are touched."""
-    found = {folder for file in files for folder in _tests_of(PurePosixPath(file), graph)}
+def paths_of(files: Iterable[str], graph: grimp.ImportGraph) -> set[str]:
+    """Paths of tests below the root, files and folders; `tests` alone where all are touched."""
+    found = {path for file in files for path in _tests_of(PurePosixPath(file), graph)}
     return {"tests"} if "tests" in found else {path for path in found if (ROOT / path).exists()}
 
 
@@ -53,20 +58,85 @@ def _tests_of(file: PurePosixPath, graph: grimp.ImportGraph) -> Iterator[str]:
         yield f"tests/{folder}"
     for package, source in PACKAGES.items():
         if file.suffix == ".py" and file.is_relative_to(source):
-            yield from _above(package, file.relative_to(source), graph)
+            yield from _of_module(package, file.relative_to(source), graph)
 
 
-def _above(package: str, file: PurePosixPath, graph: grimp.ImportGraph) -> Iterator[str]:
-    parts = file.with_suffix("").parts
-    module = ".".join((package, *parts)).removesuffix(".__init__")
-    importers = graph.find_downstream_modules(module) if module in graph.modules else set()
-    for room in {module, *importers}:
-        top, _, name = room.partition(".")
-        name = name.partition(".")[0]
-        if top == "penstock_backends":
-            yield f"tests/backends/{name}"
-        else:
-            yield from (f"tests/{name}", f"tests/test_{name}.py")
+def _of_module(package: str, file: PurePosixPath, graph: grimp.ImportGraph) -> Iterator[str]:
+    """The tests of the module's folder, and those of its room and rooms above that reach it."""
+    module = ".".join((package, *file.with_suffix("").parts)).removesuffix(".__init__")
+    place = _TESTS[package]
+    inner = (place / folder for folder in (file.parent, *file.parent.parents) if folder.name)
+    own = next((folder for folder in inner if folder.is_dir()), place / f"test_{file.name}")
+    yield str(own.relative_to(ROOT))
+    above = {module}
+    if module in graph.modules:
+        above |= graph.find_downstream_modules(module)
+    for test in {test for room in {_room(one) for one in above} for test in _files(room)}:
+        if own not in test.parents and _reached(_name(test)) & above:
+            yield str(test.relative_to(ROOT))
+
+
+def _room(module: str) -> Path:
+    """The place of the tests of a module's room."""
+    package, _, below = module.partition(".")
+    return _TESTS[package] / below.partition(".")[0]
+
+
+def _files(room: Path) -> Iterator[Path]:
+    """The tests of a room, which may be one file, or none."""
+    file = room.with_name(f"test_{room.name}.py")
+    yield from room.rglob("test_*.py") if room.is_dir() else [file] if file.exists() else []
+
+
+@cache
+def _modules() -> dict[str, Path]:
+    """The modules below `tests` by the names that they import each other by."""
+    return {_name(file): file for file in (ROOT / "tests").rglob("*.py")}
+
+
+def _name(file: Path) -> str:
+    parts = file.relative_to(ROOT / "tests").with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+@cache
+def _reached(test: str) -> set[str]:
+    """Modules of the product that a test imports, its fixtures, or the modules of tests it uses."""
+    folders = test.split(".")[:-1]
+    fixtures = [".".join((*folders[:n], "conftest")) for n in range(1, len(folders) + 1)]
+    to_read = [name for name in (test, *fixtures) if name in _modules()]
+    read: set[str] = set()
+    while to_read:
+        name = to_read.pop()
+        if name not in read:
+            read.add(name)
+            to_read += [one for one in _imported(name) if one in _modules()]
+    return {one for name in read for one in _imported(name) if one.startswith("penstock")}
+
+
+@cache
+def _imported(test: str) -> frozenset[str]:
+    """Modules, and names in them, that a module of tests imports; what it runs counts, too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(_modules()[test].read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "fakes" and test != "fakes":
+            found.update(_fakes()[alias.name] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and node.value == "penstock":
+            found.add(_COMMAND)
+    return frozenset(found)
+
+
+@cache
+def _fakes() -> dict[str, str]:
+    """Names of the package `fakes` -> its modules: nearly all tests import one of them."""
+    tree = ast.parse(_modules()["fakes"].read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 
 def _git(root: Path, *arguments: str) -> list[str]:
@@ -77,7 +147,7 @@ def _git(root: Path, *arguments: str) -> list[str]:
 
 def main() -> None:
     graph = grimp.build_graph(*PACKAGES)
-    print(*sorted(folders_of(changed_files(), graph)))
+    print(*sorted(paths_of(changed_files(), graph)))
 
 
 if __name__ == "__main__":

@@ -134,6 +134,7 @@ def test_standard_output_takes_lines_of_text(tmp_path: Path) -> None:
     assert "HTTP/1.1 GET /v2/health/live status=200 received=0 sent=13" in log.read_text()
 
 
+@pytest.mark.slow
 def test_an_access_log_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with (

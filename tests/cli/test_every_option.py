@@ -32,6 +32,7 @@ def test_every_option_sets_a_setting(field: str) -> None:
     assert field in FIELDS or is_dataclass(default_value(field))
 
 
+@pytest.mark.slow
 def test_options_without_effect_have_no_reader() -> None:
     """What is said to have no effect has no reader, and nothing is in both tables."""
     for row in WITHOUT_EFFECT:

@@ -119,6 +119,12 @@ async def test_ports_of_the_other_protocol(served: Served) -> None:
             await http.server_metadata()
 
 
+async def test_who_waited_in_vain_is_told_why(served: Served) -> None:
+    async with Client(served.http) as client:
+        with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.5 s: .*write http://"):
+            await client.wait_ready(timeout=0.5)
+
+
 async def test_a_name_that_no_resolver_knows() -> None:
     async with Client("no-such-host.invalid:1") as client:
         with pytest.raises(NoServerError, match=r"no-such-host\.invalid"):

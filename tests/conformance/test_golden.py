@@ -109,15 +109,24 @@ def loader(bad: Path) -> Iterator[Served]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def loads(loader: Served, bad: Path) -> dict[str, dict[str, str]]:
+    """What differs after all loads, by the file of their answers."""
+    peer = Peer(loader.grpc, loader.http, bad)
+    return {file: _surprises(file, agreement(file, peer)) for file in LOADS.files}
+
+
 @pytest.mark.contract("X-19", "M-14")
 @pytest.mark.parametrize("file", LOADS.files)
-def test_loads_fail_as_those_of_the_real_server(loader: Served, bad: Path, file: str) -> None:
-    peer = Peer(loader.grpc, loader.http, bad)
-    assert _surprises(file, agreement(file, peer)) == {}
+def test_loads_fail_as_those_of_the_real_server(
+    loads: dict[str, dict[str, str]], file: str
+) -> None:
+    assert loads[file] == {}
 
 
+@pytest.mark.usefixtures("loads")
 def test_index_tells_the_reasons_of_the_real_server(loader: Served, bad: Path) -> None:
-    """Once all has been loaded, so this comes last; models without a version have one here, too."""
+    """Once all has been loaded; models without a version have one here, too."""
     recorded = _placed(answers("load_errors.json")["index after all"], bad)["response"]["models"]
     names = {path.name for path in bad.iterdir()} - {"no_model_file", "filename_missing"}
     expected = {model["name"]: model for model in recorded if model["name"] in names}

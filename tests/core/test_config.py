@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from harness.configs import model_configs
+from harness.examples import examples
 from penstock.core.config import (
     DynamicBatching,
     Input,
@@ -167,7 +168,7 @@ def test_a_choice_that_is_false_is_still_a_choice() -> None:
 
 
 @given(model_configs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_json_is_equivalent_to_the_config(config: ModelConfig) -> None:
     assert config_from_json(config_to_json(config)) == config
     assert config_from_json(config_to_json(config, with_defaults=True)) == config

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from harness.examples import examples
 from penstock.core.errors import InvalidRequestError
 from penstock.core.tensor import (
     Array,
@@ -24,7 +25,7 @@ from penstock.core.tensor import (
 FIXED = [t for t in DataType if t not in (DataType.BYTES, DataType.INVALID)]
 VALID = [*FIXED, DataType.BYTES]
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
-few = settings(max_examples=25)  # for each of many datatypes
+few = settings(max_examples=examples(25))  # for each of many datatypes
 
 
 def _arrays(datatype: DataType) -> st.SearchStrategy[Array]:

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harness.examples import examples
 from http2.peer import Recorder, Server
 from penstock.http2.errors import ErrorCode
 from penstock.http2.limits import Limits
@@ -203,5 +204,5 @@ class Talk(RuleBasedStateMachine):
         send_buffer.finish(stream, TRAILERS)
 
 
-Talk.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Talk.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestTalk = Talk.TestCase

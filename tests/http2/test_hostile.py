@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from harness.examples import examples
 from harness.outcomes import raises_nothing
 from http2.peer import Server, error_of, opened, request
 from penstock.http2 import frames
@@ -250,7 +251,7 @@ def test_reset_streams_with_running_handlers_have_a_limit_of_their_own() -> None
 
 @given(st.binary(max_size=400), st.integers(1, 50))
 @example(bytes(100), 7)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_bytes_end_in_frames_or_an_error(data: bytes, cut: int) -> None:
     server = opened()
     with raises_nothing():
@@ -259,7 +260,7 @@ def test_any_bytes_end_in_frames_or_an_error(data: bytes, cut: int) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_change_of_a_talk_ends_in_frames_or_an_error(seed: int) -> None:
     """Bytes of a good conversation, some of them changed, dropped or doubled."""
     dice = random.Random(seed)

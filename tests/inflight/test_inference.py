@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 )
 
 from fakes import make_inference, make_response, marks
+from harness.examples import examples
 from penstock.core.errors import (
     InferenceError,
     InternalError,
@@ -275,4 +276,4 @@ class Requests(RuleBasedStateMachine):
 
 
 TestRequests = Requests.TestCase
-TestRequests.settings = settings(max_examples=40, stateful_step_count=40)
+TestRequests.settings = settings(max_examples=examples(40), stateful_step_count=40)

@@ -172,6 +172,28 @@ def test_profiles_of_genai_perf_are_kept_where_one_fails(
     assert faults == ["genai-perf: chat: no chat"]
 
 
+def test_perf_analyzer_that_exports_nothing_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in its place exports nothing at first, and one in that of genai-perf needs it."""
+    scripts = {
+        "perf_analyzer": '#!/bin/sh\necho >>{0}/runs; : >"$2"\n'
+        '[ "$(wc -l <{0}/runs)" = 1 ] || echo some >"$2"\n',
+        "genai-perf": "#!/bin/sh\nperf_analyzer --profile-export-file {0}/export || exit 1\n"
+        "[ -s {0}/export ] || exit 2\n"
+        'while [ "$1" != --artifact-dir ]; do shift; done\n'
+        'mkdir -p "$2/run" && printf "Metric,Value\\nRequest Count (count),10\\n"'
+        ' > "$2/run/profile_genai_perf.csv"\n',
+    }
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(script.format(tmp_path))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(programs, "INSTALLED", tmp_path)
+    profile = genai_perf.run_profile("gRPC, decoupled", Addresses("", ""), 10, tmp_path)
+    assert profile.means == {"Request Count (count)": 10}
+    assert (tmp_path / "runs").read_text() == "\n\n"
+
+
 def test_soak_keeps_what_tools_say_beside_one_that_fails() -> None:
     well, ill = Future[list[Outcome]](), Future[list[Outcome]]()
     well.set_result([_OUTCOME])

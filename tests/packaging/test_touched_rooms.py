@@ -8,7 +8,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from touched_rooms import PACKAGES, changed_files, folders_of
+from touched_rooms import PACKAGES, changed_files, paths_of
 
 
 @pytest.fixture(scope="module")
@@ -17,18 +17,28 @@ def graph() -> grimp.ImportGraph:
 
 
 def test_rooms_above_are_those_that_import_the_module(graph: grimp.ImportGraph) -> None:
-    found = folders_of(["service/penstock/http2/hpack.py"], graph)
-    assert {"tests/http2", "tests/rpc", "tests/perf", "tests/app"} <= found
-    assert not found & {"tests", "tests/http1", "tests/gateway", "tests/models"}
+    """Of these, the tests that reach it by what they import, or by a server that they run."""
+    found = paths_of(["service/penstock/http2/hpack.py"], graph)
+    reach = {"rpc/test_uploads.py", "perf/test_failures.py", "cli/test_commands.py"}
+    assert {"tests/http2", *(f"tests/{name}" for name in reach)} <= found
+    assert not found & {"tests", "tests/rpc", "tests/rpc/test_codec.py"}
+    assert not [path for path in found if path.startswith(("tests/http1", "tests/models"))]
+
+
+def test_a_room_of_rooms_has_the_tests_that_reach_the_module(graph: grimp.ImportGraph) -> None:
+    found = paths_of(["service/penstock/models/loading/lifecycle.py"], graph)
+    assert "tests/models/loading" in found
+    assert "tests/models" not in found
+    assert "tests/in_process/test_server.py" in found
 
 
 def test_a_backend_has_nothing_above_it(graph: grimp.ImportGraph) -> None:
     files = ["backends/penstock_backends/vllm/__init__.py"]
-    assert folders_of(files, graph) == {"tests/backends/vllm"}
+    assert paths_of(files, graph) == {"tests/backends/vllm"}
 
 
 def test_a_module_that_is_no_package_has_its_own_tests(graph: grimp.ImportGraph) -> None:
-    assert "tests/test_model.py" in folders_of(["service/penstock/model.py"], graph)
+    assert "tests/test_model.py" in paths_of(["service/penstock/model.py"], graph)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +55,7 @@ def test_a_module_that_is_no_package_has_its_own_tests(graph: grimp.ImportGraph)
 def test_other_files_have_the_tests_of_their_folder(
     graph: grimp.ImportGraph, file: str, folders: set[str]
 ) -> None:
-    assert folders_of([file], graph) == folders
+    assert paths_of([file], graph) == folders
 
 
 def test_a_tree_without_changes_is_asked_for_its_last_commit(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_two_models_are_one_search(
     words = ["sleepy", "second", "--together", "--weight", "second=3"]
     words += ["--model-repository", str(models), "--output", str(tmp_path / "tuned")]
     words += ["--instances", "1-2", "-c", "2", "-d", "0.3", "--warmup", "0.1"]
-    status = run([*words, "--variants", "2", "--rounds", "0"])
+    status = run([*words, "--variants", "2", "--rounds", "0", "--", "--requests=8"])
     assert status == 0, capfd.readouterr()
     folder = tmp_path / "tuned" / "sleepy+second"
     results = json.loads((folder / "results.json").read_text())

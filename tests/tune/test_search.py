@@ -122,6 +122,7 @@ def test_settings_without_an_order_are_tried_from_the_first() -> None:
     assert list(dimension.steps(UNCHANGED)) == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.contract("MA-07")
 def test_optuna_tries_as_many_as_it_may_and_finds_the_summit_of_a_slope() -> None:
     space = Space([Dimension("a", tuple(range(6)), 0), Dimension("b", tuple(range(6)), 9)])

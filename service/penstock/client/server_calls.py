@@ -75,25 +75,25 @@ class ServerCalls:
     ) -> None:
         """Wait until the server takes requests, and the models do; asks every `interval` seconds.
 
-        Raises `DeadlineExceededError` that says what is not ready after `timeout` seconds.
+        Raises `DeadlineExceededError` that says what is not ready after `timeout` seconds, and why
+        not, where the server does not answer.
         """
-        waiting = ["", *models]
+        waiting, why = ["", *models], ""
         try:
             async with asyncio.timeout(timeout):
                 while waiting:
-                    if await self._is_up(waiting[0]):
+                    try:
+                        is_up, why = await self.ready(waiting[0]), ""
+                    except (UnavailableError, DeadlineExceededError) as error:
+                        is_up, why = False, f": {error.message}"  # it is starting, or too busy
+                    if is_up:
                         waiting.pop(0)
                     else:
                         await asyncio.sleep(interval)
         except TimeoutError:
             what = f"model '{waiting[0]}'" if waiting[0] else "the server"
-            raise DeadlineExceededError(f"{what} was not ready within {timeout:g} s") from None
-
-    async def _is_up(self, model: str) -> bool:
-        try:
-            return await self.ready(model)
-        except (UnavailableError, DeadlineExceededError):  # it is starting, or too busy to answer
-            return False
+            text = f"{what} was not ready within {timeout:g} s{why}"
+            raise DeadlineExceededError(text) from None
 
     async def server_metadata(self, *, timeout: float | None = None) -> ServerMetadata:
         """Name, version and protocol extensions of the server."""

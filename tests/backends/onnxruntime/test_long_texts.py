@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Inner
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from backends.onnxruntime import graphs
+from harness.examples import examples
 from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
@@ -53,7 +54,7 @@ _LONG = st.lists(st.tuples(_WORDS, st.integers(1, 60)), min_size=5, max_size=40)
 
 @pytest.mark.parametrize("direction", ["right", "left"])
 @given(text=_LONG)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_long_text_has_the_tokens_of_the_whole(direction: str, text: str) -> None:
     tokenizer = _bounded(_inner(direction), penstock__max_text_characters="10000000")
     (made,) = tokenizer.encode(tokenizer.texts.read([text]))

@@ -149,6 +149,7 @@ MODELS = {
     "patient": PythonModel(_PATIENT),
     "threaded": PythonModel(_THREADED),
     "late": PythonModel(_LATE),
+    "new": PythonModel(_LINK),
     "through": PythonModel(config=None, files={"../config.pbtxt": _ENSEMBLE}),
 }
 
@@ -271,10 +272,11 @@ def test_call_that_an_instance_may_give_up_closes_no_circle(
 def test_request_whose_execution_has_returned_closes_no_circle(
     requests: Requests, server: Served, repository: Path
 ) -> None:
-    requests.go_on(requests.begin("a", "late"))
+    """A model that has executed quickly would be sent its next request, which waits nowhere."""
+    requests.go_on(requests.begin("new", "late"))
     wait_until((repository / "called").exists)
-    requests.go_on(requests.begin("late", "a"))
-    wait_until(lambda: "a" in waiting(server))
+    requests.go_on(requests.begin("late", "new"))
+    wait_until(lambda: "new" in waiting(server))
     (repository / "give_up").touch()
     assert requests.outcomes() == [1, 0]
 

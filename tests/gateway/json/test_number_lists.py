@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import examples
 from penstock.core.errors import InferenceError
 from penstock.core.tensor import DataType
 from penstock.gateway.json.number_lists import NumberList
@@ -95,7 +96,7 @@ def _read(text: Text, datatype: DataType, count: int, *, numbers: bool) -> Any:
 
 
 @given(_LISTS, st.sampled_from(_DATATYPES), st.integers(1, 8))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @pytest.mark.slow
 def test_tensors_and_errors_are_those_of_single_elements(
     data: str, datatype: DataType, count: int

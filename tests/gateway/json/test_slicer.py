@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.examples import examples
 from penstock.core.errors import InferenceError
 from penstock.gateway.json import slices, text
 from penstock.gateway.json.long_lists import discard
@@ -64,7 +65,9 @@ _TEXTS = st.recursive(
 ).map(lambda value: json.dumps({"first": [value] * 3, "data": value, "pad": "x" * _LARGE}))
 
 _MANY = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

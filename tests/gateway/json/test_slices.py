@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import examples
 from penstock.core.errors import InternalError
 from penstock.gateway.json.slices import decode_in_slices
 from penstock.gateway.json.text import LARGE, parse
@@ -59,7 +60,7 @@ def _first(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.slow
 @given(st.lists(_ELEMENT, min_size=1, max_size=8), st.lists(_ELEMENT, min_size=1, max_size=3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_slices_decode_as_the_whole(elements: list[str], end: list[str]) -> None:
     text = _text(",".join([_many(",".join(elements)), *end]))
     assert decode_in_slices(text.encode(), dict) == json.loads(text)
@@ -70,7 +71,7 @@ def test_slices_decode_as_the_whole(elements: list[str], end: list[str]) -> None
     st.lists(_ELEMENT, min_size=1, max_size=4).map(",".join),
     st.lists(st.tuples(st.integers(0, 99), _PIECE), max_size=3),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_slices_decode_as_the_whole_or_not_at_all(data: str, pieces: list[tuple[int, str]]) -> None:
     """Whatever is put between the words of a list."""
     for place, piece in pieces:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import examples
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import SHARE_FROM, create
@@ -240,7 +241,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steps=STEPS, dies=st.booleans())
 async def test_every_block_comes_back_once(steps: list[tuple[str, bool, bool]], dies: bool) -> None:
     """Whatever models return, keep or do not answer, and whenever clients leave."""

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.configs import model_configs
+from harness.examples import examples
 from penstock.core.config import (
     DynamicBatching,
     InstanceGroup,
@@ -63,13 +64,13 @@ def _compare(cls: type[ConfigPart], descriptor: object) -> None:
 
 @pytest.mark.slow
 @given(model_configs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_message_says_the_same_as_the_config(config: ModelConfig) -> None:
     assert config_from_message(config_to_message(config)) == config
 
 
 @given(model_configs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_text_says_the_same_as_the_config(config: ModelConfig) -> None:
     text = text_format.MessageToString(config_to_message(config))
     assert parse_pbtxt(text.encode(), PATH) == config
@@ -77,7 +78,7 @@ def test_text_says_the_same_as_the_config(config: ModelConfig) -> None:
 
 @pytest.mark.contract("C-40", "H-06")
 @given(model_configs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_json_with_defaults_is_what_protobuf_prints(config: ModelConfig) -> None:
     expected = json_format.MessageToDict(
         config_to_message(config),
@@ -192,7 +193,7 @@ def test_number_that_is_no_value_of_an_enumeration_is_refused() -> None:
 
 
 @given(st.text(alphabet="name:input{}[]\"'#,; \n0-1TYPE_FP32\\x\udcc4"))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_whatever_the_text_is_only_a_config_error_is_raised(text: str) -> None:
     with suppress(ConfigError):
         parse_pbtxt(text.encode("utf-8", "surrogateescape"), PATH)

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harness.examples import examples
 from penstock.core.errors import InternalError
 from rpc.manual import ask, number
 from rpc.stepped_stream import Received, SteppedStream
@@ -218,4 +219,4 @@ class AtOnce(StreamCalls):
 
 TestByTask = ByTask.TestCase
 TestAtOnce = AtOnce.TestCase
-TestByTask.settings = TestAtOnce.settings = settings(max_examples=60, deadline=None)
+TestByTask.settings = TestAtOnce.settings = settings(max_examples=examples(60), deadline=None)

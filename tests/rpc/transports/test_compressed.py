@@ -184,6 +184,7 @@ async def test_message_that_unpacks_to_too_much_is_refused(handlers: Handlers) -
         assert await asyncio.to_thread(call, port, "size", bytes(8 * MIB), **GZIP) == b"8388608"
 
 
+@pytest.mark.slow
 async def test_decompressed_data_of_a_refused_message_is_released(handlers: Handlers) -> None:
     """At once, and not when the collector finds the error that ended the call."""
     gc.collect()

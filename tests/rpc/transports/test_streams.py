@@ -85,6 +85,7 @@ async def test_write_waits_for_a_slow_reader(client: Client, handlers: Handlers)
     await asyncio.wait_for(handlers.cancelled.wait(), PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("N-03")
 async def test_stream_whose_reader_stood_still_goes_on(client: Client, handlers: Handlers) -> None:
     """It is neither cancelled nor does it end: what was written comes, and more."""

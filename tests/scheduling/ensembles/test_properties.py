@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import examples
 from penstock.core.errors import NotFoundError
 from penstock.scheduling.ensembles.plan import EnsemblePlan, PlannedStep
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
@@ -105,7 +106,7 @@ CHOICES = st.lists(st.integers(0, 1000), min_size=1, max_size=30)
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(graphs(), CHOICES, st.integers(0, 2))
 def test_every_request_gets_the_right_answer_whatever_the_order(
     graph: Graph, choices: list[int], limit: int
@@ -120,7 +121,7 @@ def test_every_request_gets_the_right_answer_whatever_the_order(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(graphs(decoupled=True), CHOICES, st.integers(0, 2))
 def test_every_response_of_a_decoupled_step_is_followed_up_once_and_in_order(
     graph: Graph, choices: list[int], limit: int
@@ -142,7 +143,7 @@ def test_every_response_of_a_decoupled_step_is_followed_up_once_and_in_order(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(graphs(), CHOICES, st.integers(0, 2), st.integers(0, 15), st.booleans())
 def test_nothing_is_left_running_wherever_a_request_ends_early(
     graph: Graph, choices: list[int], limit: int, after: int, by_error: bool
@@ -170,7 +171,7 @@ def test_nothing_is_left_running_wherever_a_request_ends_early(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graphs(decoupled=True), CHOICES, st.integers(0, 2), st.integers(0, 15))
 def test_nothing_is_left_running_of_a_decoupled_request_that_is_cancelled(
     graph: Graph, choices: list[int], limit: int, after: int

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time, turns
+from harness.examples import examples
 from penstock.core.config import SequenceState, StrategyOldest
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
@@ -41,7 +42,7 @@ def _counting(inference: Inference) -> InferenceResponse:
 
 @pytest.mark.slow
 @given(_STEPS, st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.3]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_request_ends_and_each_sequence_sees_its_own_in_order(
     steps: list[tuple[str, int]],
     is_direct: bool,

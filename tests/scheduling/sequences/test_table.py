@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harness.examples import examples
 from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 
 
@@ -270,5 +271,7 @@ class Machine(RuleBasedStateMachine):
             assert len(usable) == 2 * len(given)
 
 
-Machine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Machine.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
 TestMachine = Machine.TestCase

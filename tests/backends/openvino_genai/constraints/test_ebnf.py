@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from backends.generation import start
 from backends.openvino_genai.asking import ask
+from harness.examples import examples
 from penstock.core.errors import InvalidRequestError
 from penstock.testing import RunningInstance
 from penstock_backends.openvino_genai.pipeline import GenAiPipeline
@@ -186,7 +187,12 @@ def test_a_text_is_read_or_refused(grammar: str) -> None:
     _read(f"root ::= {grammar}")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
 @given(_GRAMMARS.map(_read).filter(bool))
 def test_the_engine_compiles_what_is_accepted(engine: GenAiPipeline, structure: Structure) -> None:
     sampling = replace(_SAMPLING, structure=structure)

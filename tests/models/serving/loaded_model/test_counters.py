@@ -21,6 +21,7 @@ from fakes import (
     marks,
     model_config,
 )
+from harness.examples import examples
 from penstock.core.backend import InstanceContext
 from penstock.core.config import DynamicBatching
 from penstock.core.errors import InferenceError, UnavailableError
@@ -66,7 +67,7 @@ async def _read(stream: ResponseStream, patience: float) -> bool:
     return good
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.floats(0, 3), st.floats(0.1, 3)), max_size=15),
     st.booleans(),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import FakeInstance, in_virtual_time, make_request, marks
+from harness.examples import examples
 from penstock.core.errors import RejectedError
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import FailureReason, Statistics
@@ -24,7 +25,7 @@ TIMES = st.floats(0, 4, allow_subnormal=False)
 REQUESTS = st.lists(st.tuples(TIMES, st.integers(1, 5), st.none() | TIMES), max_size=20)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(REQUESTS, st.integers(1, 3), st.floats(0, 2, allow_subnormal=False), st.booleans())
 @in_virtual_time
 async def test_requests_are_answered_unless_cancelled_and_never_executed_after(
@@ -91,7 +92,7 @@ VARIED = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(SETTINGS, st.booleans(), VARIED, st.integers(1, 3), st.floats(0, 2, allow_subnormal=False))
 @in_virtual_time
 async def test_whatever_the_policies_everybody_is_answered_rejected_or_gone_once(
