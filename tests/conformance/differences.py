@@ -308,7 +308,8 @@ BEYOND: tuple[Difference, ...] = (
     Difference(
         ("OA-11", "OA-13", "OA-21", "OA-23"),
         "ids of chats begin with `cmpl-`; `n`, `logprobs` of other engines than vLLM and several "
-        "prompts are refused; errors are `detail`; a wrong Content-Length is `invalid_content_length`",
+        "prompts are refused; errors are `detail`; a wrong Content-Length is "
+        "`invalid_content_length`",
         "no such front end",
         "ids of chats begin with `chatcmpl-`; what the engine can do is done; errors are an object "
         "`error`; what is no HTTP is refused in plain text",
