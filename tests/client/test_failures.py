@@ -121,7 +121,9 @@ async def test_ports_of_the_other_protocol(served: Served) -> None:
 
 async def test_who_waited_in_vain_is_told_why(served: Served) -> None:
     async with Client(served.http) as client:
-        with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.5 s: .*write http://"):
+        with pytest.raises(
+            DeadlineExceededError, match=r"not ready within 0\.5 s: .*write http://"
+        ):
             await client.wait_ready(timeout=0.5)
 
 
