@@ -325,6 +325,13 @@ BEYOND: tuple[Difference, ...] = (
         "`penstock tune` measures what a deployment pays for",
     ),
     Difference(
+        ("TL-11",),
+        "drafts, decoder prompts, prompt tables and adapters as tensors are inputs",
+        "no such backend",
+        "these ten are refused by name",
+        "the library has nothing to give them to since its C++ backend was removed",
+    ),
+    Difference(
         ("TL-15",),
         "`gpt_model_type` may be `V1`",
         "no such backend",

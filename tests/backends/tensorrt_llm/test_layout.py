@@ -17,8 +17,13 @@ from penstock.core.errors import InvalidRequestError, ModelLoadError, RequestCan
 from penstock.core.request import InferenceResponse
 from penstock.testing import RunningInstance, running
 from penstock_backends.tensorrt_llm import TensorRtLlmTokensBackend
+from penstock_backends.tensorrt_llm.token_face import TokenFace
 
 pytestmark = [pytest.mark.usefixtures("stand_in"), pytest.mark.usefixtures("release")]
+
+
+DECLARED = {one.name: one.data_type.numpy for one in TokenFace.inputs if one.data_type}
+"""The type of each input, by its name."""
 
 
 def prompt(*ids: int, length: int = 3, **given: Any) -> dict[str, Any]:
@@ -119,6 +124,40 @@ async def test_sampling_of_the_layout_reaches_the_engine(model: RunningInstance)
     assert (got.guided_decoding.regex, got.detokenize) == ("a+", False)
     assert np.array(ids(response)).shape == (3, 4)
     assert response.outputs["sequence_length"].numpy().tolist() == [4, 4, 4]
+
+
+@pytest.mark.contract("TL-11")
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("runtime_top_p_min", "top_p_min", 0.25),
+        ("runtime_top_p_decay", "top_p_decay", 0.5),
+        ("runtime_top_p_reset_ids", "top_p_reset_ids", 3),
+        ("beam_search_diversity_rate", "beam_search_diversity_rate", 0.5),
+        ("presence_penalty", "presence_penalty", 0.5),
+        ("frequency_penalty", "frequency_penalty", -0.5),
+    ],
+)
+async def test_each_number_of_the_layout_reaches_the_engine(
+    model: RunningInstance, name: str, field: str, value: float
+) -> None:
+    await tokens(model, **prompt(5), **inputs(**{name: np.array([value], DECLARED[name])}))
+    assert getattr(llm(model).sampling, field) == value
+
+
+@pytest.mark.contract("TL-11")
+@pytest.mark.parametrize(
+    "name",
+    """
+    draft_input_ids decoder_input_ids decoder_input_lengths draft_logits draft_acceptance_threshold
+    prompt_embedding_table prompt_vocab_size lora_task_id lora_weights lora_config
+    """.split(),
+)
+async def test_inputs_of_the_removed_backend_are_refused_by_name(
+    model: RunningInstance, name: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'{name}'"):
+        await tokens(model, **prompt(5), **inputs(**{name: np.zeros(1, DECLARED[name])}))
 
 
 @pytest.mark.contract("TL-11")

@@ -21,6 +21,25 @@ from backends.tensorrt_llm.conftest import PACKAGE, YAML
 from harness.serving import Served, serving, wait_until
 from tracing.served.calls import EXPLAIN, stub
 
+_SAMPLING = """
+    best_of temperature top_k top_p frequency_penalty presence_penalty max_tokens stop seed
+    exclude_input_from_output return_perf_metrics logits_post_processor_name
+"""
+_OTHER_INPUTS = """
+    text_input image_url streaming return_finish_reason return_stop_reason
+    return_cumulative_logprob stop lora_id lora_name lora_path lora_ckpt_source
+"""
+_INPUTS = {*_OTHER_INPUTS.split(), *(f"sampling_param_{name}" for name in _SAMPLING.split())}
+_OUTPUTS = set(
+    """
+    text_output finish_reason stop_reason cumulative_logprob kv_cache_reused_block
+    kv_cache_missed_block kv_cache_alloc_new_blocks kv_cache_alloc_total_blocks kv_cache_hit_rate
+    arrival_time_ns first_scheduled_time_ns first_token_time_ns last_token_time_ns
+    acceptance_rate total_accepted_draft_tokens total_draft_tokens
+    """.split()
+)
+"""The tensors of Triton's model, by name."""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -114,11 +133,13 @@ def test_a_unary_call_has_the_numbers_of_its_generation_if_asked(
     assert "x-queue-time" not in numbers  # it does not tell
 
 
-@pytest.mark.contract("TL-04")
+@pytest.mark.contract("TL-03", "TL-04")
 def test_the_tensors_are_declared(client: Any) -> None:
     metadata = client.get_model_metadata("lm", as_json=True)
     assert metadata["inputs"][0] == {"name": "text_input", "datatype": "BYTES", "shape": ["-1"]}
+    assert {one["name"] for one in metadata["inputs"]} >= _INPUTS
     outputs = {one["name"]: one["datatype"] for one in metadata["outputs"]}
+    assert outputs.keys() == _OUTPUTS
     assert outputs["cumulative_logprob"] == "FP32"
     assert outputs["arrival_time_ns"] == "INT64"
 
