@@ -52,15 +52,8 @@ class ModelSummary:
 
     def averages(self) -> dict[str, float]:
         """The microseconds of a request that the tool prints, and what is left of it outside."""
-        outside = {
-            "http_overhead": self.http - self.handler - self.http_receive - self.http_send,
-            "grpc_overhead": self.grpc - self.handler - self.grpc_read - self.grpc_send,
-            "overhead": self.handler
-            - self.queue
-            - self.compute_input
-            - self.compute_infer
-            - self.compute_output,
-        }
+        inside = self.queue + self.compute_input + self.compute_infer + self.compute_output
+        outside = {"overhead": self.handler - inside}
         return {name: ns / self.requests / 1000 for name, ns in (self.times | outside).items()}
 
 
