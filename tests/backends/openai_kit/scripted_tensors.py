@@ -23,7 +23,7 @@ from penstock.backend import (
     TransactionPolicy,
 )
 from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
-from penstock_backends.openai_kit.text_generator import open_application
+from penstock_backends.openai_kit.text_models.text_generator import open_application
 
 TEXT = Input(name="text_input", data_type=DataType.BYTES, dims=(1,))
 OUTPUT = Output(name="text_output", data_type=DataType.BYTES, dims=(-1,))

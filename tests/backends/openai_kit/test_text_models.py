@@ -17,7 +17,7 @@ from backends.openai_kit.scripted_tensors import OUTPUT, TEXT, TextModel, taking
 from backends.openai_kit.test_leaving import Client, scope
 from penstock.backend import DataType, ModelConfig, ModelLoadError, Output, SequenceBatching, Tensor
 from penstock.demo.language_model import CHECKPOINT
-from penstock_backends.openai_kit.text_generator import open_application
+from penstock_backends.openai_kit.text_models.text_generator import open_application
 
 SAMPLING = taking("sampling_parameters")
 LAYOUT = (

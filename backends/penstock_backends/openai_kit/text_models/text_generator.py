@@ -17,8 +17,8 @@ from penstock.backend import (
 from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Steps
 from penstock_backends.openai_kit.packages import kit_imports
 from penstock_backends.openai_kit.settings import OpenAiSettings
-from penstock_backends.openai_kit.text_tensors import DEFAULT_LENGTH, TextTensors
-from penstock_backends.openai_kit.text_tokenizer import NoTokenizer, TextTokenizer
+from penstock_backends.openai_kit.text_models.text_tensors import DEFAULT_LENGTH, TextTensors
+from penstock_backends.openai_kit.text_models.text_tokenizer import NoTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
