@@ -48,7 +48,7 @@ class ChatEndpoint:
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one chat."""
         given = read_object(exchange.body)
-        check_counts(given.get("messages"), self._generator.facts.context_length)
+        check_counts(given.get("messages"), self._generator)
         fields = self.reader.check(given, exchange.parameters)
         check_stream_options(fields)
         conversation = await self._conversations.prepare(fields, exchange.request_id)

@@ -41,10 +41,9 @@ async def submit(
     """Submit prompts; if one is refused, none is left running. Raises `ApiError`."""
     streams: list[Steps] = []
     try:
-        infer = exchange.known.get("infer")
-        for one in _known_to_the_server(generations, exchange.known.get("request")):
-            asked = replace(one, infer=infer)
-            streams.append(generator.generate(asked))  # those before a refusal stay
+        for one in _known_to_the_server(generations, exchange):
+            steps = generator.generate(one)
+            streams.append(steps)  # those before a refusal stay
     except InferenceError as error:
         await close(streams)
         raise api_error(error, renamed) from error
@@ -52,19 +51,21 @@ async def submit(
 
 
 def _known_to_the_server(
-    generations: Sequence[Generation], origin: InferenceRequest | None
+    generations: Sequence[Generation], exchange: Exchange
 ) -> Iterator[Generation]:
     """The same prompts, as parts of the request that the server has admitted.
 
     Several are not in its timeline, which has room for the times and tokens of one.
     """
+    origin: InferenceRequest | None = exchange.known.get("request")
+    infer = exchange.known.get("infer")
     report = None if origin is None else origin.report_usage
     usage = None if report is None else UsageSum(report)
     if origin is not None and len(generations) > 1:
         origin = replace(origin, timeline=None)
     for generation in generations:
         report_part = None if usage is None else usage.part()
-        yield replace(generation, origin=origin, report_usage=report_part)
+        yield replace(generation, origin=origin, report_usage=report_part, infer=infer)
 
 
 async def close(streams: Sequence[Steps]) -> None:
