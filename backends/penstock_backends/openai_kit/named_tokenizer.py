@@ -1,6 +1,6 @@
 """The tokenizer that the configuration of a model names, or the server, which is not the model's.
 
-It counts tokens of models that take text.
+It counts tokens for models that take text.
 """
 
 from __future__ import annotations

@@ -52,6 +52,15 @@ def text_config(
     )
 
 
+def knowing(app: AsgiApp, known: Mapping[str, Any]) -> AsgiApp:
+    """The application, with what a server tells it."""
+
+    async def called(scope: Message, receive: Any, send: Any) -> None:
+        await app({**scope, "extensions": {ASGI_EXTENSION: known}}, receive, send)
+
+    return called
+
+
 @dataclass
 class TextModel:
     """A model that answers each request with these texts, or outputs, one response each."""
@@ -73,7 +82,10 @@ class TextModel:
         """Its application, as a server calls it."""
         app = open_application(self.config, self.tokenizer)
         assert app is not None
-        return self._known_to(app)
+        origin = InferenceRequest(
+            "m", parameters=self.parameters, report_usage=lambda *t: self.reported.append(t)
+        )
+        return knowing(app, {"infer": self._infer, "request": origin})
 
     def inputs(self) -> dict[str, list[Any]]:
         """The values of the last request, by input."""
@@ -83,18 +95,6 @@ class TextModel:
             else tensor.numpy().ravel().tolist()
             for name, tensor in self.asked[-1].inputs.items()
         }
-
-    def _known_to(self, app: AsgiApp) -> AsgiApp:
-        """The application, with what a server tells it."""
-
-        async def called(scope: Message, receive: Any, send: Any) -> None:
-            origin = InferenceRequest(
-                "m", parameters=self.parameters, report_usage=lambda *t: self.reported.append(t)
-            )
-            known = {"infer": self._infer, "request": origin}
-            await app({**scope, "extensions": {ASGI_EXTENSION: known}}, receive, send)
-
-        return called
 
     def _infer(self, request: InferenceRequest) -> ResponseStream:
         self.asked.append(request)
