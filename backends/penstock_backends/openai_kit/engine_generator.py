@@ -28,7 +28,7 @@ from penstock_backends.openai_kit.generator import (
     Piece,
     Position,
     Step,
-    Steps,
+    Submitted,
     TokenProbability,
 )
 from penstock_backends.openai_kit.token_prompts import TokenPrompts
@@ -50,7 +50,7 @@ class EngineGenerator:
         self.facts = facts
         self.prompts = TokenPrompts(tokenizer, prompts, facts)
 
-    def generate(self, generation: Generation) -> Steps:
+    def generate(self, generation: Generation) -> Submitted:
         origin = generation.origin
         request = InferenceRequest(
             self.facts.name,
@@ -82,6 +82,9 @@ class _EngineSteps:
 
     def __aiter__(self) -> _EngineSteps:
         return self
+
+    async def begin(self) -> None:
+        """An engine refuses at once what it does not take."""
 
     async def __anext__(self) -> Step:
         response = await self._stream.__anext__()

@@ -100,6 +100,13 @@ class Steps(Protocol):
         """Cancel what still runs."""
 
 
+class Submitted(Steps, Protocol):
+    """The steps of a prompt that may still be refused."""
+
+    async def begin(self) -> None:
+        """Wait until it is not, before a step is read; raises `InferenceError` where it is."""
+
+
 class Prompts(Protocol):
     """How a model takes its prompts: in tokens, or as text. All methods raise `ApiError`."""
 
@@ -144,5 +151,5 @@ class Generator(Protocol):
     def prompts(self) -> Prompts:
         """How it takes its prompts."""
 
-    def generate(self, generation: Generation) -> Steps:
+    def generate(self, generation: Generation) -> Submitted:
         """Submit a prompt; raises `InferenceError` at once if it is refused."""

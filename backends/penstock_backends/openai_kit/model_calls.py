@@ -17,6 +17,7 @@ from penstock_backends.openai_kit.generator import (
     Position,
     Step,
     Steps,
+    Submitted,
 )
 from penstock_backends.openai_kit.usage import Usage
 
@@ -37,13 +38,21 @@ async def submit(
     generations: Sequence[Generation],
     exchange: Exchange,
     renamed: Mapping[str, str],
-) -> list[Steps]:
-    """Submit prompts; if one is refused, none is left running. Raises `ApiError`."""
-    streams: list[Steps] = []
+) -> Sequence[Steps]:
+    """Submit prompts, and wait until they are no longer refused; if one is, none is left running.
+
+    Raises `ApiError`.
+    """
+    streams: list[Submitted] = []
     try:
         for one in _known_to_the_server(generations, exchange):
             steps = generator.generate(one)
             streams.append(steps)  # those before a refusal stay
+        for steps in streams:
+            await steps.begin()
+    except asyncio.CancelledError:  # the client has left
+        await close(streams)
+        raise
     except InferenceError as error:
         await close(streams)
         raise api_error(error, renamed) from error

@@ -59,6 +59,9 @@ class ScriptedSteps:
     def __aiter__(self) -> ScriptedSteps:
         return self
 
+    async def begin(self) -> None:
+        pass
+
     async def __anext__(self) -> Step:
         if self._left:
             return self._step(self._left.pop(0))

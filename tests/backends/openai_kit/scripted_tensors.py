@@ -12,6 +12,7 @@ import openai
 from backends.openai_kit.scripted import client_of
 from penstock.backend import (
     DataType,
+    InferenceError,
     InferenceRequest,
     InferenceResponse,
     Input,
@@ -63,10 +64,13 @@ def knowing(app: AsgiApp, known: Mapping[str, Any]) -> AsgiApp:
 
 @dataclass
 class TextModel:
-    """A model that answers each request with these texts, or outputs, one response each."""
+    """A model that answers each request with these texts, or outputs, one response each.
+
+    It fails with an error that stands among them.
+    """
 
     config: ModelConfig
-    texts: Sequence[str | bytes | Mapping[str, Tensor]] = ("Hello", " you")
+    texts: Sequence[str | bytes | Mapping[str, Tensor] | InferenceError] = ("Hello", " you")
     endless: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: Path | None = None
@@ -101,10 +105,14 @@ class TextModel:
         stream = ResponseStream()
         self.streams.append(stream)
         for one in self.texts:
-            outputs = (
-                one if isinstance(one, Mapping) else {"text_output": Tensor.from_strings([one])}
-            )
-            stream.send(InferenceResponse(outputs))
+            stream.send(_response(one))
         if not self.endless:
             stream.send(InferenceResponse(final=True))
         return stream
+
+
+def _response(told: str | bytes | Mapping[str, Tensor] | InferenceError) -> InferenceResponse:
+    if isinstance(told, InferenceError):
+        return InferenceResponse(error=told)
+    outputs = told if isinstance(told, Mapping) else {"text_output": Tensor.from_strings([told])}
+    return InferenceResponse(outputs)

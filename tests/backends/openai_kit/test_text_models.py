@@ -12,10 +12,18 @@ import openai
 import pytest
 
 from backends.generation import until
-from backends.openai_kit.scripted import HELLO
+from backends.openai_kit.scripted import HELLO, http_of
 from backends.openai_kit.scripted_tensors import OUTPUT, TEXT, TextModel, taking, text_config
 from backends.openai_kit.test_leaving import Client, scope
-from penstock.backend import DataType, ModelConfig, ModelLoadError, Output, SequenceBatching, Tensor
+from penstock.backend import (
+    DataType,
+    ExhaustedError,
+    ModelConfig,
+    ModelLoadError,
+    Output,
+    SequenceBatching,
+    Tensor,
+)
 from penstock.demo.language_model import CHECKPOINT
 from penstock_backends.openai_kit.text_models.text_generator import open_application
 
@@ -260,6 +268,43 @@ async def test_tokens_of_an_answer_that_was_left_are_counted() -> None:
     ((_, _, generated),) = model.reported
     assert generated >= 2
     assert model.streams[0].ended
+
+
+ASKED: Any = [
+    ("/v1/chat/completions", {"messages": HELLO}),
+    ("/v1/completions", {"prompt": ["a", "b"]}),
+    ("/v1/responses", {"input": "a"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+async def test_a_failure_before_the_first_text_of_a_stream_is_its_status(
+    path: str, body: Any
+) -> None:
+    model = TextModel(text_config(), ["", ExhaustedError("the queue is full")])
+    async with http_of(model.app()) as http:
+        answer = await http.post(path, json={"model": "m", "stream": True, **body})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
+    assert all(stream.ended for stream in model.streams)
+
+
+async def test_a_failure_after_the_first_text_of_a_stream_is_an_event() -> None:
+    with pytest.raises(openai.APIError, match="the queue is full"):
+        await streamed(TextModel(text_config(), ["Hello", ExhaustedError("the queue is full")]))
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+async def test_a_client_that_leaves_before_the_first_text_ends_the_request(
+    path: str, body: Any
+) -> None:
+    model = TextModel(text_config(), [], endless=True)
+    client = Client({"model": "m", "stream": True, **body})
+    serving = asyncio.ensure_future(model.app()(scope(path), client.receive, client.send))
+    await until(lambda: bool(model.streams))
+    client.left.set()
+    await asyncio.wait_for(serving, 20)
+    assert [stream.ended for stream in model.streams] == [True] * len(model.streams)
+    assert client.sent == []
 
 
 @pytest.mark.parametrize("name", ["missing.json", "config.json"])

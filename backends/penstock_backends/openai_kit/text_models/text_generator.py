@@ -14,7 +14,7 @@ from penstock.backend import (
     ResponseStream,
     Tensor,
 )
-from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Steps
+from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Submitted
 from penstock_backends.openai_kit.named_tokenizer import load_tokenizer
 from penstock_backends.openai_kit.packages import kit_imports
 from penstock_backends.openai_kit.settings import OpenAiSettings
@@ -52,7 +52,7 @@ class TextGenerator:
         self.facts = facts
         self.prompts = prompts
 
-    def generate(self, generation: Generation) -> Steps:
+    def generate(self, generation: Generation) -> Submitted:
         """Submit a prompt; raises `InferenceError` at once if it is refused."""
         assert generation.infer is not None
         origin = generation.origin or InferenceRequest(self.facts.name)
@@ -87,6 +87,7 @@ class _TextSteps:
         self._prompts = prompts
         self._accumulates = accumulates
         self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._first: Step | None = None
         self._text = ""
         self._taken = 0
         self._prompt: int | None = None
@@ -97,7 +98,14 @@ class _TextSteps:
     def __aiter__(self) -> _TextSteps:
         return self
 
+    async def begin(self) -> None:
+        """Wait for the first text: only by it is known that the model takes the prompt."""
+        self._first = await anext(self)
+
     async def __anext__(self) -> Step:
+        if self._first is not None:
+            step, self._first = self._first, None
+            return step
         if self._ended:
             raise StopAsyncIteration
         async for response in self._stream:
