@@ -46,6 +46,14 @@ COUNTED = (
 )
 
 
+MOST = 1 << 20
+"""Characters of a prompt, and tokens of an answer."""
+
+
+def saying(content: Any) -> Any:
+    return [{"role": "user", "content": content}]
+
+
 async def chat(model: TextModel, **fields: Any) -> Any:
     async with model.client() as client:
         given: Any = {"model": "m", "messages": HELLO, **fields}
@@ -181,6 +189,34 @@ async def test_completions_of_what_is_no_text_are_refused(fields: Any, complaint
     async with TextModel(text_config()).client() as client:
         with pytest.raises(openai.BadRequestError, match=complaint):
             await client.completions.create(model="m", **fields)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "complaint"),
+    [
+        ("/v1/completions", {"prompt": "a" * (MOST + 1)}, f"'prompt' has {MOST + 1} characters"),
+        ("/v1/chat/completions", {"messages": saying("a" * (MOST + 1))}, "the prompt is longer"),
+        ("/v1/chat/completions", {"messages": saying([0] * MOST)}, f"hold {MOST + 1} messages"),
+        ("/v1/responses", {"input": [0] * (MOST + 1)}, f"hold {MOST + 1} messages"),
+        ("/detokenize", {"tokens": [0] * (MOST + 1)}, f"'tokens' holds {MOST + 1}"),
+    ],
+)
+async def test_limits_of_prompts_are_told_in_characters(
+    path: str, fields: Any, complaint: str
+) -> None:
+    model = TextModel(text_config(), tokenizer=CHECKPOINT)
+    async with http_of(model.app()) as http:
+        answer = await http.post(path, json={"model": "m", **fields})
+    message = answer.json()["error"]["message"]
+    assert (answer.status_code, complaint in message) == (400, True)
+    assert message.endswith(f"the {MOST} characters that this model is given at most")
+
+
+async def test_the_limit_of_an_answer_is_no_context() -> None:
+    model = TextModel(text_config(SAMPLING))
+    with pytest.raises(openai.BadRequestError, match=f"must be from 1 to {MOST}, not") as found:
+        await chat(model, max_tokens=MOST + 1)
+    assert "context" not in found.value.message
 
 
 async def test_responses_name_their_own_fields() -> None:
