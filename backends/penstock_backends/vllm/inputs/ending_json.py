@@ -42,25 +42,25 @@ async def with_ending_json(sampling: Any, facts: ModelFacts) -> Any:
 
 def _grammar(schema: Any, *, compact: bool) -> str | None:
     """The grammar of a schema; `None` where xgrammar has none that means the same."""
-    text = schema if isinstance(schema, str) else json.dumps(schema)
-    make = _kept_grammar if len(text) <= _LONGEST_KEPT else _made_grammar
-    return make(text, compact)
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        make = _kept_grammar if len(text) <= _LONGEST_KEPT else _made_grammar
+        return make(text, compact)
+    except Exception:  # of releases that differ; for a schema that vLLM refuses in its own words
+        return None
 
 
 def _made_grammar(schema: str, compact: bool) -> str | None:
-    try:
-        xgrammar = import_module("xgrammar")
-        backend = import_module("vllm.v1.structured_output.backend_xgrammar")
-        read = json.loads(schema)
-        if backend.has_xgrammar_unsupported_json_features(read):
-            return None
-        text = xgrammar.Grammar.from_json_schema(
-            json.dumps(read),  # in which no key is twice
-            any_whitespace=False,
-            separators=(",", ":") if compact else (", ", ": "),
-        )
-    except Exception:  # of releases that differ; for a schema that vLLM refuses in its own words
+    xgrammar = import_module("xgrammar")
+    backend = import_module("vllm.v1.structured_output.backend_xgrammar")
+    read = json.loads(schema)
+    if backend.has_xgrammar_unsupported_json_features(read):
         return None
+    text = xgrammar.Grammar.from_json_schema(
+        json.dumps(read),  # in which no key is twice
+        any_whitespace=False,
+        separators=(",", ":") if compact else (", ", ": "),
+    )
     return bounded(str(text))
 
 
