@@ -50,13 +50,6 @@ def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server
 
 
-@pytest.fixture
-def client(served: Served) -> Iterator[openai.OpenAI]:
-    base = f"http://{served.http}/v1"
-    with openai.OpenAI(base_url=base, api_key="none", max_retries=0, timeout=60) as client:
-        yield client
-
-
 def asked(model: str, text: str = "How do I open a file?") -> Any:
     return {"model": model, "messages": [{"role": "user", "content": text}]}
 
