@@ -111,7 +111,7 @@ class Prompts(Protocol):
     """How a model takes its prompts: in tokens, or as text. All methods raise `ApiError`."""
 
     @property
-    def tokenizer(self) -> Any:
+    def text_tokenizer(self) -> Any:
         """One of the package `tokenizers`; `None` where nobody counts tokens."""
 
     @property

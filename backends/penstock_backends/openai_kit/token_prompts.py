@@ -21,7 +21,7 @@ class TokenPrompts:
     completion_length: int | None = 16  # OpenAI's own
 
     def __init__(self, tokenizer: Any, tokens: PromptTokens, facts: ModelFacts) -> None:
-        self.tokenizer = tokenizer
+        self.text_tokenizer = tokenizer
         self.limit = f"the {facts.context_length} tokens of the model's context"
         self._tokens = tokens
         self._facts = facts
@@ -38,7 +38,7 @@ class TokenPrompts:
 
     def of_tokens(self, given: list[int], field: str, *, with_text: bool) -> Prompt:
         check_tokens(given, self._facts, field)
-        text = self.tokenizer.decode(given, skip_special_tokens=True) if with_text else ""
+        text = self.text_tokenizer.decode(given, skip_special_tokens=True) if with_text else ""
         return Prompt(text, given)
 
     def answer_length(

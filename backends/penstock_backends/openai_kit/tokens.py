@@ -57,7 +57,7 @@ class TokenizeEndpoint:
             "token_strs": None,
         }
         if given.get("return_token_strs"):
-            tokenizer = self._generator.prompts.tokenizer
+            tokenizer = self._generator.prompts.text_tokenizer
             answer["token_strs"] = [tokenizer.id_to_token(token) for token in tokens]
         return json.dumps(answer, ensure_ascii=False).encode()
 
@@ -91,5 +91,5 @@ class DetokenizeEndpoint:
             refuse_field("tokens", f"'tokens' holds {len(tokens)}, more than {prompts.limit}")
         if tokens:
             check_tokens(tokens, facts, "tokens")
-        text = prompts.tokenizer.decode(tokens, skip_special_tokens=False)
+        text = prompts.text_tokenizer.decode(tokens, skip_special_tokens=False)
         return json.dumps({"prompt": text}, ensure_ascii=False).encode()

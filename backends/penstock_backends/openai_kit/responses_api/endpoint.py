@@ -208,5 +208,5 @@ class _ResponseAnswer:
         """Tokens of the reasoning."""
         if not self._reasoning:
             return 0
-        tokenizer = self._generator.prompts.tokenizer
+        tokenizer = self._generator.prompts.text_tokenizer
         return len(tokenizer.encode(self._reasoning, add_special_tokens=False).ids)

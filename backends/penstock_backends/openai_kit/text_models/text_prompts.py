@@ -30,7 +30,7 @@ class TextPrompts:
     limit = f"the {MOST_CHARACTERS} characters that this model is given at most"
 
     def __init__(self, model: str, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
+        self.text_tokenizer = tokenizer
         self._model = model
         self._tokens = (
             None if tokenizer is None else PromptTokens(tokenizer, asyncio.to_thread, _MOST_TOKENS)
