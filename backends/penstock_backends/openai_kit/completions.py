@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from openai.types.completion_create_params import CompletionCreateParamsBase
 
-from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange
+from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange, event_bytes
 from penstock_backends.openai_kit.chat import DONE, check_stream_options, event_head
 from penstock_backends.openai_kit.errors import refuse_field
-from penstock_backends.openai_kit.event_text import event_bytes
 from penstock_backends.openai_kit.generator import (
     Generation,
     Generator,

@@ -19,8 +19,8 @@ from penstock.backend import (
     Tensor,
 )
 from penstock_backends.openai_kit.embeddings import Embeddings
-from penstock_backends.openai_kit.named_tokenizer import load_tokenizer
 from penstock_backends.openai_kit.packages import kit_imports
+from penstock_backends.openai_kit.text_models.named_tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication

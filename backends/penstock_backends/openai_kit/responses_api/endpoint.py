@@ -12,10 +12,9 @@ from typing import Any, Final
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from penstock.backend import InferenceError
-from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange
+from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange, event_bytes
 from penstock_backends.openai_kit.conversation import Conversation, Conversations
 from penstock_backends.openai_kit.errors import ApiError
-from penstock_backends.openai_kit.event_text import event_bytes
 from penstock_backends.openai_kit.generator import Generator, Piece, Position, Steps
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.logprobs import chat_form

@@ -15,9 +15,9 @@ from penstock.backend import (
     Tensor,
 )
 from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Submitted
-from penstock_backends.openai_kit.named_tokenizer import load_tokenizer
 from penstock_backends.openai_kit.packages import kit_imports
 from penstock_backends.openai_kit.settings import OpenAiSettings
+from penstock_backends.openai_kit.text_models.named_tokenizer import load_tokenizer
 from penstock_backends.openai_kit.text_models.text_prompts import MOST_CHARACTERS, TextPrompts
 from penstock_backends.openai_kit.text_models.text_tensors import DEFAULT_LENGTH, TextTensors
 
