@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from harness.openai_bad_requests import BAD, CHAT, JSON, chat, embed, others, structured
-from harness.serving import Served, serving, wait_until
+from harness.serving import Served, wait_until
 
 pytestmark = pytest.mark.slow
 
 MEANWHILE = ((CHAT, chat(temperature=0)), ("/v1/embeddings", embed("red")))
-
-
-@pytest.fixture(scope="module")
-def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("bad") / "log"
-    explicit = ("--model-control-mode=explicit", "--load-model=tiny_llm", "--load-model=minilm")
-    with serving(demo_repository, log, *explicit) as server:
-        yield server
-
-
-@pytest.fixture
-def http(served: Served) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{served.http}", timeout=60, verify=False) as http:
-        yield http
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.vllm.test_real_engine import PYTHON, missing
-from harness.serving import Served, serving
+from harness.serving import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("vllm", missing())]
 
@@ -31,19 +31,17 @@ that command needs a distribution of the name `vllm`."""
 
 
 @pytest.fixture(scope="module")
-def results(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the tool has found, in a file for each backend of it."""
     folder = tmp_path_factory.mktemp("bench")
-    explicit = ("--model-control-mode=explicit", "--load-model=tiny_llm")
-    with serving(demo_repository, folder / "log", *explicit) as served:
-        done = subprocess.run(
-            [PYTHON, "-c", _BENCH, *(_line(served, backend) for backend in _ENDPOINTS)],
-            cwd=folder,
-            env={**os.environ, "HF_HUB_OFFLINE": "1"},
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+    done = subprocess.run(
+        [PYTHON, "-c", _BENCH, *(_line(served, backend) for backend in _ENDPOINTS)],
+        cwd=folder,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from harness.openai_clients import (
@@ -13,18 +10,9 @@ from harness.openai_clients import (
     asked_by,
     asked_by_the_official_client,
 )
-from harness.serving import Served, serving
+from harness.serving import Served
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("clients") / "log"
-    with serving(
-        demo_repository, log, "--model-control-mode=explicit", "--load-model=tiny_llm"
-    ) as server:
-        yield server
 
 
 def test_the_official_client_gets_what_it_asks_for(served: Served) -> None:

@@ -34,13 +34,6 @@ def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server
 
 
-@pytest.fixture
-def client(served: Served) -> Iterator[openai.OpenAI]:
-    base = f"http://{served.http}/v1"
-    with openai.OpenAI(base_url=base, api_key="none", max_retries=0, timeout=60) as client:
-        yield client
-
-
 def stream(client: openai.OpenAI, tokens: int) -> openai.Stream[Any]:
     return client.chat.completions.create(
         model="tiny_llm", messages=ASKED, max_tokens=tokens, stream=True, extra_body=ENDLESS

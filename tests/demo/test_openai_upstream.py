@@ -9,14 +9,12 @@ expected to work; status 422 of a wrong field is 400.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from harness.serving import Served, serving
+from harness.serving import Served
 
 pytestmark = pytest.mark.slow
 
@@ -26,20 +24,6 @@ ASKED: Any = {
     COMPLETIONS: {"model": "tiny_llm", "prompt": "The file is"},
 }
 SYSTEM = {"role": "system", "content": "You know Python."}
-
-
-@pytest.fixture(scope="module")
-def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("upstream") / "log"
-    explicit = ("--model-control-mode=explicit", "--load-model=tiny_llm", "--load-model=minilm")
-    with serving(demo_repository, log, *explicit) as server:
-        yield server
-
-
-@pytest.fixture
-def http(served: Served) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{served.http}", timeout=60, verify=False) as http:
-        yield http
 
 
 @pytest.fixture

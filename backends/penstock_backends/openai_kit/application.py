@@ -31,7 +31,7 @@ def language_model_app(generator: Generator, settings: OpenAiSettings) -> OpenAi
         "/v1/completions": Route(completions, (completions.reader,)),
         "/v1/responses": Route(responses, (responses.reader,)),
     }
-    if facts.vocabulary:
+    if generator.prompts.text_tokenizer is not None:
         routes["/v1/responses/input_tokens"] = Route(responses.input_tokens, (responses.reader,))
         routes["/tokenize"] = Route(tokens, tokens.readers)
         routes["/detokenize"] = Route(texts, (texts.reader,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,13 +14,13 @@ from uuid import uuid4
 
 from penstock.backend import ASGI_DESCRIPTION, ASGI_EXTENSION, InferenceError
 from penstock_backends.language_model.asgi import Receive, Send, send_json
-from penstock_backends.openai_kit.description import description
 from penstock_backends.openai_kit.errors import ApiError, api_error
-from penstock_backends.openai_kit.json_body import BodyReader
+from penstock_backends.openai_kit.json_body import BodyReader, description
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_ID: Final = 128
+_LINE_ENDS: Final = re.compile("[\x85\u2028\u2029]")
 _EVENTS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -61,6 +62,16 @@ class EventStream:
 
     events: AsyncGenerator[bytes, None]
     close: Callable[[], Awaitable[None]]
+
+
+def event_bytes(text: str) -> bytes:
+    """Events as bytes, with all that some readers take for the end of a line escaped as in JSON.
+
+    Such readers split decoded text as Python's `splitlines` does.
+    """
+    if not text.isascii() and _LINE_ENDS.search(text) is not None:
+        text = _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text.encode()
 
 
 Answer = bytes | EventStream

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
-from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange
+from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange, event_bytes
 from penstock_backends.openai_kit.conversation import (
     TEMPLATE_FIELDS,
     Conversation,
     Conversations,
 )
 from penstock_backends.openai_kit.errors import refuse_field
-from penstock_backends.openai_kit.event_text import event_bytes
 from penstock_backends.openai_kit.generator import Generator, Piece, Position, Steps
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.logprobs import chat_form
@@ -48,7 +47,7 @@ class ChatEndpoint:
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one chat."""
         given = read_object(exchange.body)
-        check_counts(given.get("messages"), self._generator.facts.context_length)
+        check_counts(given.get("messages"), self._generator)
         fields = self.reader.check(given, exchange.parameters)
         check_stream_options(fields)
         conversation = await self._conversations.prepare(fields, exchange.request_id)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from json.encoder import encode_basestring
 from typing import Any, Final
 
 from openai.types.completion_create_params import CompletionCreateParamsBase
 
-from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange
+from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange, event_bytes
 from penstock_backends.openai_kit.chat import DONE, check_stream_options, event_head
 from penstock_backends.openai_kit.errors import refuse_field
-from penstock_backends.openai_kit.event_text import event_bytes
-from penstock_backends.openai_kit.generator import Generation, Generator, Piece, Step, Steps
+from penstock_backends.openai_kit.generator import (
+    Generation,
+    Generator,
+    Piece,
+    Prompt,
+    Step,
+    Steps,
+)
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.logprobs import completion_form
 from penstock_backends.openai_kit.model_calls import (
@@ -28,7 +33,6 @@ from penstock_backends.openai_kit.model_calls import (
 )
 from penstock_backends.openai_kit.sampling import (
     FURTHER_FIELDS,
-    answer_length,
     refuse_ineffective,
     response_form,
     sampling_parameters,
@@ -37,18 +41,6 @@ from penstock_backends.openai_kit.settings import OpenAiSettings
 from penstock_backends.openai_kit.usage import Usage, UsageReports, total
 
 _MOST_PROMPTS: Final = 128
-_DEFAULT_LENGTH: Final = 16
-"""OpenAI's own, for completions."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    """A prompt as tokens, the text that is repeated before its answers, and its own text, for a
-    model that takes text."""
-
-    tokens: list[int]
-    echo: str = ""
-    text: str = ""
 
 
 class CompletionEndpoint:
@@ -56,9 +48,8 @@ class CompletionEndpoint:
 
     def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
         self._generator = generator
-        self._facts = generator.facts
-        own = None if self._facts.takes_text else _DEFAULT_LENGTH
-        self._default = settings.default_max_tokens or own
+        self._prompts = generator.prompts
+        self._default = settings.default_max_tokens or self._prompts.completion_length
         self.reader = BodyReader(
             CompletionCreateParamsBase,
             ("stream", *FURTHER_FIELDS, "add_special_tokens", "response_format"),
@@ -71,7 +62,8 @@ class CompletionEndpoint:
         check_stream_options(fields)
         refuse_ineffective(fields)
         _check_best_of(fields)
-        prompts = await self._prompts(fields)
+        self._prompts.check(fields)
+        prompts = [await self._prompt(one, fields) for one in _listed(fields)]
         generations = [self._generation(prompt, fields, exchange.request_id) for prompt in prompts]
         head = {
             "id": f"cmpl-{exchange.request_id}",
@@ -84,61 +76,47 @@ class CompletionEndpoint:
         if _only_echoes(fields):
             streams = [_EchoSteps(steps) for steps in streams]
         if generations[0].whole:
-            return await _whole(prompts, generations, streams, head, fields)
-        events = _CompletionEvents(prompts, generations, head, fields)
+            return await _whole(generations, streams, head, fields)
+        events = _CompletionEvents(generations, head, fields)
         return EventStream(events.run(streams), partial(close, streams))
 
-    def _generation(
-        self, prompt: _Prompt, fields: Mapping[str, Any], request_id: str
-    ) -> Generation:
+    def _generation(self, prompt: Prompt, fields: Mapping[str, Any], request_id: str) -> Generation:
         parameters = sampling_parameters(fields)
         if "response_format" in fields:
             parameters |= response_form(_checked_format(fields))
         if "logprobs" in fields:
             parameters["logprobs"] = fields["logprobs"]
         limits = {**fields, "max_tokens": 1} if _only_echoes(fields) else fields
-        size = len(prompt.text) if self._facts.takes_text else len(prompt.tokens)
-        parameters |= answer_length(limits, size, self._facts, self._default, "prompt")
+        parameters |= self._prompts.answer_length(limits, prompt, self._default, "prompt")
         return Generation(
-            prompt.tokens,
+            prompt,
             parameters,
-            prompt.text,
-            counted=self._facts.vocabulary > 0,
             whole=not fields.get("stream", False),
             token_ids=bool(fields.get("return_token_ids")),
             request_id=request_id,
         )
 
-    async def _prompts(self, fields: Mapping[str, Any]) -> list[_Prompt]:
-        """The prompts of a request: a text, a list of texts, token ids, or lists of those."""
-        given = fields.get("prompt")
-        if given is None or given in ("", []):
-            refuse_field("prompt", "prompt must be non-empty")  # Triton's words (OA-13)
-        single = isinstance(given, str) or isinstance(given[0], int)
-        listed: Sequence[Any] = [given] if single else given
-        if len(listed) > _MOST_PROMPTS:
-            refuse_field(
-                "prompt", f"'prompt' holds {len(listed)} prompts, more than {_MOST_PROMPTS}"
-            )
-        if fields.get("echo") and "logprobs" in fields:
-            refuse_field("echo", "'echo' with 'logprobs' is not supported by this model's engine")
-        if self._facts.takes_text and "add_special_tokens" in fields:
-            text = "'add_special_tokens' is not supported: this model is given the text itself"
-            refuse_field("add_special_tokens", text, "unsupported_parameter")
-        return [await self._prompt(one, fields) for one in listed]
+    async def _prompt(self, given: str | list[int], fields: Mapping[str, Any]) -> Prompt:
+        if not isinstance(given, str):
+            echo = bool(fields.get("echo"))
+            return self._prompts.of_tokens(given, "prompt", with_text=echo)
+        check_text(given, self._generator, "prompt")
+        special = bool(fields.get("add_special_tokens", True))
+        return await self._prompts.of_text(given, special=special)
 
-    async def _prompt(self, given: str | list[int], fields: Mapping[str, Any]) -> _Prompt:
-        echo = bool(fields.get("echo"))
-        if isinstance(given, str):
-            check_text(given, self._generator, "prompt")
-            special = fields.get("add_special_tokens", True)
-            tokens = await self._generator.encode_prompt(given, add_special_tokens=bool(special))
-            return _Prompt(tokens, given if echo else "", given)
-        if self._facts.takes_text:
-            refuse_field("prompt", "'prompt' must hold texts: this model takes no token ids")
-        check_tokens(given, self._generator, "prompt")
-        text = self._generator.decode(given, skip_special_tokens=True) if echo else ""
-        return _Prompt(list(given), text)
+
+def _listed(fields: Mapping[str, Any]) -> Sequence[Any]:
+    """The prompts of a request: a text, a list of texts, token ids, or lists of those."""
+    given = fields.get("prompt")
+    if given is None or given in ("", []):
+        refuse_field("prompt", "prompt must be non-empty")  # Triton's words (OA-13)
+    single = isinstance(given, str) or isinstance(given[0], int)
+    listed: Sequence[Any] = [given] if single else given
+    if len(listed) > _MOST_PROMPTS:
+        refuse_field("prompt", f"'prompt' holds {len(listed)} prompts, more than {_MOST_PROMPTS}")
+    if fields.get("echo") and "logprobs" in fields:
+        refuse_field("echo", "'echo' with 'logprobs' is not supported by this model's engine")
+    return listed
 
 
 def check_text(text: str, generator: Generator, field: str) -> None:
@@ -147,21 +125,9 @@ def check_text(text: str, generator: Generator, field: str) -> None:
     if len(text) > facts.context_length * facts.longest_token:
         refuse_field(
             field,
-            f"'{field}' has {len(text)} characters, more than the model's context length of "
-            f"{facts.context_length} tokens can hold",
+            f"'{field}' has {len(text)} characters, too many for {generator.prompts.limit}",
             "context_length_exceeded",
         )
-
-
-def check_tokens(tokens: Any, generator: Generator, field: str) -> None:
-    """Refuse what is not a list of token ids, or has ids that the model does not have.
-
-    pydantic takes `1.0`, `"1"` and `true` for numbers, too.
-    """
-    most = generator.facts.vocabulary
-    ids = isinstance(tokens, list) and tokens and all(type(one) is int for one in tokens)
-    if not ids or not 0 <= min(tokens) <= max(tokens) < most:
-        refuse_field(field, f"'{field}' must hold token ids from 0 to {most - 1}")
 
 
 def _checked_format(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -177,6 +143,11 @@ def _check_best_of(fields: Mapping[str, Any]) -> None:
     count = fields.get("n", 1)
     if fields.get("best_of", count) != count:
         refuse_field("best_of", "'best_of' must be as many as 'n': nothing is chosen among them")
+
+
+def _echo(generation: Generation, fields: Mapping[str, Any]) -> str:
+    """The text that is repeated before the answers to a prompt."""
+    return generation.prompt.text if fields.get("echo") else ""
 
 
 def _only_echoes(fields: Mapping[str, Any]) -> bool:
@@ -209,7 +180,6 @@ def _without_text(piece: Piece) -> Piece:
 
 
 async def _whole(
-    prompts: Sequence[_Prompt],
     generations: Sequence[Generation],
     streams: Sequence[Steps],
     head: Mapping[str, Any],
@@ -219,9 +189,9 @@ async def _whole(
     choices: list[dict[str, Any]] = []
     count = fields.get("n", 1)
     try:
-        for prompt, steps, usage in zip(prompts, streams, usages, strict=True):
+        for one, steps, usage in zip(generations, streams, usages, strict=True):
             for answer in await collect(steps, count, usage):
-                choices.append(_choice(len(choices), prompt, answer, fields))
+                choices.append(_choice(len(choices), _echo(one, fields), answer, fields))
     finally:
         await close(streams)
     document = {**head, "choices": choices, **total(usages).member()}
@@ -229,12 +199,12 @@ async def _whole(
 
 
 def _choice(
-    index: int, prompt: _Prompt, answer: WholeAnswer, fields: Mapping[str, Any]
+    index: int, echo: str, answer: WholeAnswer, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     top = fields.get("logprobs")
     choice = {
         "index": index,
-        "text": prompt.echo + answer.text,
+        "text": echo + answer.text,
         "logprobs": None if top is None else completion_form(answer.logprobs, top, 0),
         "finish_reason": answer.finish_reason,
         "stop_reason": answer.stop_reason,
@@ -247,7 +217,6 @@ class _CompletionEvents:
 
     def __init__(
         self,
-        prompts: Sequence[_Prompt],
         generations: Sequence[Generation],
         head: Mapping[str, Any],
         fields: Mapping[str, Any],
@@ -256,7 +225,7 @@ class _CompletionEvents:
         self._count = fields.get("n", 1)
         self._reports = UsageReports(fields.get("stream_options"))
         self._top = fields.get("logprobs")
-        self._echoes = [prompt.echo for prompt in prompts for _ in range(self._count)]
+        self._echoes = [_echo(one, fields) for one in generations for _ in range(self._count)]
         self._offsets = [0] * len(self._echoes)
         self._head = event_head(head)
 

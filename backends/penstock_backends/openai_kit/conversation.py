@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from penstock_backends.openai_kit.chat_template import ChatTemplate
 from penstock_backends.openai_kit.errors import refuse_field
-from penstock_backends.openai_kit.generator import Generation, Generator
+from penstock_backends.openai_kit.generator import Generation, Generator, Prompt
 from penstock_backends.openai_kit.messages import template_messages, text_length
 from penstock_backends.openai_kit.parsers.answer_parts import AnswerParser
 from penstock_backends.openai_kit.parsers.reasoning import REASONING_PARSERS
 from penstock_backends.openai_kit.parsers.tool_parsers import TOOL_PARSERS
 from penstock_backends.openai_kit.sampling import (
-    answer_length,
     chat_logprobs,
     form_of_schema,
     refuse_ineffective,
@@ -23,7 +22,7 @@ from penstock_backends.openai_kit.sampling import (
     sampling_parameters,
 )
 from penstock_backends.openai_kit.settings import OpenAiSettings
-from penstock_backends.openai_kit.tool_choice import ToolPlan, read_tools, refuse_tools
+from penstock_backends.openai_kit.tool_choice import ToolPlan, read_tools
 
 TEMPLATE_FIELDS: Final = ("add_generation_prompt", "chat_template", "chat_template_kwargs")
 
@@ -53,7 +52,7 @@ class Conversations:
     """Makes prompts of chats for one model."""
 
     def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
-        self._generator = generator
+        self._prompts = generator.prompts
         self._facts = generator.facts
         self._settings = settings
         source = generator.facts.chat_template
@@ -63,22 +62,17 @@ class Conversations:
     async def prepare(self, fields: Mapping[str, Any], request_id: str) -> Conversation:
         """Check a chat and make its prompt; raises `ApiError`."""
         refuse_ineffective(fields)
-        if self._facts.takes_text:
-            refuse_tools(fields, self._facts.name)
+        self._prompts.check(fields)
         plan = read_tools(fields, self._facts.name, self._settings.tool_call_parser)
         form, renamed = self._form(fields, plan)
-        text = self._text(fields, plan)
-        prompt = await self._generator.encode_prompt(text, add_special_tokens=False)
+        prompt = await self.prompt(fields, plan)
         parameters = sampling_parameters(fields) | chat_logprobs(fields) | form
-        size = len(text) if self._facts.takes_text else len(prompt)
-        parameters |= answer_length(
-            fields, size, self._facts, self._settings.default_max_tokens, "messages"
+        parameters |= self._prompts.answer_length(
+            fields, prompt, self._settings.default_max_tokens, "messages"
         )
         generation = Generation(
             prompt,
             parameters,
-            text,
-            counted=self._facts.vocabulary > 0,
             whole=not fields.get("stream", False),
             token_ids=bool(fields.get("return_token_ids")),
             request_id=request_id,
@@ -93,31 +87,25 @@ class Conversations:
             renamed,
         )
 
-    async def tokens(self, fields: Mapping[str, Any], plan: ToolPlan) -> list[int]:
-        """The prompt of a chat, in tokens."""
-        text = self._text(fields, plan)
-        return await self._generator.encode_prompt(text, add_special_tokens=False)
+    async def prompt(self, fields: Mapping[str, Any], plan: ToolPlan) -> Prompt:
+        """The prompt of a chat."""
+        return await self._prompts.of_text(self._text(fields, plan), special=False)
 
     def _text(self, fields: Mapping[str, Any], plan: ToolPlan) -> str:
-        """The prompt of a chat."""
         template = self._template_of(fields)
         messages = template_messages(fields["messages"], knows_developers=template.knows_developers)
         most = self._facts.context_length * self._facts.longest_token
         tools = len(json.dumps(plan.tools)) if plan.tools else 0
         if text_length(messages) > most or tools > most * _LONGEST_TOOLS:
-            self._refuse_length(most)
+            self._refuse_length()
         text = template.render(messages, plan.tools, **_variables(fields))
         if len(text) > most:
-            self._refuse_length(most)
+            self._refuse_length()
         return text
 
-    def _refuse_length(self, most: int) -> None:
-        refuse_field(
-            "messages",
-            f"the prompt is longer than the {most} characters that the model's context of "
-            f"{self._facts.context_length} tokens can hold",
-            "context_length_exceeded",
-        )
+    def _refuse_length(self) -> None:
+        text = f"the prompt is longer than fits {self._prompts.limit}"
+        refuse_field("messages", text, "context_length_exceeded")
 
     def _form(
         self, fields: Mapping[str, Any], plan: ToolPlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from penstock.backend import (
     InferenceRequest,
     InferenceResponse,
     InternalError,
-    InvalidRequestError,
     ResponseStream,
 )
 from penstock_backends.language_model import (
@@ -23,16 +22,16 @@ from penstock_backends.language_model import (
     PromptTokens,
     WantedOutputs,
 )
-from penstock_backends.openai_kit.errors import ApiError
 from penstock_backends.openai_kit.generator import (
     Generation,
     ModelFacts,
     Piece,
     Position,
     Step,
-    Steps,
+    Submitted,
     TokenProbability,
 )
+from penstock_backends.openai_kit.token_prompts import TokenPrompts
 
 Start = Callable[[InferenceRequest, GenerationRequest, EncodeAnswer], ResponseStream]
 """Begins a request whose answer is encoded by the given function; may raise `InferenceError`."""
@@ -48,33 +47,13 @@ class EngineGenerator:
         self, start: Start, tokenizer: Any, prompts: PromptTokens, facts: ModelFacts
     ) -> None:
         self._start = start
-        self._tokenizer = tokenizer
-        self._prompts = prompts
-        self._facts = facts
+        self.facts = facts
+        self.prompts = TokenPrompts(tokenizer, prompts, facts)
 
-    @property
-    def facts(self) -> ModelFacts:
-        return self._facts
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
-
-    async def encode_prompt(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        try:
-            return await self._prompts.encode_async(text, special=add_special_tokens)
-        except InvalidRequestError as error:
-            raise ApiError(error.message, code="context_length_exceeded") from error
-
-    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
-
-    def token_text(self, token: int) -> str:
-        return str(self._tokenizer.id_to_token(token))
-
-    def generate(self, generation: Generation) -> Steps:
+    def generate(self, generation: Generation) -> Submitted:
         origin = generation.origin
         request = InferenceRequest(
-            self._facts.name,
+            self.facts.name,
             id=generation.request_id,
             priority=0 if origin is None else origin.priority,
             timeline=None if origin is None else origin.timeline,
@@ -104,6 +83,9 @@ class _EngineSteps:
     def __aiter__(self) -> _EngineSteps:
         return self
 
+    async def begin(self) -> None:
+        """An engine refuses at once what it does not take."""
+
     async def __anext__(self) -> Step:
         response = await self._stream.__anext__()
         if not isinstance(response, _StepResponse):
@@ -123,7 +105,7 @@ def _asked(generation: Generation) -> GenerationRequest:
         wanted=WantedOutputs(
             logprobs="logprobs" in generation.parameters, token_ids=generation.token_ids
         ),
-        input_ids=np.array(generation.prompt, np.int64),
+        input_ids=np.array(generation.prompt.tokens, np.int64),
     )
 
 

@@ -45,39 +45,40 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Properties of a language model that do not change while it is loaded.
-
-    One that `takes_text` takes its prompt as text and gives text, and nothing else is known of it:
-    its context is as many characters as it is given at most.
-    """
+    """Properties of a language model that do not change while it is loaded."""
 
     name: str
     context_length: int
-    """Tokens of prompt and answer together."""
+    """Tokens of prompt and answer together; characters of a prompt for a model that takes text."""
     vocabulary: int
-    """How many tokens there are; 0 where nobody knows them, so that none are counted."""
+    """How many tokens there are; 0 where nobody knows them."""
     longest_token: int
     """Characters of the longest token's text."""
     chat_template: str | None = None
     special_tokens: Mapping[str, str] | None = None
     """`bos_token`, `eos_token` and others, for the template."""
-    takes_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as text and in tokens, which are not `counted` where nobody knows them."""
+
+    text: str
+    tokens: Sequence[int] = ()
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """One prompt with its sampling parameters, in vLLM's names.
 
-    `text` is the prompt of a model that takes text, and `prompt` its tokens, as far as they are
-    `counted`. `whole` asks for one step with everything at the end. `request_id` is the client's.
+    `whole` asks for one step with everything at the end. `request_id` is the client's.
     `origin` is the request that the server has admitted, where there is one; its tokens are
     reported by `report_usage`, where that is set. `infer` gives the model a request with tensors.
     """
 
-    prompt: Sequence[int]
+    prompt: Prompt
     parameters: Mapping[str, Any]
-    text: str = ""
-    counted: bool = True
     whole: bool = False
     token_ids: bool = False
     request_id: str = ""
@@ -99,6 +100,46 @@ class Steps(Protocol):
         """Cancel what still runs."""
 
 
+class Submitted(Steps, Protocol):
+    """The steps of a prompt that may still be refused."""
+
+    async def begin(self) -> None:
+        """Wait until it is not, before a step is read; raises `InferenceError` where it is."""
+
+
+class Prompts(Protocol):
+    """How a model takes its prompts: in tokens, or as text. All methods raise `ApiError`."""
+
+    @property
+    def text_tokenizer(self) -> Any:
+        """One of the package `tokenizers`; `None` where nobody counts tokens."""
+
+    @property
+    def completion_length(self) -> int | None:
+        """Tokens of a completion for which nobody sets a length."""
+
+    @property
+    def limit(self) -> str:
+        """What a prompt may have at most, in words."""
+
+    def check(self, fields: Mapping[str, Any]) -> None:
+        """Refuse fields of a request that such a prompt cannot keep."""
+
+    async def of_text(self, text: str, *, special: bool) -> Prompt:
+        """The prompt of a text, which may be long; `special` tokens come before it."""
+
+    def of_tokens(self, given: list[int], field: str, *, with_text: bool) -> Prompt:
+        """The prompt of tokens that came in a field, whose text is made if it is wanted."""
+
+    def answer_length(
+        self, fields: Mapping[str, Any], prompt: Prompt, default: int | None, field: str
+    ) -> dict[str, int]:
+        """The sampling parameter for the most tokens to generate; none leaves it to the model.
+
+        Refused is a prompt, which came in `field`, that is empty or leaves no room.
+        """
+
+
 class Generator(Protocol):
     """A language model that is loaded."""
 
@@ -106,17 +147,9 @@ class Generator(Protocol):
     def facts(self) -> ModelFacts:
         """Its unchanging properties."""
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """The tokens of a text."""
+    @property
+    def prompts(self) -> Prompts:
+        """How it takes its prompts."""
 
-    async def encode_prompt(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """The tokens of a prompt, which may be long."""
-
-    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """The text of tokens."""
-
-    def token_text(self, token: int) -> str:
-        """A token as it stands in the vocabulary."""
-
-    def generate(self, generation: Generation) -> Steps:
+    def generate(self, generation: Generation) -> Submitted:
         """Submit a prompt; raises `InferenceError` at once if it is refused."""

@@ -1,10 +1,10 @@
-"""Requests: JSON checked against the types of the `openai` package, and refused by name."""
+"""Requests: JSON checked against the types of the `openai` package, refused by name, described."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 from pydantic_core import ErrorDetails, SchemaValidator, ValidationError, from_json
@@ -12,6 +12,10 @@ from pydantic_core import ErrorDetails, SchemaValidator, ValidationError, from_j
 from penstock.backend import suggestion
 from penstock_backends.openai_kit.errors import ApiError, refuse_field
 
+Schema = dict[str, Any]
+
+_NAMED: Final = "#/components/schemas/{model}"
+_EVENTS: Final = "text/event-stream; charset=utf-8"
 _DISCRIMINATORS: Final = ("role", "type")
 _FORMS: Final[Mapping[str, Mapping[str, Any]]] = {"stream": {"type": "boolean"}}
 """JSON schemas of further fields, as far as they are checked here."""
@@ -160,3 +164,52 @@ def _path(place: tuple[int | str, ...]) -> str:
         elif part.isidentifier() and part[:1].islower() and part not in _TYPE_NAMES:
             text += f".{part}" if text else part
     return text or "the body"
+
+
+def description(title: str, readers: Mapping[str, Sequence[BodyReader]]) -> Schema:
+    """OpenAPI 3.1 of routes that take JSON by POST, by the readers of the forms that it may have.
+
+    It takes up to a second.
+    """
+    types: list[tuple[tuple[str, int], Literal["validation"], TypeAdapter[Any]]] = [
+        ((path, number), "validation", TypeAdapter(reader.type))
+        for path, of_path in readers.items()
+        for number, reader in enumerate(of_path)
+    ]
+    found, definitions = TypeAdapter.json_schemas(types, ref_template=_NAMED)
+    forms = {key: schema for (key, _), schema in found.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": "1"},
+        "paths": {
+            path: {
+                "post": _operation(
+                    path,
+                    [
+                        reader.closed(_inlined(forms[path, number], definitions["$defs"]))
+                        for number, reader in enumerate(of_path)
+                    ],
+                )
+            }
+            for path, of_path in readers.items()
+        },
+        "components": {"schemas": definitions["$defs"]},
+    }
+
+
+def _inlined(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """The form of a body itself, where that is a reference to a definition."""
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    return dict(definitions.get(name, schema))
+
+
+def _operation(path: str, bodies: Sequence[Schema]) -> Schema:
+    schema = bodies[0] if len(bodies) == 1 else {"anyOf": list(bodies)}
+    content = {"application/json": {"schema": {"type": "object"}}}
+    if any("stream" in body["properties"] for body in bodies):
+        content[_EVENTS] = {"schema": {"type": "string"}}
+    return {
+        "summary": f"POST {path}",
+        "requestBody": {"content": {"application/json": {"schema": schema}}, "required": True},
+        "responses": {"200": {"description": "Done", "content": content}},
+    }

@@ -8,23 +8,23 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from penstock_backends.openai_kit.errors import refuse_field
+from penstock_backends.openai_kit.generator import Generator
 
 _TEXT_PARTS: Final = ("text", "input_text", "output_text", "refusal")
 
 
-def check_counts(messages: Any, most: int) -> None:
-    """Refuse more messages and parts than the context has tokens, before anything looks at each."""
+def check_counts(messages: Any, generator: Generator) -> None:
+    """Refuse more messages and parts than a prompt can hold, before anything looks at each."""
     if not isinstance(messages, list):
         return  # refused by its type
     if not messages:
         refuse_field("messages", "'messages' must hold at least one message", "empty_array")
     members = (value for one in messages if isinstance(one, dict) for value in one.values())
     count = len(messages) + sum(len(value) for value in members if isinstance(value, list))
-    if count > most:
+    if count > generator.facts.context_length:
         refuse_field(
             "messages",
-            f"'messages' hold {count} messages and parts, more than the {most} tokens of the "
-            "model's context",
+            f"'messages' hold {count} messages and parts, more than {generator.prompts.limit}",
             "context_length_exceeded",
         )
 

@@ -17,6 +17,7 @@ from penstock_backends.openai_kit.generator import (
     Position,
     Step,
     Steps,
+    Submitted,
 )
 from penstock_backends.openai_kit.usage import Usage
 
@@ -37,14 +38,21 @@ async def submit(
     generations: Sequence[Generation],
     exchange: Exchange,
     renamed: Mapping[str, str],
-) -> list[Steps]:
-    """Submit prompts; if one is refused, none is left running. Raises `ApiError`."""
-    streams: list[Steps] = []
+) -> Sequence[Steps]:
+    """Submit prompts, and wait until they are no longer refused; if one is, none is left running.
+
+    Raises `ApiError`.
+    """
+    streams: list[Submitted] = []
     try:
-        infer = exchange.known.get("infer")
-        for one in _known_to_the_server(generations, exchange.known.get("request")):
-            asked = replace(one, infer=infer)
-            streams.append(generator.generate(asked))  # those before a refusal stay
+        for one in _known_to_the_server(generations, exchange):
+            steps = generator.generate(one)
+            streams.append(steps)  # those before a refusal stay
+        for steps in streams:
+            await steps.begin()
+    except asyncio.CancelledError:  # the client has left
+        await close(streams)
+        raise
     except InferenceError as error:
         await close(streams)
         raise api_error(error, renamed) from error
@@ -52,19 +60,21 @@ async def submit(
 
 
 def _known_to_the_server(
-    generations: Sequence[Generation], origin: InferenceRequest | None
+    generations: Sequence[Generation], exchange: Exchange
 ) -> Iterator[Generation]:
     """The same prompts, as parts of the request that the server has admitted.
 
     Several are not in its timeline, which has room for the times and tokens of one.
     """
+    origin: InferenceRequest | None = exchange.known.get("request")
+    infer = exchange.known.get("infer")
     report = None if origin is None else origin.report_usage
     usage = None if report is None else UsageSum(report)
     if origin is not None and len(generations) > 1:
         origin = replace(origin, timeline=None)
     for generation in generations:
         report_part = None if usage is None else usage.part()
-        yield replace(generation, origin=origin, report_usage=report_part)
+        yield replace(generation, origin=origin, report_usage=report_part, infer=infer)
 
 
 async def close(streams: Sequence[Steps]) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from penstock_backends.language_model import WITHOUT_EFFECT
 from penstock_backends.openai_kit.errors import refuse_field
-from penstock_backends.openai_kit.generator import ModelFacts
 from penstock_backends.openai_kit.schemas import without_references
 
 FURTHER_FIELDS: Final = (
@@ -66,41 +65,13 @@ def sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: fields[name] for name in _PASSED if name in fields}
 
 
-def answer_length(
-    fields: Mapping[str, Any],
-    prompt: int,
-    facts: ModelFacts,
-    default: int | None,
-    prompt_field: str,
-) -> dict[str, int]:
-    """The most tokens to generate: as asked, else the default, at most what the context leaves.
-
-    `prompt` are the tokens of what came in `prompt_field`, or the characters for a model that takes
-    text, which is left to itself where nothing is asked for. Raises `ApiError` where the context
-    leaves nothing, or more is asked for than it ever has.
-    """
+def asked_length(fields: Mapping[str, Any], most: int, what: str = "") -> int | None:
+    """The tokens that a request asks for at most; refused are more than `most`, `what` that is."""
     field = next((name for name in _LENGTHS if name in fields), _LENGTHS[-1])
     asked: int | None = fields.get(field)
-    left = facts.context_length - prompt
-    if not prompt:
-        refuse_field(prompt_field, "the prompt is empty")
-    if left < 1:
-        refuse_field(
-            prompt_field,
-            f"the prompt has {prompt} tokens, but the model's context length is "
-            f"{facts.context_length} tokens, and at least one must be left to generate",
-            "context_length_exceeded",
-        )
-    if asked is not None and not 1 <= asked <= facts.context_length:
-        refuse_field(
-            field,
-            f"'{field}' must be from 1 to {facts.context_length}, the model's context length, "
-            f"not {asked}",
-        )
-    length = asked or default
-    if facts.takes_text:
-        return {} if length is None else {"max_tokens": length}
-    return {"max_tokens": min(left, length or left)}
+    if asked is not None and not 1 <= asked <= most:
+        refuse_field(field, f"'{field}' must be from 1 to {most}{what}, not {asked}")
+    return asked
 
 
 def chat_logprobs(fields: Mapping[str, Any]) -> dict[str, Any]:

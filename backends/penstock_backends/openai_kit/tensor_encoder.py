@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from penstock.backend import (
 )
 from penstock_backends.openai_kit.embeddings import Embeddings
 from penstock_backends.openai_kit.packages import kit_imports
+from penstock_backends.openai_kit.text_models.named_tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
@@ -142,10 +144,20 @@ def application_over(encoder: TensorEncoder) -> OpenAiApplication:
     return encoder_app(encoder)
 
 
-def open_application(config: ModelConfig, _: Path | None) -> OpenAiApplication | None:
-    """The application of a model of any backend, or an ensemble, from `TEXT` to `EMBEDDING`."""
+def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiApplication | None:
+    """The application of a model of any backend, or an ensemble, from `TEXT` to `EMBEDDING`.
+
+    `tokenizer`, a file or a folder, counts tokens. Raises `ModelLoadError`.
+    """
     if [one.name for one in config.input] != [TEXT] or not config.output or config.decoupled:
         return None
     if config.input[0].data_type is not DataType.BYTES or config.output[0].name != EMBEDDING:
         return None
-    return application_over(TensorEncoder(config)) if has_vectors(config) else None
+    if not has_vectors(config):
+        return None
+    count = None if tokenizer is None else partial(_count, load_tokenizer(tokenizer)[0])
+    return application_over(TensorEncoder(config, count))
+
+
+def _count(tokenizer: Any, texts: Sequence[str]) -> int:
+    return sum(len(one.ids) for one in tokenizer.encode_batch(list(texts)))

@@ -10,13 +10,14 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 from typing_extensions import TypedDict
 
 from penstock_backends.openai_kit.asgi import Answer, Exchange
-from penstock_backends.openai_kit.completions import check_text, check_tokens
+from penstock_backends.openai_kit.completions import check_text
 from penstock_backends.openai_kit.conversation import TEMPLATE_FIELDS, Conversations
 from penstock_backends.openai_kit.errors import refuse_field
-from penstock_backends.openai_kit.generator import Generator
+from penstock_backends.openai_kit.generator import Generator, Prompt
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.messages import check_counts
 from penstock_backends.openai_kit.settings import OpenAiSettings
+from penstock_backends.openai_kit.token_prompts import check_tokens
 from penstock_backends.openai_kit.tool_choice import ToolPlan
 
 
@@ -48,28 +49,29 @@ class TokenizeEndpoint:
         """Answer one request."""
         given = read_object(exchange.body)
         made = (self._chat if "messages" in given else self._text)(given, exchange.parameters)
-        tokens = await made
+        tokens = (await made).tokens
         answer: dict[str, Any] = {
             "count": len(tokens),
             "max_model_len": self._generator.facts.context_length,
-            "tokens": tokens,
+            "tokens": list(tokens),
             "token_strs": None,
         }
         if given.get("return_token_strs"):
-            answer["token_strs"] = [self._generator.token_text(token) for token in tokens]
+            tokenizer = self._generator.prompts.text_tokenizer
+            answer["token_strs"] = [tokenizer.id_to_token(token) for token in tokens]
         return json.dumps(answer, ensure_ascii=False).encode()
 
-    async def _text(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> list[int]:
+    async def _text(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> Prompt:
         fields = self._texts.check(given, parameters)
         check_text(fields["prompt"], self._generator, "prompt")
         special = fields.get("add_special_tokens", True)
-        return await self._generator.encode_prompt(fields["prompt"], add_special_tokens=special)
+        return await self._generator.prompts.of_text(fields["prompt"], special=special)
 
-    async def _chat(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> list[int]:
-        check_counts(given["messages"], self._generator.facts.context_length)
+    async def _chat(self, given: dict[str, Any], parameters: Mapping[str, Any]) -> Prompt:
+        check_counts(given["messages"], self._generator)
         fields = self._chats.check({"model": self._generator.facts.name, **given}, parameters)
         tools = fields.get("tools")
-        return await self._conversations.tokens(
+        return await self._conversations.prompt(
             fields, ToolPlan("auto" if tools else "none", tools)
         )
 
@@ -84,9 +86,10 @@ class DetokenizeEndpoint:
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
         tokens = self.reader.check(read_object(exchange.body), exchange.parameters)["tokens"]
-        if len(tokens) > self._generator.facts.context_length:
-            refuse_field("tokens", f"'tokens' holds {len(tokens)}, more than the model's context")
+        facts, prompts = self._generator.facts, self._generator.prompts
+        if len(tokens) > facts.context_length:
+            refuse_field("tokens", f"'tokens' holds {len(tokens)}, more than {prompts.limit}")
         if tokens:
-            check_tokens(tokens, self._generator, "tokens")
-        text = self._generator.decode(tokens, skip_special_tokens=False)
+            check_tokens(tokens, facts, "tokens")
+        text = prompts.text_tokenizer.decode(tokens, skip_special_tokens=False)
         return json.dumps({"prompt": text}, ensure_ascii=False).encode()

@@ -39,13 +39,6 @@ class ToolPlan:
         return schema if self.parallel else {**schema, "maxItems": 1}
 
 
-def refuse_tools(fields: Mapping[str, Any], model: str) -> None:
-    """Refuse tools that may be called, for a model that takes a text and gives one."""
-    if fields.get("tools") and fields.get("tool_choice") != "none":
-        text = f"'tools' are not supported: model '{model}' takes a text and gives a text"
-        refuse_field("tools", text, "unsupported_parameter")
-
-
 def read_tools(fields: Mapping[str, Any], model: str, parser: str | None) -> ToolPlan:
     """The plan of a chat request; raises `ApiError` for what cannot be kept."""
     tools = fields.get("tools") or []

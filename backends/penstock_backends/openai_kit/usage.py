@@ -21,7 +21,7 @@ class Usage:
     @classmethod
     def of(cls, generation: Generation) -> Usage:
         """That of a prompt."""
-        return cls(len(generation.prompt), counted=generation.counted)
+        return cls(len(generation.prompt.tokens), counted=generation.prompt.counted)
 
     def add(self, step: Step) -> None:
         """Count a step."""

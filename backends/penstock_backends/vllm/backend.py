@@ -35,7 +35,6 @@ from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.generation import VllmGeneration
 from penstock_backends.vllm.health_check import unloads_unhealthy
-from penstock_backends.vllm.inputs.ending_json import with_ending_json
 from penstock_backends.vllm.inputs.media import Medium, limits_of, load_media, read_media
 from penstock_backends.vllm.inputs.prompts import prompt_of
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, read_options
@@ -135,7 +134,6 @@ class VllmBackend(LanguageModelBackend):
             stream=generation.stream or _is_watched(request),
             logprobs=self._engine.logprobs,
         )
-        sampling = with_ending_json(sampling, self._engine.facts)
         check_length(sampling.max_tokens, self._engine.facts.context_length)
         media = read_media(request, self._engine.facts.modalities)
         lora = self._adapter(adapter)

@@ -10,6 +10,7 @@ from penstock.backend import ResponseStream, as_inference_error
 from penstock_backends.language_model import Answer, Delivery, StreamInterval, UsageReporter
 from penstock_backends.vllm.adapters import Adapter
 from penstock_backends.vllm.engine import VllmEngine
+from penstock_backends.vllm.inputs.ending_json import with_ending_json
 from penstock_backends.vllm.inputs.request_options import RequestOptions
 from penstock_backends.vllm.outputs import OutputReader
 from penstock_backends.vllm.pushed_request import PushedRequest
@@ -65,6 +66,7 @@ class VllmGeneration:
         engine = self._engine
         try:
             given = await prompt()
+            sampling = await with_ending_json(sampling, engine.facts)
             engine.begin()
             self._begun = True
             lora = await engine.acquire(adapter)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -13,6 +14,7 @@ import openai
 
 from penstock.core.errors import InferenceError
 from penstock.core.http_exchange import AsgiApp
+from penstock_backends.language_model import PromptTokens
 from penstock_backends.openai_kit.application import language_model_app
 from penstock_backends.openai_kit.asgi import OpenAiApplication
 from penstock_backends.openai_kit.generator import (
@@ -23,6 +25,7 @@ from penstock_backends.openai_kit.generator import (
     TokenProbability,
 )
 from penstock_backends.openai_kit.settings import OpenAiSettings
+from penstock_backends.openai_kit.token_prompts import TokenPrompts
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -56,6 +59,9 @@ class ScriptedSteps:
     def __aiter__(self) -> ScriptedSteps:
         return self
 
+    async def begin(self) -> None:
+        pass
+
     async def __anext__(self) -> Step:
         if self._left:
             return self._step(self._left.pop(0))
@@ -77,6 +83,19 @@ class ScriptedSteps:
         return Step([Piece(i, text, 1, [7], logprobs) for i in range(self._count)], 2)
 
 
+class Characters:
+    """A tokenizer whose tokens are characters."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> SimpleNamespace:
+        return SimpleNamespace(ids=[ord(character) for character in text])
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return "".join(map(chr, tokens))
+
+    def id_to_token(self, token: int) -> str:
+        return chr(token)
+
+
 @dataclass
 class ScriptedModel:
     """A model whose tokens are characters."""
@@ -88,17 +107,10 @@ class ScriptedModel:
     asked: list[Generation] = field(default_factory=list)
     steps: list[ScriptedSteps] = field(default_factory=list)
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return [ord(character) for character in text]
-
-    async def encode_prompt(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self.encode(text, add_special_tokens=add_special_tokens)
-
-    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return "".join(map(chr, tokens))
-
-    def token_text(self, token: int) -> str:
-        return chr(token)
+    def __post_init__(self) -> None:
+        characters = Characters()
+        tokens = PromptTokens(characters, asyncio.to_thread, self.facts.vocabulary)
+        self.prompts = TokenPrompts(characters, tokens, self.facts)
 
     def generate(self, generation: Generation) -> ScriptedSteps:
         if self.script.refusal is not None:
@@ -110,7 +122,7 @@ class ScriptedModel:
     @property
     def prompt(self) -> str:
         """The last prompt, as text."""
-        return self.decode(self.asked[-1].prompt, skip_special_tokens=False)
+        return self.asked[-1].prompt.text
 
     def app(self, **settings: Any) -> OpenAiApplication:
         """Its application."""

@@ -12,6 +12,7 @@ import openai
 from backends.openai_kit.scripted import client_of
 from penstock.backend import (
     DataType,
+    InferenceError,
     InferenceRequest,
     InferenceResponse,
     Input,
@@ -23,7 +24,7 @@ from penstock.backend import (
     TransactionPolicy,
 )
 from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
-from penstock_backends.openai_kit.text_generator import open_application
+from penstock_backends.openai_kit.text_models.text_generator import open_application
 
 TEXT = Input(name="text_input", data_type=DataType.BYTES, dims=(1,))
 OUTPUT = Output(name="text_output", data_type=DataType.BYTES, dims=(-1,))
@@ -52,12 +53,24 @@ def text_config(
     )
 
 
+def knowing(app: AsgiApp, known: Mapping[str, Any]) -> AsgiApp:
+    """The application, with what a server tells it."""
+
+    async def called(scope: Message, receive: Any, send: Any) -> None:
+        await app({**scope, "extensions": {ASGI_EXTENSION: known}}, receive, send)
+
+    return called
+
+
 @dataclass
 class TextModel:
-    """A model that answers each request with these texts, or outputs, one response each."""
+    """A model that answers each request with these texts, or outputs, one response each.
+
+    It fails with an error that stands among them.
+    """
 
     config: ModelConfig
-    texts: Sequence[str | bytes | Mapping[str, Tensor]] = ("Hello", " you")
+    texts: Sequence[str | bytes | Mapping[str, Tensor] | InferenceError] = ("Hello", " you")
     endless: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: Path | None = None
@@ -73,7 +86,10 @@ class TextModel:
         """Its application, as a server calls it."""
         app = open_application(self.config, self.tokenizer)
         assert app is not None
-        return self._known_to(app)
+        origin = InferenceRequest(
+            "m", parameters=self.parameters, report_usage=lambda *t: self.reported.append(t)
+        )
+        return knowing(app, {"infer": self._infer, "request": origin})
 
     def inputs(self) -> dict[str, list[Any]]:
         """The values of the last request, by input."""
@@ -84,27 +100,19 @@ class TextModel:
             for name, tensor in self.asked[-1].inputs.items()
         }
 
-    def _known_to(self, app: AsgiApp) -> AsgiApp:
-        """The application, with what a server tells it."""
-
-        async def called(scope: Message, receive: Any, send: Any) -> None:
-            origin = InferenceRequest(
-                "m", parameters=self.parameters, report_usage=lambda *t: self.reported.append(t)
-            )
-            known = {"infer": self._infer, "request": origin}
-            await app({**scope, "extensions": {ASGI_EXTENSION: known}}, receive, send)
-
-        return called
-
     def _infer(self, request: InferenceRequest) -> ResponseStream:
         self.asked.append(request)
         stream = ResponseStream()
         self.streams.append(stream)
         for one in self.texts:
-            outputs = (
-                one if isinstance(one, Mapping) else {"text_output": Tensor.from_strings([one])}
-            )
-            stream.send(InferenceResponse(outputs))
+            stream.send(_response(one))
         if not self.endless:
             stream.send(InferenceResponse(final=True))
         return stream
+
+
+def _response(told: str | bytes | Mapping[str, Tensor] | InferenceError) -> InferenceResponse:
+    if isinstance(told, InferenceError):
+        return InferenceResponse(error=told)
+    outputs = told if isinstance(told, Mapping) else {"text_output": Tensor.from_strings([told])}
+    return InferenceResponse(outputs)

@@ -8,13 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
+from backends.openai_kit.scripted import client_of
+from backends.openai_kit.scripted_tensors import knowing
 from fakes import model_config
-from penstock.core.config import ModelConfig, Output
+from penstock.core.config import Input, ModelConfig, Output
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType, Tensor
-from penstock_backends.openai_kit.tensor_encoder import TensorEncoder, has_vectors
+from penstock.demo.language_model import CHECKPOINT
+from penstock_backends.openai_kit.tensor_encoder import (
+    TensorEncoder,
+    has_vectors,
+    open_application,
+)
 
 TEXTS = ["red", "green blue"]
 
@@ -23,7 +31,7 @@ def config(most: int) -> ModelConfig:
     return replace(model_config(), max_batch_size=most)
 
 
-def answering(tokens: int | None) -> Any:
+def answering(tokens: int | None, output: str = "OUT") -> Any:
     """A model's inference that reports so many tokens for each request, or none."""
 
     def infer(request: InferenceRequest) -> ResponseStream:
@@ -33,7 +41,7 @@ def answering(tokens: int | None) -> Any:
             request.report_usage(tokens, 0, 0)
         stream = ResponseStream()
         vectors = Tensor.from_numpy(np.ones((rows, 3), np.float32))
-        stream.send(InferenceResponse({"OUT": vectors}, final=True))
+        stream.send(InferenceResponse({output: vectors}, final=True))
         return stream
 
     return infer
@@ -61,6 +69,20 @@ async def test_tokens_are_counted_where_the_model_reports_none(most: int) -> Non
     """As of an answer that comes from the response cache."""
     known = {"infer": answering(None), "request": InferenceRequest("m")}
     assert (await TensorEncoder(config(most), words).embed(TEXTS, known)).tokens == 3
+
+
+async def test_tokens_are_counted_by_the_tokenizer_that_is_named() -> None:
+    texts = Input(name="TEXT", data_type=DataType.BYTES, dims=(1,))
+    vectors = Output(name="EMBEDDING", data_type=DataType.FP32, dims=(3,))
+    given = ModelConfig(name="m", max_batch_size=8, input=(texts,), output=(vectors,))
+    app = open_application(given, CHECKPOINT)
+    assert app is not None
+    known = {"infer": answering(None, "EMBEDDING"), "request": InferenceRequest("m")}
+    async with client_of(knowing(app, known)) as client:
+        answer = await client.embeddings.create(model="m", input=TEXTS)
+    tokenizer = Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
+    wanted = sum(len(tokenizer.encode(text).ids) for text in TEXTS)
+    assert answer.usage.prompt_tokens == wanted > 0
 
 
 @pytest.mark.parametrize(

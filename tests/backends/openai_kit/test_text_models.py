@@ -12,12 +12,20 @@ import openai
 import pytest
 
 from backends.generation import until
-from backends.openai_kit.scripted import HELLO
+from backends.openai_kit.scripted import HELLO, http_of
 from backends.openai_kit.scripted_tensors import OUTPUT, TEXT, TextModel, taking, text_config
 from backends.openai_kit.test_leaving import Client, scope
-from penstock.backend import DataType, ModelConfig, ModelLoadError, Output, SequenceBatching, Tensor
+from penstock.backend import (
+    DataType,
+    ExhaustedError,
+    ModelConfig,
+    ModelLoadError,
+    Output,
+    SequenceBatching,
+    Tensor,
+)
 from penstock.demo.language_model import CHECKPOINT
-from penstock_backends.openai_kit.text_generator import open_application
+from penstock_backends.openai_kit.text_models.text_generator import open_application
 
 SAMPLING = taking("sampling_parameters")
 LAYOUT = (
@@ -36,6 +44,14 @@ COUNTED = (
     Output(name="num_input_tokens", data_type=DataType.UINT32, dims=(1,)),
     Output(name="num_output_tokens", data_type=DataType.UINT32, dims=(-1,)),
 )
+
+
+MOST = 1 << 20
+"""Characters of a prompt, and tokens of an answer."""
+
+
+def saying(content: Any) -> Any:
+    return [{"role": "user", "content": content}]
 
 
 async def chat(model: TextModel, **fields: Any) -> Any:
@@ -175,6 +191,34 @@ async def test_completions_of_what_is_no_text_are_refused(fields: Any, complaint
             await client.completions.create(model="m", **fields)
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "complaint"),
+    [
+        ("/v1/completions", {"prompt": "a" * (MOST + 1)}, f"'prompt' has {MOST + 1} characters"),
+        ("/v1/chat/completions", {"messages": saying("a" * (MOST + 1))}, "the prompt is longer"),
+        ("/v1/chat/completions", {"messages": saying([0] * MOST)}, f"hold {MOST + 1} messages"),
+        ("/v1/responses", {"input": [0] * (MOST + 1)}, f"hold {MOST + 1} messages"),
+        ("/detokenize", {"tokens": [0] * (MOST + 1)}, f"'tokens' holds {MOST + 1}"),
+    ],
+)
+async def test_limits_of_prompts_are_told_in_characters(
+    path: str, fields: Any, complaint: str
+) -> None:
+    model = TextModel(text_config(), tokenizer=CHECKPOINT)
+    async with http_of(model.app()) as http:
+        answer = await http.post(path, json={"model": "m", **fields})
+    message = answer.json()["error"]["message"]
+    assert (answer.status_code, complaint in message) == (400, True)
+    assert message.endswith(f"the {MOST} characters that this model is given at most")
+
+
+async def test_the_limit_of_an_answer_is_no_context() -> None:
+    model = TextModel(text_config(SAMPLING))
+    with pytest.raises(openai.BadRequestError, match=f"must be from 1 to {MOST}, not") as found:
+        await chat(model, max_tokens=MOST + 1)
+    assert "context" not in found.value.message
+
+
 async def test_responses_name_their_own_fields() -> None:
     async with TextModel(text_config()).client() as client:
         with pytest.raises(openai.BadRequestError, match="'max_output_tokens' is not supported"):
@@ -263,6 +307,43 @@ async def test_tokens_of_an_answer_that_was_left_are_counted() -> None:
     ((_, _, generated),) = model.reported
     assert generated >= 2
     assert model.streams[0].ended
+
+
+ASKED: Any = [
+    ("/v1/chat/completions", {"messages": HELLO}),
+    ("/v1/completions", {"prompt": ["a", "b"]}),
+    ("/v1/responses", {"input": "a"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+async def test_a_failure_before_the_first_text_of_a_stream_is_its_status(
+    path: str, body: Any
+) -> None:
+    model = TextModel(text_config(), ["", ExhaustedError("the queue is full")])
+    async with http_of(model.app()) as http:
+        answer = await http.post(path, json={"model": "m", "stream": True, **body})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
+    assert all(stream.ended for stream in model.streams)
+
+
+async def test_a_failure_after_the_first_text_of_a_stream_is_an_event() -> None:
+    with pytest.raises(openai.APIError, match="the queue is full"):
+        await streamed(TextModel(text_config(), ["Hello", ExhaustedError("the queue is full")]))
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+async def test_a_client_that_leaves_before_the_first_text_ends_the_request(
+    path: str, body: Any
+) -> None:
+    model = TextModel(text_config(), [], endless=True)
+    client = Client({"model": "m", "stream": True, **body})
+    serving = asyncio.ensure_future(model.app()(scope(path), client.receive, client.send))
+    await until(lambda: bool(model.streams))
+    client.left.set()
+    await asyncio.wait_for(serving, 20)
+    assert [stream.ended for stream in model.streams] == [True] * len(model.streams)
+    assert client.sent == []
 
 
 @pytest.mark.parametrize("name", ["missing.json", "config.json"])

@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 from penstock.backend import DataType, Input, ModelConfig, Output
-from penstock_backends.openai_kit import tensor_encoder, text_generator
+from penstock_backends.openai_kit import tensor_encoder
+from penstock_backends.openai_kit.text_models import text_generator
 
 sys.setswitchinterval(1e-6)
 together = Barrier(2)
@@ -51,7 +52,7 @@ with ThreadPoolExecutor() as threads:
     [
         "penstock_backends.openai_kit.settings",
         "penstock_backends.openai_kit.tensor_encoder",
-        "penstock_backends.openai_kit.text_generator",
+        "penstock_backends.openai_kit.text_models.text_generator",
         "penstock_backends.openvino_genai.openai_app",
         "penstock_backends.onnxruntime.openai_app",
     ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fakes import FakeBackend
+from penstock.core.backend import Backend
 from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import ModelLoadError
 from penstock.core.http_exchange import AsgiApp
@@ -52,6 +55,38 @@ async def test_the_server_names_that_of_other_models(
 ) -> None:
     await server_application(None, ModelConfig(name="m"), tmp_path, given)
     assert maker.given == [wanted]
+
+
+class OwnApplication(FakeBackend):
+    """A backend with an application of its own."""
+
+    async def openai_app(self) -> AsgiApp | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("backend", "why"),
+    [(OwnApplication, "backend 'own' serves OpenAI's API by its own"), (None, "its tensors are")],
+)
+async def test_a_tokenizer_without_effect_is_warned_of(
+    maker: Maker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    backend: type[Backend] | None,
+    why: str,
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    config = replace(naming("tokenizer.json"), backend="own")
+    await server_application(backend, config, tmp_path, "/of/the/server")
+    assert f"model 'm': parameter '{TOKENIZER}' is without effect: {why}" in caplog.text
+
+
+async def test_the_tokenizer_of_the_server_is_no_reason_to_warn(
+    maker: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await server_application(None, ModelConfig(name="m"), tmp_path, "/of/the/server")
+    await server_application(OwnApplication, ModelConfig(name="m"), tmp_path, "/of/the/server")
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("name", ["missing.json", ""])

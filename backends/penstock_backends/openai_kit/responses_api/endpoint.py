@@ -12,10 +12,9 @@ from typing import Any, Final
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from penstock.backend import InferenceError
-from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange
+from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange, event_bytes
 from penstock_backends.openai_kit.conversation import Conversation, Conversations
 from penstock_backends.openai_kit.errors import ApiError
-from penstock_backends.openai_kit.event_text import event_bytes
 from penstock_backends.openai_kit.generator import Generator, Piece, Position, Steps
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 from penstock_backends.openai_kit.logprobs import chat_form
@@ -67,8 +66,8 @@ class ResponsesEndpoint:
         tools = chat.fields.get("tools")
         with _names(chat.places):
             plan = ToolPlan("auto" if tools else "none", tools)
-            tokens = await self._conversations.tokens(chat.fields, plan)
-        answer = {"object": "response.input_tokens", "input_tokens": len(tokens)}
+            prompt = await self._conversations.prompt(chat.fields, plan)
+        answer = {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
         return json.dumps(answer).encode()
 
 
@@ -76,7 +75,7 @@ def _read(reader: BodyReader, exchange: Exchange, generator: Generator) -> dict[
     """The fields of a request, checked and whole; raises `ApiError`."""
     given = read_object(exchange.body)
     with _names():
-        check_counts(given.get("input"), generator.facts.context_length)
+        check_counts(given.get("input"), generator)
     fields = reader.check(whole_request(given), exchange.parameters)
     refuse_ineffective(fields)
     return fields
@@ -195,12 +194,18 @@ class _ResponseAnswer:
     def _usage_object(self) -> dict[str, Any] | None:
         if not self._usage.counted:
             return None
-        thought = self._generator.encode(self._reasoning, add_special_tokens=False)
         usage = self._usage
         return {
             "input_tokens": usage.prompt,
             "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
             "output_tokens": usage.generated,
-            "output_tokens_details": {"reasoning_tokens": len(thought)},
+            "output_tokens_details": {"reasoning_tokens": self._thought()},
             "total_tokens": usage.prompt + usage.generated,
         }
+
+    def _thought(self) -> int:
+        """Tokens of the reasoning."""
+        if not self._reasoning:
+            return 0
+        tokenizer = self._generator.prompts.text_tokenizer
+        return len(tokenizer.encode(self._reasoning, add_special_tokens=False).ids)

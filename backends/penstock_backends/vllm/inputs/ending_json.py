@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -15,18 +17,22 @@ from penstock_backends.vllm.model_facts import ModelFacts
 _UNBOUNDED: Final = re.compile(r"\b(\w+)\{(\d+), -1\}")
 _DIGIT_RULE: Final = re.compile(r"^(\w+) ::= \(\(\[0-9\]\)\)$", re.MULTILINE)
 _ANY_OBJECT: Final = {"type": "object"}
+_KEPT: Final = 16
+_LONGEST_KEPT: Final = 1 << 16
+"""Characters of a schema whose grammar is kept; that has about five times as many."""
 
 
-def with_ending_json(sampling: Any, facts: ModelFacts) -> Any:
+async def with_ending_json(sampling: Any, facts: ModelFacts) -> Any:
     """The sampling parameters, with a grammar in the place of a schema.
 
+    It is made on a thread, as it takes 10 ms for a schema of 5 kB; those of the last 16 are kept.
     What xgrammar does not read is left to vLLM, which has other libraries for it, or says why not.
     """
     given = sampling.structured_outputs if facts.by_xgrammar else None
     if given is None or (given.json is None and not given.json_object):
         return sampling
     schema = _ANY_OBJECT if given.json is None else given.json
-    grammar = _grammar(schema, compact=facts.compact_json)
+    grammar = await asyncio.to_thread(_grammar, schema, compact=facts.compact_json)
     if grammar is None:
         return sampling
     changed = copy(sampling)
@@ -37,19 +43,28 @@ def with_ending_json(sampling: Any, facts: ModelFacts) -> Any:
 def _grammar(schema: Any, *, compact: bool) -> str | None:
     """The grammar of a schema; `None` where xgrammar has none that means the same."""
     try:
-        xgrammar = import_module("xgrammar")
-        backend = import_module("vllm.v1.structured_output.backend_xgrammar")
-        read = json.loads(schema) if isinstance(schema, str) else schema
-        if backend.has_xgrammar_unsupported_json_features(read):
-            return None
-        text = xgrammar.Grammar.from_json_schema(
-            json.dumps(read),
-            any_whitespace=False,
-            separators=(",", ":") if compact else (", ", ": "),
-        )
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        make = _kept_grammar if len(text) <= _LONGEST_KEPT else _made_grammar
+        return make(text, compact)
     except Exception:  # of releases that differ; for a schema that vLLM refuses in its own words
         return None
+
+
+def _made_grammar(schema: str, compact: bool) -> str | None:
+    xgrammar = import_module("xgrammar")
+    backend = import_module("vllm.v1.structured_output.backend_xgrammar")
+    read = json.loads(schema)
+    if backend.has_xgrammar_unsupported_json_features(read):
+        return None
+    text = xgrammar.Grammar.from_json_schema(
+        json.dumps(read),  # in which no key is twice
+        any_whitespace=False,
+        separators=(",", ":") if compact else (", ", ": "),
+    )
     return bounded(str(text))
+
+
+_kept_grammar = lru_cache(_KEPT)(_made_grammar)
 
 
 def bounded(grammar: str) -> str:

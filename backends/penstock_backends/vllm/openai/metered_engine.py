@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
 from copy import copy
@@ -49,14 +49,18 @@ class MeteredEngine:
         crash the engine, or keep it busy for minutes.
         """
         _check(sampling_params, self._engine, more.get("priority"))
-        sampling_params = with_ending_json(sampling_params, self._engine.facts)
         exchange = CURRENT.get()
         usage = None if exchange is None else UsageReporter(exchange.part())
         if usage is not None:
             sampling_params = _with_first_token(sampling_params)
-        outputs = self._llm.generate(prompt, sampling_params, request_id, **_as_loaded(more))
         count = None if usage is None else _Count(usage, sampling_params)
-        return self._followed(outputs, noting(count, sampling_params))
+        more = _as_loaded(more)
+
+        async def submit() -> Any:
+            sampling = await with_ending_json(sampling_params, self._engine.facts)
+            return self._llm.generate(prompt, sampling, request_id, **more)
+
+        return self._followed(submit, noting(count, sampling_params))
 
     def encode(
         self, prompt: Any, pooling_params: Any, *arguments: Any, **more: Any
@@ -65,11 +69,15 @@ class MeteredEngine:
         _check(pooling_params, self._engine, more.get("priority"))
         exchange = CURRENT.get()
         count = None if exchange is None else _PromptCount(UsageReporter(exchange.part()))
-        outputs = self._llm.encode(prompt, pooling_params, *arguments, **_as_loaded(more))
-        return self._followed(outputs, count)
+        more = _as_loaded(more)
+
+        async def submit() -> Any:
+            return self._llm.encode(prompt, pooling_params, *arguments, **more)
+
+        return self._followed(submit, count)
 
     async def _followed(
-        self, outputs: AsyncGenerator[Any, None], count: Counting | None
+        self, submit: Callable[[], Awaitable[Any]], count: Counting | None
     ) -> AsyncGenerator[Any, None]:
         engine = self._engine
         try:
@@ -78,7 +86,7 @@ class MeteredEngine:
             raise _unavailable(error.message) from error
         finished = False
         try:
-            async with aclosing(outputs):
+            async with aclosing(await submit()) as outputs:
                 async for output in outputs:
                     if count is not None:
                         count.add(output)

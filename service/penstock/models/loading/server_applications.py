@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import entry_points
@@ -15,11 +16,13 @@ from penstock.core.errors import ModelLoadError
 from penstock.core.http_exchange import AsgiApp
 from penstock.models.serving.server_application import ServerApplication
 
+logger = logging.getLogger(__name__)
+
 GROUP: Final = "penstock.applications"
 """The entry point group of functions that make the application of a model by its configuration.
 
-They are given the file or folder of its tokenizer, too, where one is named. They return `None` for
-a model that is not of their kind, and may raise what a backend may.
+They are given the file or folder of the tokenizer that counts its tokens, too, where one is named.
+They return `None` for a model that is not of their kind, and may raise what a backend may.
 """
 
 TOKENIZER: Final = "penstock.openai_tokenizer"
@@ -37,6 +40,7 @@ async def server_application(
     none. Raises `ModelLoadError`.
     """
     if backend is not None and backend.openai_app is not Backend.openai_app:
+        _warn_of_tokenizer(config, f"backend '{config.backend}' serves OpenAI's API by its own")
         return None
     application = ServerApplication(config.name, partial(_made, config, version_path, tokenizer))
     await application.start()
@@ -55,7 +59,15 @@ def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp |
         application = make(config, found)
         if application is not None:
             return application
+    _warn_of_tokenizer(config, "its tensors are of no model with OpenAI's API")
     return None
+
+
+def _warn_of_tokenizer(config: ModelConfig, why: str) -> None:
+    if config.parameter(TOKENIZER) is not None:
+        logger.warning(
+            "model '%s': parameter '%s' is without effect: %s", config.name, TOKENIZER, why
+        )
 
 
 def _tokenizer(config: ModelConfig, version_path: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import suppress
 from importlib import import_module
@@ -160,4 +161,4 @@ def _ending(*, compact: bool = False, **given: Any) -> Any:
         structured_outputs=parameters.StructuredOutputsParams(**given)
     )
     facts = ModelFacts(by_xgrammar=True, compact_json=compact)
-    return with_ending_json(sampling, facts).structured_outputs
+    return asyncio.run(with_ending_json(sampling, facts)).structured_outputs

@@ -95,7 +95,7 @@ class TextTensors:
 
     def inputs(self, generation: Generation) -> dict[str, Tensor]:
         """The inputs of a request; raises `InvalidRequestError` that names a parameter."""
-        given: dict[str, list[Any]] = {_TEXT: [generation.text]}
+        given: dict[str, list[Any]] = {_TEXT: [generation.prompt.text]}
         given |= self._flags(generation) | self._needed()
         parameters: dict[str, str] = {}
         rest = {}

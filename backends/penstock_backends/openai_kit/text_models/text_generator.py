@@ -14,11 +14,12 @@ from penstock.backend import (
     ResponseStream,
     Tensor,
 )
-from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Steps
+from penstock_backends.openai_kit.generator import Generation, ModelFacts, Piece, Step, Submitted
 from penstock_backends.openai_kit.packages import kit_imports
 from penstock_backends.openai_kit.settings import OpenAiSettings
-from penstock_backends.openai_kit.text_tensors import DEFAULT_LENGTH, TextTensors
-from penstock_backends.openai_kit.text_tokenizer import NoTokenizer, TextTokenizer
+from penstock_backends.openai_kit.text_models.named_tokenizer import load_tokenizer
+from penstock_backends.openai_kit.text_models.text_prompts import MOST_CHARACTERS, TextPrompts
+from penstock_backends.openai_kit.text_models.text_tensors import DEFAULT_LENGTH, TextTensors
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
@@ -30,7 +31,6 @@ JOINED: Final = (
 )
 """The chat template of a model whose tokenizer has none: one message is the prompt itself."""
 
-_MOST_CHARACTERS: Final = 1 << 20
 _ACCUMULATE: Final = "accumulate_tokens"
 """Parameter of TensorRT-LLM's models: whether each response has the whole text so far."""
 _FOUND: Final = ("model", "adapter", DEFAULT_LENGTH, "unknown_fields")
@@ -44,19 +44,15 @@ class TextGenerator:
         self,
         config: ModelConfig,
         tensors: TextTensors,
-        tokenizer: TextTokenizer | NoTokenizer,
+        prompts: TextPrompts,
         facts: ModelFacts,
     ) -> None:
         self._tensors = tensors
-        self._tokenizer = tokenizer
         self._accumulates = config.parameter(_ACCUMULATE) in ("true", "True", "1")
         self.facts = facts
-        self.encode = tokenizer.encode
-        self.encode_prompt = tokenizer.encode_prompt
-        self.decode = tokenizer.decode
-        self.token_text = tokenizer.token_text
+        self.prompts = prompts
 
-    def generate(self, generation: Generation) -> Steps:
+    def generate(self, generation: Generation) -> Submitted:
         """Submit a prompt; raises `InferenceError` at once if it is refused."""
         assert generation.infer is not None
         origin = generation.origin or InferenceRequest(self.facts.name)
@@ -72,7 +68,7 @@ class TextGenerator:
             sender=origin.sender,
         )
         stream = generation.infer(request)
-        return _TextSteps(stream, generation, self._tokenizer, accumulates=self._accumulates)
+        return _TextSteps(stream, generation, self.prompts, accumulates=self._accumulates)
 
 
 class _TextSteps:
@@ -82,15 +78,16 @@ class _TextSteps:
         self,
         stream: ResponseStream,
         generation: Generation,
-        tokenizer: TextTokenizer | NoTokenizer,
+        prompts: TextPrompts,
         *,
         accumulates: bool,
     ) -> None:
         self._stream = stream
         self._generation = generation
-        self._tokenizer = tokenizer
+        self._prompts = prompts
         self._accumulates = accumulates
         self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._first: Step | None = None
         self._text = ""
         self._taken = 0
         self._prompt: int | None = None
@@ -101,7 +98,14 @@ class _TextSteps:
     def __aiter__(self) -> _TextSteps:
         return self
 
+    async def begin(self) -> None:
+        """Wait for the first text: only by it is known that the model takes the prompt."""
+        self._first = await anext(self)
+
     async def __anext__(self) -> Step:
+        if self._first is not None:
+            step, self._first = self._first, None
+            return step
         if self._ended:
             raise StopAsyncIteration
         async for response in self._stream:
@@ -153,15 +157,16 @@ class _TextSteps:
 
     async def _count(self) -> int | None:
         """The tokens of the answer, as the model tells them, else as its tokenizer has them."""
-        if self._generated is not None or not self._tokenizer.vocabulary:
+        if self._generated is not None:
             return self._generated
-        return len(await self._tokenizer.encode_prompt(self._text, add_special_tokens=False))
+        answer = await self._prompts.of_text(self._text, special=False)
+        return len(answer.tokens) if answer.counted else None
 
     def _report(self, generated: int | None) -> None:
         """Tell the server the tokens of the request, once, where they are known."""
         report, self._ended = self._generation.report_usage, True
         if report is not None and generated is not None:
-            prompt = len(self._generation.prompt) if self._prompt is None else self._prompt
+            prompt = len(self._generation.prompt.tokens) if self._prompt is None else self._prompt
             report(prompt, 0, generated)
 
 
@@ -181,15 +186,17 @@ def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiAppli
     with kit_imports():
         from penstock_backends.openai_kit.application import language_model_app
         from penstock_backends.openai_kit.chat_template import find_special_tokens, find_template
-    loaded = NoTokenizer() if tokenizer is None else TextTokenizer.load(tokenizer)
-    folders = [] if isinstance(loaded, NoTokenizer) else [loaded.folder]
+    loaded, folders = None, []
+    if tokenizer is not None:
+        loaded, folder = load_tokenizer(tokenizer)
+        folders.append(folder)
     facts = ModelFacts(
         config.name,
-        _MOST_CHARACTERS,
-        loaded.vocabulary,
+        MOST_CHARACTERS,
+        0 if loaded is None else loaded.get_vocab_size(),
         1,
         find_template(folders, JOINED),
         find_special_tokens(folders),
-        takes_text=True,
     )
-    return language_model_app(TextGenerator(config, tensors, loaded, facts), OpenAiSettings())
+    prompts = TextPrompts(config.name, loaded)
+    return language_model_app(TextGenerator(config, tensors, prompts, facts), OpenAiSettings())
