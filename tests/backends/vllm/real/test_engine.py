@@ -244,4 +244,4 @@ async def test_a_dead_engine_fails_its_requests_and_its_health(instance: Running
     with pytest.raises(UnavailableError, match=UNHEALTHY):
         await text(instance)
     await backend.finalize()
-    assert kill_leftovers(children, grace=5) == 0
+    assert kill_leftovers(children, grace=60) == 0  # as long as a busy machine needs
