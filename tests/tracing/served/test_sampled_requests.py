@@ -84,8 +84,10 @@ def _change(house: House, **settings: list[str]) -> dict[str, list[str]]:
 
 
 @pytest.mark.contract("T-06", "T-16", "T-19", "T-20")
+@pytest.mark.last
 def test_requests_with_a_context_count_and_are_traced_beyond_the_count(house: House) -> None:
     """As in the real server, where the rate cannot be 0 again, and the mode stays."""
+    _change(house, trace_level=["TIMESTAMPS"])
     settings = _change(house, trace_rate=["2"], trace_count=["1"], trace_mode=["triton"])
     assert (settings["trace_mode"], settings["trace_count"]) == (["opentelemetry"], ["1"])
     _ask(house, _parent(0xB1, "01"), "", "", "", _parent(0xB2, "01"))
@@ -99,6 +101,7 @@ def test_requests_with_a_context_count_and_are_traced_beyond_the_count(house: Ho
 
 
 @pytest.mark.contract("T-03", "T-05", "H-11", "X-13")
+@pytest.mark.last
 def test_settings_are_those_of_the_mode(house: House) -> None:
     """Tensors are told to be left out, once for the change."""
     _change(house, trace_level=["TENSORS"], trace_rate=["1"], trace_count=["-1"])
