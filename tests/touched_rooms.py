@@ -1,5 +1,5 @@
-"""Print the tests to run for what the working tree changes: those of the rooms that it touches, and
-of the rooms above those that reach what is changed, by what they and it import.
+"""Print the tests to run for a change: the folder of tests of each changed module, and, in its room
+and the rooms that import it, the test files whose imports lead to it.
 
     python tests/touched_rooms.py
 
@@ -30,7 +30,7 @@ _OTHERS = {
 _SHARED = ("conftest.py", "fakes", "harness")
 """Modules that all tests use."""
 _COMMAND = "penstock.__main__"
-"""What a test runs that has the name of our command as a word of its own."""
+"""The module behind the word "penstock" in a test, which starts the command."""
 
 
 def changed_files(root: Path = ROOT) -> list[str]:
@@ -85,7 +85,10 @@ def _room(module: str) -> Path:
 def _files(room: Path) -> Iterator[Path]:
     """The tests of a room, which may be one file, or none."""
     file = room.with_name(f"test_{room.name}.py")
-    yield from room.rglob("test_*.py") if room.is_dir() else [file] if file.exists() else []
+    if room.is_dir():
+        yield from room.rglob("test_*.py")
+    elif file.exists():
+        yield file
 
 
 @cache
@@ -103,6 +106,7 @@ def _name(file: Path) -> str:
 def _reached(test: str) -> set[str]:
     """Modules of the product that a test imports, its fixtures, or the modules of tests it uses."""
     folders = test.split(".")[:-1]
+    # Without the fixtures of all tests, which reach everything.
     fixtures = [".".join((*folders[:n], "conftest")) for n in range(1, len(folders) + 1)]
     to_read = [name for name in (test, *fixtures) if name in _modules()]
     read: set[str] = set()

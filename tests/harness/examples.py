@@ -1,4 +1,4 @@
-"""How many examples a property has where it says so itself."""
+"""Numbers of examples for properties that do not take the profile's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 
 
 def examples(number: int) -> int:
-    """So many, but no more than the profile `quick` allows where that is chosen."""
+    """The examples of a property: `number`, or those of the profile `quick` if that has fewer."""
     if settings.get_current_profile_name() != "quick":
         return number
     return min(number, settings.get_profile("quick").max_examples)

@@ -125,7 +125,7 @@ def check_text(text: str, generator: Generator, field: str) -> None:
     if len(text) > facts.context_length * facts.longest_token:
         refuse_field(
             field,
-            f"'{field}' has {len(text)} characters, too many for {generator.prompts.limit}",
+            f"'{field}' has {len(text)} characters, too many for {generator.prompts.limit_text}",
             "context_length_exceeded",
         )
 

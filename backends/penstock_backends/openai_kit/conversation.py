@@ -104,7 +104,7 @@ class Conversations:
         return text
 
     def _refuse_length(self) -> None:
-        text = f"the prompt is longer than fits {self._prompts.limit}"
+        text = f"the prompt is longer than fits {self._prompts.limit_text}"
         refuse_field("messages", text, "context_length_exceeded")
 
     def _form(

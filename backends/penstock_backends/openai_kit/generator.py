@@ -61,7 +61,9 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text and in tokens, which are not `counted` where nobody knows them."""
+    """A prompt: its text, empty for one of token ids whose text nobody needs, and its tokens, none
+    where they are not `counted`.
+    """
 
     text: str
     tokens: Sequence[int] = ()
@@ -101,10 +103,13 @@ class Steps(Protocol):
 
 
 class Submitted(Steps, Protocol):
-    """The steps of a prompt that may still be refused."""
+    """The steps of a prompt that the model may still refuse."""
 
     async def begin(self) -> None:
-        """Wait until it is not, before a step is read; raises `InferenceError` where it is."""
+        """Wait until the model has taken the prompt, before a step is read.
+
+        Raises `InferenceError` if it refuses.
+        """
 
 
 class Prompts(Protocol):
@@ -119,14 +124,18 @@ class Prompts(Protocol):
         """Tokens of a completion for which nobody sets a length."""
 
     @property
-    def limit(self) -> str:
-        """What a prompt may have at most, in words."""
+    def context_length(self) -> int | None:
+        """Tokens of prompt and answer together; `None` where nobody knows."""
+
+    @property
+    def limit_text(self) -> str:
+        """The bound of a prompt for errors, such as `the 4096 tokens of the model's context`."""
 
     def check(self, fields: Mapping[str, Any]) -> None:
         """Refuse fields of a request that such a prompt cannot keep."""
 
     async def of_text(self, text: str, *, special: bool) -> Prompt:
-        """The prompt of a text, which may be long; `special` tokens come before it."""
+        """The prompt of a text of any length, with the tokenizer's special tokens if `special`."""
 
     def of_tokens(self, given: list[int], field: str, *, with_text: bool) -> Prompt:
         """The prompt of tokens that came in a field, whose text is made if it is wanted."""

@@ -24,7 +24,7 @@ def check_counts(messages: Any, generator: Generator) -> None:
     if count > generator.facts.context_length:
         refuse_field(
             "messages",
-            f"'messages' hold {count} messages and parts, more than {generator.prompts.limit}",
+            f"'messages' hold {count} messages and parts, more than {generator.prompts.limit_text}",
             "context_length_exceeded",
         )
 

@@ -39,9 +39,9 @@ async def submit(
     exchange: Exchange,
     renamed: Mapping[str, str],
 ) -> Sequence[Steps]:
-    """Submit prompts, and wait until they are no longer refused; if one is, none is left running.
+    """Submit prompts, and wait until the model has taken all of them.
 
-    Raises `ApiError`.
+    If one is refused, or the client leaves, none is left running. Raises `ApiError`.
     """
     streams: list[Submitted] = []
     try:
@@ -50,12 +50,11 @@ async def submit(
             streams.append(steps)  # those before a refusal stay
         for steps in streams:
             await steps.begin()
-    except asyncio.CancelledError:  # the client has left
+    except BaseException as error:  # a refusal, or the client has left
         await close(streams)
+        if isinstance(error, InferenceError):
+            raise api_error(error, renamed) from error
         raise
-    except InferenceError as error:
-        await close(streams)
-        raise api_error(error, renamed) from error
     return streams
 
 

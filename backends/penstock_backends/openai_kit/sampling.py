@@ -65,12 +65,15 @@ def sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: fields[name] for name in _PASSED if name in fields}
 
 
-def asked_length(fields: Mapping[str, Any], most: int, what: str = "") -> int | None:
-    """The tokens that a request asks for at most; refused are more than `most`, `what` that is."""
+def asked_length(fields: Mapping[str, Any], most: int, bound: str = "") -> int | None:
+    """The tokens of an answer that a request asks for; `None` if it names none.
+
+    Raises `ApiError` unless they are from 1 to `most`; `bound` says in the error what that is.
+    """
     field = next((name for name in _LENGTHS if name in fields), _LENGTHS[-1])
     asked: int | None = fields.get(field)
     if asked is not None and not 1 <= asked <= most:
-        refuse_field(field, f"'{field}' must be from 1 to {most}{what}, not {asked}")
+        refuse_field(field, f"'{field}' must be from 1 to {most}{bound}, not {asked}")
     return asked
 
 

@@ -22,7 +22,8 @@ class TokenPrompts:
 
     def __init__(self, tokenizer: Any, tokens: PromptTokens, facts: ModelFacts) -> None:
         self.text_tokenizer = tokenizer
-        self.limit = f"the {facts.context_length} tokens of the model's context"
+        self.context_length: int | None = facts.context_length
+        self.limit_text = f"the {facts.context_length} tokens of the model's context"
         self._tokens = tokens
         self._facts = facts
 

@@ -52,7 +52,7 @@ class TokenizeEndpoint:
         tokens = (await made).tokens
         answer: dict[str, Any] = {
             "count": len(tokens),
-            "max_model_len": self._generator.facts.context_length,
+            "max_model_len": self._generator.prompts.context_length,
             "tokens": list(tokens),
             "token_strs": None,
         }
@@ -88,7 +88,7 @@ class DetokenizeEndpoint:
         tokens = self.reader.check(read_object(exchange.body), exchange.parameters)["tokens"]
         facts, prompts = self._generator.facts, self._generator.prompts
         if len(tokens) > facts.context_length:
-            refuse_field("tokens", f"'tokens' holds {len(tokens)}, more than {prompts.limit}")
+            refuse_field("tokens", f"'tokens' holds {len(tokens)}, more than {prompts.limit_text}")
         if tokens:
             check_tokens(tokens, facts, "tokens")
         text = prompts.text_tokenizer.decode(tokens, skip_special_tokens=False)

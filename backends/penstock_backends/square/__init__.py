@@ -1,4 +1,4 @@
-"""The square backend: a decoupled model that sends a number as often as it says. For tests."""
+"""The square backend: a decoupled model that answers IN = n with n responses. For tests."""
 
 from penstock_backends.square.backend import SquareBackend
 

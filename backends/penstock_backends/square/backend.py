@@ -22,9 +22,9 @@ from penstock.backend import (
 
 
 class SquareBackend(Backend):
-    """Answers IN = n with n responses of n, none if n is 0 or below.
+    """Sends IN as OUT, n times for IN = n, never for n below 1.
 
-    A batch has one row in each request, as in Triton's.
+    IN has the shape [1], or [1, 1] where the model batches.
     """
 
     eager = True
@@ -49,7 +49,7 @@ class SquareBackend(Backend):
 def _outcome(request: InferenceRequest) -> Outcome:
     number = request.inputs["IN"]
     if number.shape not in ((1,), (1, 1)):
-        return InvalidRequestError("unexpected shape for IN input")
+        return InvalidRequestError("unexpected shape for IN input")  # Triton's text
     # Its memory may be the client's, who may write into it.
     return _responses(number.numpy().copy())
 

@@ -82,11 +82,9 @@ class ServerCalls:
         try:
             async with asyncio.timeout(timeout):
                 while waiting:
-                    try:
-                        is_up, why = await self.ready(waiting[0]), ""
-                    except (UnavailableError, DeadlineExceededError) as error:
-                        is_up, why = False, f": {error.message}"  # it is starting, or too busy
-                    if is_up:
+                    reason = await self._why_not_ready(waiting[0])
+                    why = reason or ""
+                    if reason is None:
                         waiting.pop(0)
                     else:
                         await asyncio.sleep(interval)
@@ -94,6 +92,15 @@ class ServerCalls:
             what = f"model '{waiting[0]}'" if waiting[0] else "the server"
             text = f"{what} was not ready within {timeout:g} s{why}"
             raise DeadlineExceededError(text) from None
+
+    async def _why_not_ready(self, model: str) -> str | None:
+        """The reason why a model, or the server for "", is not ready: `None` if it is, empty if the
+        server only says that it is not.
+        """
+        try:
+            return None if await self.ready(model) else ""
+        except (UnavailableError, DeadlineExceededError) as error:  # it is starting, or too busy
+            return f": {error.message}"
 
     async def server_metadata(self, *, timeout: float | None = None) -> ServerMetadata:
         """Name, version and protocol extensions of the server."""

@@ -46,7 +46,7 @@ def _answers(model: tritonserver.Model, number: Any) -> list[Any]:
 
 
 @pytest.mark.contract("B-18", "C-04")
-@pytest.mark.parametrize("number", [0, 1, 4])
+@pytest.mark.parametrize("number", [-1, 0, 1, 4])
 def test_a_number_comes_as_often_as_it_says(server: tritonserver.Server, number: int) -> None:
     assert _answers(_load(server), [number]) == [[number]] * number
 

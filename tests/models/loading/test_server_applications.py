@@ -66,7 +66,10 @@ class OwnApplication(FakeBackend):
 
 @pytest.mark.parametrize(
     ("backend", "why"),
-    [(OwnApplication, "backend 'own' serves OpenAI's API by its own"), (None, "its tensors are")],
+    [
+        (OwnApplication, "backend 'own' has an application of its own"),
+        (None, "its tensors are neither"),
+    ],
 )
 async def test_a_tokenizer_without_effect_is_warned_of(
     maker: Maker,

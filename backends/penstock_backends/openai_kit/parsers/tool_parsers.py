@@ -157,12 +157,13 @@ def mistral_calls(text: str) -> Sequence[ToolCall] | None:
     Where a tokenizer leaves that special token out of the text, an array still is calls.
     """
     try:
-        return [call for part in text.split(_MISTRAL) for call in _mistral_calls(part.strip())]
+        return [call for part in text.split(_MISTRAL) for call in _mistral_part(part.strip())]
     except (ValueError, RecursionError):
         return None
 
 
-def _mistral_calls(part: str) -> Sequence[ToolCall]:
+def _mistral_part(part: str) -> Sequence[ToolCall]:
+    """The calls of one part, an array or NAME{...}; raises `ValueError` for anything else."""
     name, brace, arguments = part.partition("{")
     given: Any = []
     if part.startswith("["):

@@ -1,6 +1,5 @@
-"""The tokenizer that the configuration of a model names, or the server, which is not the model's.
-
-It counts tokens for models that take text.
+"""Tokenizers that a model's configuration or the server's settings name, to count tokens of models
+that take text.
 """
 
 from __future__ import annotations

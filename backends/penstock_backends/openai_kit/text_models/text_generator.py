@@ -194,9 +194,9 @@ def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiAppli
         config.name,
         MOST_CHARACTERS,
         0 if loaded is None else loaded.get_vocab_size(),
-        1,
-        find_template(folders, JOINED),
-        find_special_tokens(folders),
+        longest_token=1,
+        chat_template=find_template(folders, JOINED),
+        special_tokens=find_special_tokens(folders),
     )
     prompts = TextPrompts(config.name, loaded)
     return language_model_app(TextGenerator(config, tensors, prompts, facts), OpenAiSettings())

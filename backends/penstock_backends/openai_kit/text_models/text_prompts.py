@@ -1,4 +1,4 @@
-"""`TextPrompts`: the prompts of a model that takes text, of whose tokens others know at most."""
+"""`TextPrompts`: the prompts of a model that takes text, whose tokens a named tokenizer counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_CHARACTERS: Final = 1 << 20
 
 _LONGEST_ANSWER: Final = 1 << 20
 _MOST_TOKENS: Final = 1 << 30
-"""Of a text; bodies are shorter."""
+"""Tokens of a text at most; never reached, since request bodies are shorter."""
 _UNSUPPORTED: Final = "unsupported_parameter"
 
 
@@ -27,7 +27,8 @@ class TextPrompts:
     """
 
     completion_length: int | None = None
-    limit = f"the {MOST_CHARACTERS} characters that this model is given at most"
+    context_length: int | None = None
+    limit_text = f"the {MOST_CHARACTERS} characters that this model is given at most"
 
     def __init__(self, model: str, tokenizer: Any) -> None:
         self.text_tokenizer = tokenizer

@@ -17,15 +17,17 @@ from penstock_backends.vllm.model_facts import ModelFacts
 _UNBOUNDED: Final = re.compile(r"\b(\w+)\{(\d+), -1\}")
 _DIGIT_RULE: Final = re.compile(r"^(\w+) ::= \(\(\[0-9\]\)\)$", re.MULTILINE)
 _ANY_OBJECT: Final = {"type": "object"}
-_KEPT: Final = 16
+_MOST_KEPT: Final = 16
+"""Grammars that are kept."""
 _LONGEST_KEPT: Final = 1 << 16
-"""Characters of a schema whose grammar is kept; that has about five times as many."""
+"""Characters of a schema whose grammar is kept; a grammar has about five times as many."""
 
 
 async def with_ending_json(sampling: Any, facts: ModelFacts) -> Any:
     """The sampling parameters, with a grammar in the place of a schema.
 
-    It is made on a thread, as it takes 10 ms for a schema of 5 kB; those of the last 16 are kept.
+    Grammars are made on a thread, which takes 10 ms for a schema of 5 kB; the last 16 of schemas
+    that are not long are kept.
     What xgrammar does not read is left to vLLM, which has other libraries for it, or says why not.
     """
     given = sampling.structured_outputs if facts.by_xgrammar else None
@@ -44,27 +46,28 @@ def _grammar(schema: Any, *, compact: bool) -> str | None:
     """The grammar of a schema; `None` where xgrammar has none that means the same."""
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        make = _kept_grammar if len(text) <= _LONGEST_KEPT else _made_grammar
+        make = _kept_grammar if len(text) <= _LONGEST_KEPT else _compiled
         return make(text, compact)
     except Exception:  # of releases that differ; for a schema that vLLM refuses in its own words
         return None
 
 
-def _made_grammar(schema: str, compact: bool) -> str | None:
+def _compiled(schema: str, compact: bool) -> str | None:
+    """The grammar of a schema in JSON."""
     xgrammar = import_module("xgrammar")
     backend = import_module("vllm.v1.structured_output.backend_xgrammar")
     read = json.loads(schema)
     if backend.has_xgrammar_unsupported_json_features(read):
         return None
     text = xgrammar.Grammar.from_json_schema(
-        json.dumps(read),  # in which no key is twice
+        json.dumps(read),  # `schema` may name a key twice
         any_whitespace=False,
         separators=(",", ":") if compact else (", ", ": "),
     )
     return bounded(str(text))
 
 
-_kept_grammar = lru_cache(_KEPT)(_made_grammar)
+_kept_grammar = lru_cache(_MOST_KEPT)(_compiled)
 
 
 def bounded(grammar: str) -> str:

@@ -52,7 +52,7 @@ OPENAI = Group(
             "openai-tokenizer",
             "openai.tokenizer",
             "File or folder of a tokenizer that counts tokens, and whose template makes prompts, "
-            "for models whose backend has no tokenizer, in Python for instance, that name none "
+            "for models that name none and whose backend has none, such as those in Python "
             "(penstock.openai_tokenizer).",
         ),
         Flag(

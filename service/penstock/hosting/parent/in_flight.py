@@ -339,7 +339,7 @@ class InFlight:
         inference = self._requests.get(number)
         if inference is None:  # cancelled, and the process has not read that yet
             if response.final:
-                self._leave(number)
+                self._recordings.answered(number)
             return
         if inference.stream.backlog > self._most_unread:
             raise ValueError(f"more than {self._most_unread} responses that nobody has read")
@@ -349,9 +349,10 @@ class InFlight:
         inference.stream.send(response)
 
     def _leave(self, number: int) -> Inference | None:
-        """Remove a request that is answered in full, if it is in flight.
+        """Remove a request that is answered in full; `None` if it was cancelled here meanwhile.
 
-        Of one that was cancelled too late, the process tells no more than it has told.
+        The trace of that one ends, too: with its last message the process has forgotten it, and
+        tells nothing of the cancellation.
         """
         inference = self._requests.pop(number, None)
         if inference is None or inference.timeline is not None:

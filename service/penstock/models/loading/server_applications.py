@@ -40,7 +40,7 @@ async def server_application(
     none. Raises `ModelLoadError`.
     """
     if backend is not None and backend.openai_app is not Backend.openai_app:
-        _warn_of_tokenizer(config, f"backend '{config.backend}' serves OpenAI's API by its own")
+        _warn_of_tokenizer(config, f"backend '{config.backend}' has an application of its own")
         return None
     application = ServerApplication(config.name, partial(_made, config, version_path, tokenizer))
     await application.start()
@@ -59,7 +59,9 @@ def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp |
         application = make(config, found)
         if application is not None:
             return application
-    _warn_of_tokenizer(config, "its tensors are of no model with OpenAI's API")
+    _warn_of_tokenizer(
+        config, "its tensors are neither those of a text model nor of a text encoder"
+    )
     return None
 
 
