@@ -91,6 +91,18 @@ async def test_region_comes_and_goes_by_its_path(client: httpx.AsyncClient) -> N
             400,
             "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
         ),
+        (  # of the right size, but for a character that base64 does not have
+            f"{CUDA}/region/a/register",
+            json.dumps(
+                {
+                    "raw_handle": {"b64": f"-{b64encode(bytes(64)).decode()}"},
+                    "device_id": 0,
+                    "byte_size": 1,
+                }
+            ),
+            400,
+            "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+        ),
         (
             f"{CUDA}/region/a/register",
             json.dumps(

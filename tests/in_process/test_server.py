@@ -101,6 +101,27 @@ def test_parts_of_an_ensemble_are_left_unless_the_caller_names_them(
     assert asked == [("whole", False), ("whole", True)]
 
 
+@pytest.mark.contract("API-01")
+def test_the_end_of_an_unload_is_waited_for_only_where_the_caller_says_so(
+    server: tritonserver.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[bool] = []
+
+    async def unload(core: InferenceServer, name: str, unload_dependents: bool) -> None:
+        pass
+
+    async def index(core: InferenceServer, ready: bool) -> tuple[()]:
+        looked.append(ready)
+        return ()
+
+    monkeypatch.setattr(InferenceServer, "unload", unload)
+    monkeypatch.setattr(InferenceServer, "index", index)
+    server.unload("copy")
+    assert looked == []
+    server.unload("copy", wait_until_unloaded=True)
+    assert looked == [False]
+
+
 @pytest.mark.contract("API-01", "API-08")
 def test_repositories_come_and_go(server: tritonserver.Server, tmp_path: Path) -> None:
     path = str(_write(tmp_path))

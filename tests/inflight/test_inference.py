@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -27,7 +28,8 @@ from penstock.core.errors import (
     UnavailableError,
 )
 from penstock.core.request import InferenceResponse
-from penstock.inflight.inference import Inference
+from penstock.core.timeline import Trace
+from penstock.inflight.inference import Inference, wait_until_answered
 from penstock.inflight.statistics import Duration, FailureReason, Statistics
 
 
@@ -134,6 +136,24 @@ def test_the_last_inference_is_in_milliseconds() -> None:
     before = time.time_ns() // 1_000_000
     _answer(make_inference(statistics=statistics))
     assert before <= statistics.last_inference <= time.time_ns() // 1_000_000
+
+
+def test_the_last_mark_of_a_request_is_where_its_span_ends() -> None:
+    inference = make_inference()
+    timeline = inference.timeline = Trace(1).root.nest("m", "1", "", inference.start)
+    _answer(inference)
+    assert timeline.marks[-1] == ("REQUEST_END", timeline.end)
+
+
+async def test_whoever_waits_for_answers_waits_for_the_last_one() -> None:
+    requests = [make_inference(), make_inference(), make_inference()]
+    requests[0].stream.close()  # nobody will answer it
+    waiting = asyncio.create_task(wait_until_answered(requests))
+    for inference in requests[1:]:
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        _answer(inference)
+    await waiting
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock_backends.language_model import StopStrings, stops_complaint
@@ -28,6 +28,7 @@ def first_end(text: str, stops: list[str]) -> tuple[int, str] | None:
 
 
 @given(texts, stops, st.booleans())
+@example("aabc", ["c", "abc"], False)
 def test_text_is_cut_where_a_stop_string_first_ends(
     text: str, stops: list[str], keep: bool
 ) -> None:
@@ -38,6 +39,7 @@ def test_text_is_cut_where_a_stop_string_first_ends(
 
 
 @given(texts, stops, st.lists(st.integers(0, 24)))
+@example("abbcc", ["aa", "bbcc"], [3])
 def test_cutting_into_pieces_changes_nothing(text: str, stops: list[str], cuts: list[int]) -> None:
     pieces = [text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)])]
     assert shown(StopStrings(stops), pieces) == shown(StopStrings(stops), [text])

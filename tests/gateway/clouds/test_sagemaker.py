@@ -32,6 +32,17 @@ backend: "identity"
 input [{ name: "IN" data_type: TYPE_FP32 dims: [-1] }]
 output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
 """
+_ENSEMBLE = """
+platform: "ensemble"
+input [{ name: "IN" data_type: TYPE_FP32 dims: [-1] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
+ensemble_scheduling { step [{
+  model_name: "inner"
+  model_version: -1
+  input_map { key: "IN" value: "IN" }
+  output_map { key: "OUT" value: "OUT" }
+}] }
+"""
 
 
 @asynccontextmanager
@@ -169,6 +180,23 @@ async def test_models_come_answer_and_go(
     assert (await client.get("/models")).json() == {"models": []}
     assert (await client.post(f"/models/{name}/invoke", json=_INFER)).status_code == 404
     assert (await _load(client, folders, number)).status_code == 200
+
+
+@pytest.mark.contract("CLD-02")
+async def test_models_of_an_ensemble_go_with_it(
+    folders: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (folders / "hash2" / "model" / "whole" / "1").mkdir(parents=True)
+    (folders / "hash2" / "model" / "whole" / "config.pbtxt").write_text(_ENSEMBLE)
+    empty = tmp_path_factory.mktemp("empty")
+    async with (
+        serving(empty, [], explicit_control=True) as server,
+        _opened(server, root=folders) as client,
+    ):
+        assert (await _load(client, folders, 2)).status_code == 200
+        assert await server.model_ready("inner", "")
+        assert (await client.delete("/models/hash2")).status_code == 200
+        assert not await server.model_ready("inner", "")
 
 
 @pytest.mark.contract("CLD-02")

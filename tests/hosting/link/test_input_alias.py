@@ -53,6 +53,14 @@ class Messages(Region):
         return Tensor(plain.datatype, plain.shape, place.read(), place)
 
 
+class ReadByOthers(Messages):
+    """Memory that several models may look at, so that each has a copy of its own."""
+
+    @property
+    def exclusive(self) -> bool:
+        return False
+
+
 class Sides:
     """The server's and the model's side of one link."""
 
@@ -86,7 +94,7 @@ class Sides:
 
     def answered(self, inputs: Tensors, outputs: Tensors) -> Tensors:
         """The outputs, as the server gets them."""
-        found = self.model.codec.find_parts(outputs, inputs)
+        found = dict(self.model.codec.find_parts(outputs, inputs))
         inputs.clear()
         outputs.clear()
         payload: list[Any] = []
@@ -119,6 +127,17 @@ async def test_an_input_that_is_returned_is_not_copied() -> None:
     assert sides.returned == []
     del got
     assert sides.used == (0, 0, 0)
+
+
+async def test_a_copy_of_what_others_read_comes_back_as_the_model_left_it() -> None:
+    sides, memory = Sides(), ReadByOthers()
+    tensor = memory.tensor(0, _array())
+    sides.asked(x=tensor)  # from now on it is mapped
+    inputs = sides.asked(x=tensor)
+    inputs["x"].numpy()[:] = 7
+    got = sides.answered(inputs, {"y": inputs["x"]})
+    assert set(got["y"].numpy().tolist()) == {7}
+    assert tensor.numpy().tolist() == _array().tolist()
 
 
 async def test_a_slice_in_another_shape_is_not_copied() -> None:

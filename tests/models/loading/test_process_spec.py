@@ -39,6 +39,18 @@ def test_a_temporary_folder_is_private_on_request_and_for_engines_that_need_it()
     assert spec(Untidy, private_tmp="true").private_tmp
 
 
+@pytest.mark.parametrize(
+    ("groups", "several"),
+    [([{"count": 1}], False), ([{"count": 2}], True), ([{"count": 1}, {"count": 1}], True)],
+    ids=["one", "two", "two groups"],
+)
+def test_batches_are_sent_ahead_to_the_only_instance(
+    groups: list[dict[str, int]], several: bool
+) -> None:
+    config = config_from_json({"name": "m", "backend": "fake", "instance_group": groups})
+    assert (process_spec(IdentityBackend, config, None).ahead == 1) is several
+
+
 def test_an_engine_that_needs_a_private_folder_cannot_be_denied_it() -> None:
     with pytest.raises(ConfigError, match=r"'penstock\.private_tmp' cannot be 'false'.*'fake'"):
         spec(Untidy, private_tmp="false")

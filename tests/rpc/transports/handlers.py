@@ -82,7 +82,8 @@ class Handlers:
             raise NotFoundError(request.id)
         return pb.ModelInferResponse(id=context.peer)
 
-    async def refuse_exactly(self, _: pb.ModelInferRequest, __: RpcContext) -> Message:
+    async def refuse_exactly(self, _: pb.ModelInferRequest, context: RpcContext) -> Message:
+        context.add_trailing_metadata([("x-last", "4")])
         raise StatusError(StatusCode.OUT_OF_RANGE, "too far", b"\x08\x0b")
 
     async def count_up(self, request: pb.ModelInferRequest, context: RpcContext) -> None:

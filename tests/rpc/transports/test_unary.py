@@ -125,6 +125,7 @@ async def test_method_may_end_with_an_exact_status(client: Client) -> None:
     assert failed.value.code() is grpc.StatusCode.OUT_OF_RANGE
     assert failed.value.details() == "too far"
     assert ("grpc-status-details-bin", b"\x08\x0b") in fields(failed.value.trailing_metadata())
+    assert ("x-last", "4") in fields(failed.value.trailing_metadata())
 
 
 async def test_peer_and_all_metadata_are_known(client: Client, handlers: Handlers) -> None:
