@@ -46,12 +46,21 @@ def test_an_option_names_the_server(option: str) -> None:
 
 
 def test_the_environment_names_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_URL", "http://gpu7:9000")
+    monkeypatch.setenv("PENSTOCK_URL", "http://gpu7")
     (plan,) = read_plans(["m"])
     assert plan.remote is not None
     assert plan.remote.grpc.authority == "gpu7:8001"
-    assert plan.remote.http.authority == "gpu7:9000"
+    assert plan.remote.http.authority == "gpu7:8000"
     assert str(plan.remote.metrics) == "gpu7:8002"
+
+
+def test_an_environment_that_tells_no_port_of_grpc_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", "http://gpu7:9000")
+    with pytest.raises(SystemExit):
+        read_plans(["m"])
+    assert "name the server by --url HOST:PORT of its gRPC endpoint" in capsys.readouterr().err
 
 
 def test_with_a_repository_servers_are_our_own(monkeypatch: pytest.MonkeyPatch) -> None:

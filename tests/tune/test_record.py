@@ -62,6 +62,13 @@ def test_another_search_is_not_overwritten(tmp_path: Path) -> None:
         _begun(tmp_path / "record")
 
 
+def test_a_search_without_a_measurement_is_begun_anew(tmp_path: Path) -> None:
+    record = _begun(tmp_path / "record")
+    record.add_failure({}, "a shape is missing")
+    assert _begun(tmp_path / "record").failures == {}
+    assert _begun(tmp_path / "record", resume=True).failures == {}
+
+
 def test_measurements_under_other_circumstances_are_refused_by_name(tmp_path: Path) -> None:
     _written(tmp_path / "record")
     other = Record(tmp_path / "record")

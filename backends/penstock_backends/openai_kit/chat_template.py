@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from penstock_backends.openai_kit.errors import ApiError
+
+logger = logging.getLogger(__name__)
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 
@@ -62,7 +65,7 @@ def find_template(folders: Sequence[Path], otherwise: str | None = None) -> str 
     """The template among a model's files; `otherwise` is that of its weights' own file."""
     for folder in folders:
         if (folder / "chat_template.jinja").is_file():
-            return (folder / "chat_template.jinja").read_text("utf-8", "replace")
+            return _text(folder / "chat_template.jinja")
     for folder in folders:
         for name in ("chat_template.json", "tokenizer_config.json"):
             found = _default_of(_object(folder / name).get("chat_template"))
@@ -91,6 +94,14 @@ def _default_of(given: Any) -> str | None:
         named = [one for one in given if isinstance(one, dict) and one.get("name") == "default"]
         given = named[0].get("template") if named else None
     return given if isinstance(given, str) else None
+
+
+def _text(path: Path) -> str:
+    text = path.read_text("utf-8", "replace")
+    if "\ufffd" in text:
+        line = text[: text.index("\ufffd")].count("\n") + 1
+        logger.warning("%s:%d: what is not UTF-8 stands as U+FFFD in each prompt", path, line)
+    return text
 
 
 def _object(path: Path) -> Mapping[str, Any]:

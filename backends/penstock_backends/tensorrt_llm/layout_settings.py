@@ -102,6 +102,7 @@ def _of_folder(config: ModelConfig, version_path: Path) -> EngineSettings:
             model = str(inside) if inside.exists() else folder
             refuse_plans(Path(model))
             return EngineSettings({"model": model}, version_path.parent / "config.pbtxt")
+    refuse_plans(version_path)
     raise ModelLoadError(
         f"'model.yaml' containing TRT-LLM engine args not found in '{version_path}', "
         f"and no parameter '{_MODEL[0]}'"

@@ -25,7 +25,9 @@ def run(arguments: Sequence[str]) -> int:
             with single_interrupts():
                 statuses.append(_tune(plan))
         except PerfError as error:
-            print(f"penstock tune: {error}", file=sys.stderr, flush=True)
+            # Options of `penstock perf`, which an error may advise, stand behind `--` here.
+            text = str(error).replace("such as --shape", "such as -- --shape")
+            print(f"penstock tune: {text}", file=sys.stderr, flush=True)
             statuses.append(error.status)
         except KeyboardInterrupt:
             statuses.append(Status.INTERRUPTED)

@@ -15,7 +15,7 @@ from penstock.perf.errors import PerfError
 from penstock.perf.gate import Limit, read_gate
 from penstock.perf.load.plan import Point
 from penstock.perf.reading import read_options
-from penstock.top.server_url import named_server
+from penstock.top.server_url import HTTP_PORT, URL_VARIABLE, named_server
 from penstock.tune.analyzer.file import read_analysis
 from penstock.tune.choice import Aims, objective
 from penstock.tune.composition import is_of_part, named_parts, part_setting
@@ -159,9 +159,17 @@ def _plan(chosen: Namespace, model: str, further: Sequence[str]) -> Plan:
 
 
 def _choose_server(chosen: Namespace) -> None:
-    """Fill in the server that the environment names, where no option says what to measure."""
+    """Fill in the server that the environment names, where no option says what to measure.
+
+    Raises `TuneError` where it does not tell the port of gRPC: another server might be there.
+    """
     named = None if chosen.model_repository or chosen.remote else named_server(os.environ)
     if named is not None:
+        if named.by_http and named.http.port != HTTP_PORT:
+            raise TuneError(
+                f"${URL_VARIABLE} names {named.http}, which does not tell the port of gRPC: name"
+                " the server by --url HOST:PORT of its gRPC endpoint"
+            )
         chosen.remote = str(named.grpc)
         chosen.remote_http = chosen.remote_http or str(named.http)
         chosen.remote_metrics = chosen.remote_metrics or str(named.metrics)

@@ -32,10 +32,12 @@ class Record:
     def begin(self, circumstances: Mapping[str, Any], *, resume: bool) -> None:
         """Start anew, or read what is there; raises `TuneError`."""
         if self._path.exists() and not resume:
-            raise TuneError(
-                f"{self._path.parent} holds the measurements of another search: go on with it by"
-                " --resume, or choose another --output"
-            )
+            if any("load" in line for line in self._read()):
+                raise TuneError(
+                    f"{self._path.parent} holds the measurements of another search: go on with it"
+                    " by --resume, or choose another --output"
+                )
+            self._path.unlink()  # of a search that ended before its first measurement
         if not self._path.exists():
             self._append({"version": _VERSION, "circumstances": circumstances})
             return

@@ -56,6 +56,14 @@ def test_a_template_is_found_in_the_tokenizers_configuration(tmp_path: Path) -> 
     assert find_special_tokens([tmp_path]) == {"bos_token": "<s>"}
 
 
+def test_a_template_that_is_not_utf_8_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"{{ messages }}\n\xc4\xe3")
+    assert "\ufffd" in (find_template([tmp_path]) or "")
+    assert f"{tmp_path / 'chat_template.jinja'}:2: what is not UTF-8" in caplog.text
+
+
 def test_a_template_need_not_be_utf8(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(b"{# f\xfcr #}t")
     source = find_template([tmp_path])

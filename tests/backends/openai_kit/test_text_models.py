@@ -272,6 +272,34 @@ async def test_the_model_says_why_it_ended() -> None:
     assert answer.choices[0].finish_reason == "content_filter"
 
 
+async def test_a_reason_that_openai_does_not_know_is_left_out() -> None:
+    text = {
+        "text_output": Tensor.from_strings(["x"]),
+        "finish_reason": Tensor.from_strings(["odd"]),
+    }
+    answer = await chat(TextModel(text_config(), [text]))
+    assert answer.choices[0].finish_reason == "stop"
+
+
+async def test_a_count_below_zero_is_none() -> None:
+    text = told("x", 3, 0) | {"num_output_tokens": Tensor.from_numpy(np.array([-5], np.int32))}
+    assert (await chat(TextModel(text_config(), [text]))).usage is None
+
+
+@pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        (Tensor.from_numpy(np.ones(1, np.float32)), "FP32 in output 'text_output'"),
+        (Tensor.from_strings(["a", "b"]), "2 texts in output 'text_output' of one response"),
+    ],
+)
+async def test_an_output_that_is_not_one_text_is_the_models_fault(
+    output: Tensor, complaint: str
+) -> None:
+    with pytest.raises(openai.InternalServerError, match=complaint):
+        await chat(TextModel(text_config(), [{"text_output": output}]))
+
+
 @pytest.mark.contract("OA-15")
 async def test_usage_is_left_out_where_nobody_counts() -> None:
     model = TextModel(text_config())

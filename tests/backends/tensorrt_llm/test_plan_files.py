@@ -43,6 +43,11 @@ def test_a_plan_that_a_parameter_names_is_told(folder: Path, tmp_path: Path) -> 
         read_layout_settings(config, tmp_path / "2")
 
 
+def test_a_plan_where_nothing_names_an_engine_is_told(folder: Path) -> None:
+    with pytest.raises(ModelLoadError, match=f"'{folder}.*rank0.engine' is a plan of TensorRT"):
+        read_layout_settings(ModelConfig(name="m"), folder)
+
+
 @pytest.mark.parametrize("text", ['{"pretrained_config": {}}', '{"builder_config": {}}'])
 def test_an_engine_of_tensorrt_llm_is_none(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.backend import (
     TEXT_OUTPUT,
+    DataType,
     InferenceRequest,
+    InternalError,
     ModelConfig,
     ResponseStream,
     Tensor,
@@ -31,6 +33,8 @@ JOINED: Final = (
 )
 """The chat template of a model whose tokenizer has none: one message is the prompt itself."""
 
+_REASONS: Final = ("stop", "length", "content_filter", "tool_calls", "function_call")
+"""OpenAI's reasons for the end of an answer; others are left out."""
 _ACCUMULATE: Final = "accumulate_tokens"
 """Parameter of TensorRT-LLM's models: whether each response has the whole text so far."""
 _FOUND: Final = ("model", "adapter", DEFAULT_LENGTH, "unknown_fields")
@@ -125,7 +129,7 @@ class _TextSteps:
         self._keep(outputs)
         if TEXT_OUTPUT not in outputs:
             return ""
-        data = b"".join(outputs[TEXT_OUTPUT].elements()[:1])
+        data = _text_of(outputs[TEXT_OUTPUT])
         if self._accumulates:
             data, self._taken = data[self._taken :], len(data)
         text = self._decoder.decode(data)
@@ -141,7 +145,7 @@ class _TextSteps:
         if "finish_reason" in outputs:
             reasons = outputs["finish_reason"].elements()
             told = reasons[0].decode("utf-8", "replace") if reasons else ""
-            self._reason = self._reason if told in ("", "None") else told
+            self._reason = told if told in _REASONS else self._reason
 
     async def _last(self) -> Step:
         """The end, with all tokens of the answer: pieces of a text are not always whole ones."""
@@ -170,9 +174,25 @@ class _TextSteps:
             report(prompt, 0, generated)
 
 
+def _text_of(output: Tensor) -> bytes:
+    """The one text of a response, which may be none; raises `InternalError`: the model is wrong."""
+    if output.datatype is not DataType.BYTES:
+        kind = output.datatype.name
+        raise InternalError(f"the model has answered with {kind} in output '{TEXT_OUTPUT}'")
+    texts = output.elements()
+    if len(texts) > 1:
+        raise InternalError(
+            f"the model has answered with {len(texts)} texts in output '{TEXT_OUTPUT}' of one "
+            "response, of which one can be told"
+        )
+    return texts[0] if texts else b""
+
+
 def _number(outputs: Mapping[str, Tensor], name: str) -> int | None:
+    """A count that the model tells; one below 0 is none."""
     found = outputs.get(name)
-    return None if found is None or not found.nbytes else int(found.numpy().ravel()[0])
+    number = -1 if found is None or not found.nbytes else int(found.numpy().ravel()[0])
+    return None if number < 0 else number
 
 
 def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiApplication | None:
