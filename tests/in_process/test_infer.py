@@ -169,6 +169,27 @@ def test_flags_make_sequences(server: tritonserver.Server) -> None:
 
 
 @pytest.mark.contract("API-04")
+@pytest.mark.parametrize(
+    ("options", "told", "expected"),
+    [
+        ({"priority": 3}, "priority", 3),
+        ({"timeout": 10**9}, "timeout", 10**9),
+        ({"correlation_id": 7}, "correlation_id", 7),
+        ({"correlation_id": "story"}, "correlation_id", "story"),
+        ({"flags": tritonserver.RequestFlag.SEQUENCE_START}, "sequence_start", True),
+        ({"flags": tritonserver.RequestFlag.SEQUENCE_END}, "sequence_end", True),
+        ({"request_id": "mine"}, "id", "mine"),
+        ({"parameters": {"scale": 2}}, "parameters", {"scale": 2}),
+    ],
+)
+def test_a_model_sees_what_the_request_says(
+    server: tritonserver.Server, options: dict[str, Any], told: str, expected: Any
+) -> None:
+    responses = server.model("story").infer(inputs=_story(1, show=told), **options)
+    assert json.loads(next(responses).outputs["text_output"].to_string_array()[0]) == expected
+
+
+@pytest.mark.contract("API-04")
 def test_responses_also_go_to_a_queue(server: tritonserver.Server) -> None:
     seen: queue.SimpleQueue[Any] = queue.SimpleQueue()
     responses = server.model("repeat").infer(inputs=_repeat(7), response_queue=seen)

@@ -117,6 +117,17 @@ def test_repositories_come_and_go(server: tritonserver.Server, tmp_path: Path) -
         server.register_model_repository("/no/such/folder")
 
 
+@pytest.mark.contract("API-01")
+def test_models_that_are_not_ready_are_left_out_where_asked(
+    server: tritonserver.Server, tmp_path: Path
+) -> None:
+    path = str(_write(tmp_path))
+    server.register_model_repository(path)
+    assert "same" in {name for name, _ in server.models()}
+    assert "same" not in {name for name, _ in server.models(exclude_not_ready=True)}
+    server.unregister_model_repository(path)
+
+
 @pytest.mark.contract("API-01", "M-17")
 def test_models_of_a_repository_may_have_other_names(
     server: tritonserver.Server, tmp_path: Path

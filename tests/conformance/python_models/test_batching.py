@@ -66,6 +66,7 @@ MODELS = {
     "hurried": _model(_OVERRIDABLE),
     "levels": _model(_LEVELS),
     "ordered": _model("preserve_ordering: true", instances=2),
+    "shapes": _model("", 8, more='metric_tags { key: "team" value: "blue" }'),
     "large": _model("preferred_batch_size: 4 max_queue_delay_microseconds: 600000000", 8),
     "ragged": PythonModel(
         _COUNTING,
@@ -91,7 +92,7 @@ def _release(repository: Path, model: str) -> None:
 
 def _metric(server: Served, name: str, model: str) -> float:
     page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
-    found = re.search(rf'^{name}{{model="{model}",[^}}]*}} (\S+)$', page, re.MULTILINE)
+    found = re.search(rf'^{name}{{[^}}]*\bmodel="{model}",[^}}]*}} (\S+)$', page, re.MULTILINE)
     assert found, page
     return float(found[1])
 
@@ -186,6 +187,30 @@ def test_order_is_kept_over_two_instances(client: Client, server: Served, reposi
 def test_ragged_requests_share_a_batch_and_keep_their_shapes(client: Client) -> None:
     orders = [client.begin("ragged", _x(size=size)) for size in (1, 3, 2)]
     assert [_batch(order) for order in orders] == [[0, 3, 1], [0, 3, 3], [0, 3, 2]]
+
+
+@pytest.mark.contract("D-06")
+def test_requests_of_unequal_shapes_share_no_batch(
+    client: Client, server: Served, repository: Path
+) -> None:
+    before = client.begin("shapes", _WAITING)
+    wait_until((repository / "shapes" / "begun").exists)
+    orders = [client.begin("shapes", _x(size=size)) for size in (2, 2, 3)]
+    _wait_for_pending(server, "shapes", 3)
+    _release(repository, "shapes")
+    assert [_batch(order) for order in (before, *orders)] == [
+        [0, 1, 1],
+        [1, 2, 2],
+        [1, 2, 2],
+        [2, 1, 3],
+    ]
+
+
+@pytest.mark.contract("C-31")
+def test_tags_of_a_configuration_are_labels_on_the_page(server: Served) -> None:
+    page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
+    models = re.findall(r'^nv_\w+{_team="blue",model="(\w+)"', page, re.MULTILINE)
+    assert set(models) == {"shapes"}
 
 
 @pytest.mark.contract("D-05")
