@@ -1,8 +1,8 @@
 """The wires of a copy of the code: reads of fields and arguments, told or cut.
 
 `tree.py` puts this module into the copy as `penstock._wiring`, which every process of its tests
-imports first. `PENSTOCK_WIRING_CUT` names the wire that is cut, and goes to model processes, too;
-the folder `told` beside it takes what was read.
+imports first. `PENSTOCK_WIRING_CUT` names the wire that is cut, and `PENSTOCK_WIRING_TOLD` is the
+folder that takes what was read; model processes get both variables, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 PARTS = ("penstock.core.config", "penstock.settings", "penstock.metrics.measurement")
@@ -27,13 +27,18 @@ CHECKS = (
     "penstock.core.config.json_form",
     "penstock.core.config.schema",
     "penstock.models.config",
-    "penstock.settings",
+    "penstock.settings.exposures",
+    "penstock.settings.fields",
+    "penstock.settings.rules",
+    "penstock.settings.secure",
+    "penstock.settings.without_effect",
 )
-"""Modules that read fields to check, to print or to complete them. They are never cut: a refusal is
+_CHECKS_IN_CLASSES = ("__post_init__", "_endpoints")
+"""Modules, and methods of the dataclasses, that read fields to check, to print or to complete them. They are never cut: a refusal is
 no use of a value, and a configuration that is printed would notice everything.
 """
 
-_HERE = Path(__file__).parent
+_TOLD = os.environ.get("PENSTOCK_WIRING_TOLD", "")
 _CHILD = "pytest" not in sys.modules
 _test = ""
 _seen: set[tuple[str, ...]] = set()
@@ -45,7 +50,8 @@ def begin(test: str) -> None:
     """Name the test that runs, also to the processes that it starts."""
     global _test  # noqa: PLW0603
     _test = test
-    (_HERE / "test").write_text(test)
+    if _TOLD:
+        Path(_TOLD, "test").write_text(test)
 
 
 def cut(wire: str, reader: str, how: str) -> None:
@@ -58,17 +64,16 @@ def cut(wire: str, reader: str, how: str) -> None:
 def tell(kind: str, *words: str) -> None:
     """Write one line about this process, once for each test that it works for."""
     test = "" if _CHILD else _test
-    if (kind, test, *words) in _seen:
+    if not _TOLD or (kind, test, *words) in _seen:
         return
     _seen.add((kind, test, *words))
     if _CHILD:
-        test = _read("test")
+        test = Path(_TOLD, "test").read_text()
     line = json.dumps([kind, *words, test, _CHILD]) + "\n"
     if os.getpid() not in _files:  # a fork writes its own file
-        place = _HERE / "told"
-        place.mkdir(exist_ok=True)
+        file = Path(_TOLD, f"{os.getpid()}.jsonl")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        _files[os.getpid()] = os.open(place / f"{os.getpid()}.jsonl", flags, 0o600)
+        _files[os.getpid()] = os.open(file, flags, 0o600)
     os.write(_files[os.getpid()], line.encode())
 
 
@@ -81,13 +86,6 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*given, **named)
 
     return opened
-
-
-def _read(name: str) -> str:
-    try:
-        return (_HERE / name).read_text()
-    except FileNotFoundError:
-        return ""
 
 
 # -- fields ------------------------------------------------------------------------------------
@@ -107,8 +105,9 @@ class Wire:
         value = self._slot.__get__(part, cls) if self._slot else self._held(part)
         caller = sys._getframe(1)
         reader = caller.f_globals.get("__name__", "")
-        if not _is_reader(reader) or caller.f_code.co_filename == "<string>":
-            return value  # checks and prints, tests, or what `dataclass` has generated
+        code = caller.f_code
+        if not _is_reader(reader) or code.co_name in _CHECKS_IN_CLASSES or _is_generated(code):
+            return value
         return self._carry(value, reader)
 
     def __set__(self, part: Any, value: Any) -> None:
@@ -143,6 +142,11 @@ def _own(parameters: Mapping[str, Any]) -> Iterable[str]:
 def _is_reader(module: str) -> bool:
     inside = module.startswith(("penstock.", "penstock_backends."))
     return inside and not any(module == one or module.startswith(f"{one}.") for one in CHECKS)
+
+
+def _is_generated(code: CodeType) -> bool:
+    """Whether this is a method that `dataclass` has made, which compares or prints all fields."""
+    return code.co_filename == "<string>"
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -180,6 +184,13 @@ def _short(cls: type[Any]) -> str:
 
 
 _dataclass = dataclasses.dataclass
+
+
+def lay() -> None:
+    """Lay wires into all that this process imports from here on."""
+    if text := os.environ.get("PENSTOCK_WIRING_CUT"):
+        cut(**json.loads(text))
+    dataclasses.dataclass = _wired  # type: ignore[assignment]
 
 
 def _wired(cls: Any = None, /, **options: Any) -> Any:
@@ -245,8 +256,3 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 def pytest_runtest_logreport(report: Any) -> None:
     """A part of a test has ended: how, and after which time."""
     tell("outcome", report.when, report.outcome, str(report.duration))
-
-
-if _text := os.environ.get("PENSTOCK_WIRING_CUT"):
-    cut(**json.loads(_text))
-dataclasses.dataclass = _wired

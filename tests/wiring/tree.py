@@ -13,10 +13,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 _LAID = {
-    "service/penstock/__init__.py": "from penstock import _wiring as _wiring",
+    "service/penstock/__init__.py": "_wiring.lay()",
     "service/penstock/app/__init__.py": "run = _wiring.door(run)",
-    "service/penstock/gateway/app.py": "open_gateway = _wiring.door(open_gateway)",
+    "service/penstock/gateway/app.py": "open_gateway = _wiring.door(open_gateway)\n"
+    "open_openai = _wiring.door(open_openai)",
+    "service/penstock/gateway/metrics.py": "open_metrics = _wiring.door(open_metrics)",
+    "service/penstock/gateway/clouds/vertex.py": "open_vertex = _wiring.door(open_vertex)",
+    "service/penstock/gateway/clouds/sagemaker.py": "open_sagemaker = _wiring.door(open_sagemaker)",
     "service/penstock/rpc/server.py": "open_grpc = _wiring.door(open_grpc)",
+    "service/penstock/rpc/native/transport.py": "open_native = _wiring.door(open_native)",
+    "service/penstock/rpc/grpcio/transport.py": "open_grpcio = _wiring.door(open_grpcio)",
     "service/penstock/in_process/running_server.py": "RunningServer.core = property("
     "_wiring.door(RunningServer.core.fget))",
     "service/penstock/in_process/__init__.py": "import sys\nfrom penstock.in_process import frontend"
@@ -32,8 +38,8 @@ class Tree:
     root: Path
 
     @property
-    def _hook(self) -> Path:
-        return self.root / "service/penstock"
+    def _told(self) -> Path:
+        return self.root / "build/told"
 
     def lay(self) -> None:
         """Make the copy anew."""
@@ -46,11 +52,10 @@ class Tree:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
         self._lay_environment()
-        shutil.copy2(Path(__file__).with_name("hook.py"), self._hook / "_wiring.py")
+        shutil.copy2(Path(__file__).with_name("hook.py"), self.root / "service/penstock/_wiring.py")
         for name, line in _LAID.items():
             text = (self.root / name).read_text()
-            imported = "" if name.endswith("penstock/__init__.py") else "from penstock import _wiring\n"
-            (self.root / name).write_text(f"{text}\n{imported}{line}\n")
+            (self.root / name).write_text(f"{text}\nfrom penstock import _wiring\n\n{line}\n")
 
     def _lay_environment(self) -> None:
         """Link the environment, with the paths in its small files led to the copy."""
@@ -69,7 +74,8 @@ class Tree:
 
     def test(self, *arguments: str, timeout: float) -> None:
         """The tests of the copy, with nothing cut; they are ended where they take too long."""
-        self._pytest(["timeout", "-k", "10", str(timeout)], arguments, {})
+        variables = {"PENSTOCK_WIRING_TOLD": str(self._told)}
+        self._pytest(["timeout", "-k", "10", str(timeout)], arguments, variables)
 
     def fork(self, jobs: Path, files: Sequence[str]) -> None:
         """The tests of some files for each of the jobs, as `forks.py` has it."""
@@ -93,9 +99,10 @@ class Tree:
 
     def told(self) -> Iterator[Sequence[str]]:
         """The lines of all processes since the last `forget`."""
-        for file in sorted((self._hook / "told").glob("*.jsonl")):
+        for file in sorted(self._told.glob("*.jsonl")):
             yield from map(json.loads, file.read_text().splitlines())
 
     def forget(self) -> None:
         """Forget what was told."""
-        shutil.rmtree(self._hook / "told", ignore_errors=True)
+        shutil.rmtree(self._told, ignore_errors=True)
+        self._told.mkdir(parents=True)

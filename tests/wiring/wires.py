@@ -9,19 +9,20 @@ from types import ModuleType
 from typing import Any
 
 import penstock.in_process as in_process
+from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 from penstock.core.config import ModelConfig, fields_of
 from penstock.in_process import frontend, options, request
 from penstock.models.config.own_parameters import READERS
-from penstock.settings import ModelFile, RateLimitResource, Restriction, Settings
+from penstock.models.config.unsupported import HINTS, UNSUPPORTED, WITHOUT_EFFECT
+from penstock.settings import ModelFile, RateLimitResource, Restriction, Settings, without_effect
 
 _ROOM = "penstock."
 
 
 def all_wires() -> list[str]:
     """Their names; sections and messages are left out, as they are what their own fields are."""
-    wires = [f"{cls.__name__}.{name}" for cls, name in _leaves(ModelConfig, set())]
+    wires = [*_paths_of_configurations(), *_paths_of_settings()]
     wires += [f"ModelConfig.parameters[{name}]" for name in READERS]
-    wires += [f"{cls.__name__}.{name}" for cls, name in _settings(Settings)]
     for cls in (ModelFile, RateLimitResource, Restriction):
         wires += [f"{cls.__name__}.{field.name}" for field in fields(cls)]
     optional = (options.Options, options.RateLimiterResource, options.ModelLoadDeviceLimit)
@@ -33,21 +34,53 @@ def all_wires() -> list[str]:
     return sorted(set(wires))
 
 
-def _leaves(cls: Any, seen: set[Any]) -> Iterator[tuple[Any, str]]:
-    seen.add(cls)
-    for field in fields_of(cls):
-        if not field.is_message:
-            yield cls, field.attribute
-        elif field.element not in seen:
-            yield from _leaves(field.element, seen)
+def without_use() -> dict[str, str]:
+    """The wires that lead nowhere by design, with what the product says when they are given."""
+    said = {
+        **dict.fromkeys(UNSUPPORTED, "refused by name at load"),
+        **dict.fromkeys((*WITHOUT_EFFECT, *HINTS), "said to be without effect, or a hint"),
+    }
+    found: dict[str, str] = {}
+    for wire, paths in _paths_of_configurations().items():
+        told = [
+            next((said[n] for n in said if f"{path}.".startswith(f"{n}.")), "") for path in paths
+        ]
+        if all(told):
+            found[wire] = told[0]
+    options_told = {row.field: "said to be without effect" for row in without_effect.WITHOUT_EFFECT}
+    options_told |= {row.field: "refused at the start" for row in UNSUPPORTED_OPTIONS}
+    for wire, paths in _paths_of_settings().items():
+        if told := [options_told[path] for path in paths if path in options_told]:
+            found[wire] = told[0]
+    return found
 
 
-def _settings(cls: Any) -> Iterator[tuple[Any, str]]:
-    for field in fields(cls):
-        if is_dataclass(field.default_factory):
-            yield from _settings(field.default_factory)
-        else:
-            yield cls, field.name
+def _paths_of_configurations() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+
+    def walk(cls: Any, path: str) -> None:
+        for field in fields_of(cls):
+            if field.is_message:
+                walk(field.element, f"{path}{field.name}.")
+            else:
+                found.setdefault(f"{cls.__name__}.{field.attribute}", []).append(path + field.name)
+
+    walk(ModelConfig, "")
+    return found
+
+
+def _paths_of_settings() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+
+    def walk(cls: Any, path: str) -> None:
+        for field in fields(cls):
+            if is_dataclass(field.default_factory):
+                walk(field.default_factory, f"{path}{field.name}.")
+            else:
+                found.setdefault(f"{cls.__name__}.{field.name}", []).append(path + field.name)
+
+    walk(Settings, "")
+    return found
 
 
 def _in_process(cls: Any) -> str:
