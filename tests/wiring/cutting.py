@@ -12,7 +12,7 @@ from typing import Any
 from .recording import Recording
 from .tree import Tree
 
-_SECONDS = 30.0
+_SECONDS = 60.0
 """Of tests that are asked about one cut, as long as the recording took for them."""
 
 
@@ -20,7 +20,7 @@ def jobs(recording: Recording, wires: Iterable[str], how: str = "cut") -> list[d
     """The cuts, each with the tests that may notice it; none for what no test gives."""
     by_wire: dict[str, set[str]] = defaultdict(set)
     for place, tests in recording.given.items():
-        by_wire[place.partition(" ")[0]].update(set(tests) - set(recording.failed))
+        by_wire[place.partition(" ")[0]].update(tests)
     return [
         {"cut": {"wire": wire, "reader": "any", "how": how}, "tests": asked}
         for wire in wires
@@ -30,32 +30,34 @@ def jobs(recording: Recording, wires: Iterable[str], how: str = "cut") -> list[d
 
 def _asked(recording: Recording, wire: str, tests: set[str]) -> Iterator[str]:
     """Tests whose names say most of the wire first, and of those the quickest."""
-    words = _words(wire)
-    setup = recording.setup
+    words, setup = _words(wire), recording.setup
 
     def rank(test: str) -> tuple[int, float]:
-        return -len(words & _words(test)), setup.get(test.partition("::")[0], 0.0) + _seconds(
-            recording, test
-        )
+        said = len(words & _words(test))
+        return -said, setup.get(_file(test), 0.0) + recording.seconds.get(test, 0.0)
 
     left, files = _SECONDS, set[str]()
-    for number, test in enumerate(sorted(tests, key=rank)):
-        file = test.partition("::")[0]
-        left -= _seconds(recording, test) + (0.0 if file in files else setup.get(file, 0.0))
-        files.add(file)
+    for number, test in enumerate(sorted(_single(recording, tests), key=rank)):
+        once = 0.0 if _file(test) in files else setup.get(_file(test), 0.0)
+        left -= recording.seconds.get(test, 0.0) + once
+        files.add(_file(test))
         if left < 0 and number > 0:
             return
         yield test
 
 
+def _single(recording: Recording, tests: set[str]) -> set[str]:
+    """The tests, with those of a file for the file."""
+    of_files = {test for test in recording.seconds if _file(test) in tests}
+    return {test for test in tests | of_files if "::" in test} - set(recording.failed)
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
 def _words(text: str) -> set[str]:
     return {word.rstrip("s") for word in re.findall(r"[a-z]{3,}", text.lower())}
-
-
-def _seconds(recording: Recording, test: str) -> float:
-    if "::" in test:
-        return recording.seconds.get(test, 0.0)
-    return sum(s for name, s in recording.seconds.items() if name.startswith(f"{test}::"))
 
 
 def cut_all(tree: Tree, work: Sequence[dict[str, Any]], file: Path) -> None:
