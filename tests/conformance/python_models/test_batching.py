@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from conformance.python_models.client import Answer, Client, Order
-from conformance.python_models.repository import PythonModel
+from conformance.python_models.repository import PythonModel, parameter
 from harness.serving import Served, wait_until
 
 _COUNTING = """
@@ -66,6 +66,18 @@ MODELS = {
     "hurried": _model(_OVERRIDABLE),
     "levels": _model(_LEVELS),
     "ordered": _model("preserve_ordering: true", instances=2),
+    "late": _model(
+        "default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 1000 }"
+    ),
+    "lengths": PythonModel(
+        _COUNTING,
+        inputs="",
+        config="max_batch_size: 8\n"
+        'input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]\n'
+        + parameter("penstock.length_buckets", "4,8")
+        + parameter("penstock.max_batch_elements", 12)
+        + "dynamic_batching { }",
+    ),
     "shapes": _model("", 8, more='metric_tags { key: "team" value: "blue" }'),
     "large": _model("preferred_batch_size: 4 max_queue_delay_microseconds: 600000000", 8),
     "ragged": PythonModel(
@@ -152,6 +164,29 @@ def test_a_request_that_hurries_is_rejected_while_the_instance_is_busy(
     assert (error.code, error.message) == ("UNAVAILABLE", "Request timeout expired")
     _release(repository, "hurried")
     assert [_batch(before)[1], _batch(patient)[1]] == [1, 1]
+
+
+@pytest.mark.contract("D-13")
+def test_a_late_request_is_answered_where_it_is_only_delayed(
+    client: Client, server: Served, repository: Path
+) -> None:
+    before = client.begin("late", _WAITING)
+    wait_until((repository / "late" / "begun").exists)
+    late = client.begin("late", _x())
+    _wait_for_pending(server, "late", 1)
+    _release(repository, "late")
+    assert [_batch(before)[1], _batch(late)[1]] == [1, 1]
+
+
+def test_requests_share_a_batch_by_length_and_as_their_elements_allow(
+    client: Client, server: Served, repository: Path
+) -> None:
+    before = client.begin("lengths", _WAITING)
+    wait_until((repository / "lengths" / "begun").exists)
+    orders = [client.begin("lengths", _x(size=size)) for size in (2, 3, 6, 7)]
+    _wait_for_pending(server, "lengths", 4)
+    _release(repository, "lengths")
+    assert [_batch(order)[1] for order in (before, *orders)] == [1, 2, 2, 1, 1]
 
 
 @pytest.mark.contract("D-09", "D-10")
