@@ -173,7 +173,11 @@ def test_the_log_has_the_levels_of_the_options(
 ) -> None:
     _write(tmp_path / "models", backend="nowhere")
     log = tmp_path / "log"
-    start = {"exit_on_error": False, "log_file": str(log), "enable_peer_access": False}
+    start: dict[str, Any] = {
+        "exit_on_error": False,
+        "log_file": str(log),
+        "enable_peer_access": False,
+    }
     tritonserver.Server(
         model_repository=str(tmp_path / "models"), **start, **options
     ).start().stop()

@@ -34,8 +34,10 @@ CHECKS = (
     "penstock.settings.without_effect",
 )
 _CHECKS_IN_CLASSES = ("__post_init__", "_endpoints")
-"""Modules, and methods of the dataclasses, that read fields to check, to print or to complete them. They are never cut: a refusal is
-no use of a value, and a configuration that is printed would notice everything.
+"""Modules, and methods of the dataclasses, that read fields to check, to print or to complete them.
+
+They are never cut: a refusal is no use of a value, and a configuration that is printed would notice
+everything.
 """
 
 _TOLD = os.environ.get("PENSTOCK_WIRING_TOLD", "")
@@ -48,7 +50,7 @@ _files: dict[int, int] = {}
 
 def begin(test: str) -> None:
     """Name the test that runs, also to the processes that it starts."""
-    global _test  # noqa: PLW0603
+    global _test
     _test = test
     if _TOLD:
         Path(_TOLD, "test").write_text(test)
@@ -190,7 +192,7 @@ def lay() -> None:
     """Lay wires into all that this process imports from here on."""
     if text := os.environ.get("PENSTOCK_WIRING_CUT"):
         cut(**json.loads(text))
-    dataclasses.dataclass = _wired  # type: ignore[assignment]
+    dataclasses.dataclass = _wired
 
 
 def _wired(cls: Any = None, /, **options: Any) -> Any:

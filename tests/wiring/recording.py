@@ -17,9 +17,10 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The tests of a folder. `given` has, by wire and reader, the tests through the door in which a
-    value came that is not the default, and files whose servers read it; `read` who reads at all; `setup` is
-    the longest one of a file.
+    """The tests of a folder, with the seconds of each, and of the longest setup of each file.
+
+    `given` has, by wire and reader, the tests through the door in which a value came that is not
+    the default, and files whose servers read it; `read` has who reads at all.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)

@@ -25,8 +25,9 @@ _LAID = {
     "service/penstock/rpc/grpcio/transport.py": "open_grpcio = _wiring.door(open_grpcio)",
     "service/penstock/in_process/running_server.py": "RunningServer.core = property("
     "_wiring.door(RunningServer.core.fget))",
-    "service/penstock/in_process/__init__.py": "import sys\nfrom penstock.in_process import frontend"
-    "\nfor _module in (sys.modules[__name__], frontend):\n    _wiring.lay_arguments(_module)",
+    "service/penstock/in_process/__init__.py": "import sys\n"
+    "from penstock.in_process import frontend\n"
+    "for _module in (sys.modules[__name__], frontend):\n    _wiring.lay_arguments(_module)",
 }
 """What is put at the end of a module of the copy."""
 

@@ -74,8 +74,9 @@ def _paths_of_settings() -> dict[str, list[str]]:
 
     def walk(cls: Any, path: str) -> None:
         for field in fields(cls):
-            if is_dataclass(field.default_factory):
-                walk(field.default_factory, f"{path}{field.name}.")
+            section: Any = field.default_factory
+            if is_dataclass(section):
+                walk(section, f"{path}{field.name}.")
             else:
                 found.setdefault(f"{cls.__name__}.{field.name}", []).append(path + field.name)
 
