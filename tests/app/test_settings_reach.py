@@ -14,6 +14,7 @@ import pytest
 
 from app.python_models import write_python_model
 from app.test_start import failed
+from conformance.python_models.repository import parameter
 from harness.serving import Served, serving
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,8 @@ def server(folder: Path) -> Iterator[Served]:
     models, backend = folder / "models", folder / "backends" / "own"
     _write(models, "words", kind="STRING")
     _write(models, "numbers")
+    _write(models, "devices", more="instance_group { kind: KIND_GPU }")
+    _write(models, "apart", more=parameter("penstock.host", "process"))
     _write(models, "greedy", more=_GREEDY)
     _write(models, "waits", backend="own")
     chosen = _write(models, "chosen") / "configs" / "other.pbtxt"
@@ -92,6 +95,7 @@ def server(folder: Path) -> Iterator[Served]:
         *("--allow-client-shm=true", "--client-shm-prefix=mine", "--allow-model-upload=true"),
         *("--allow-cpu-metrics=false", "--metrics-config=counter_latencies=false"),
         *("--allow-openai=false", "--model-env=OF_THE_OPERATOR", "--allow-engine-control=true"),
+        *("--cpu-only", "--exit-timeout-secs=7"),
         *("--allow-vertex-ai=true", "--vertex-ai-port=0", "--vertex-ai-default-model=chosen"),
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -204,6 +208,7 @@ def test_the_page_leaves_out_what_is_off(server: Served, client: httpx.Client) -
 def test_vertex_asks_its_default_model(server: Served) -> None:
     found = re.search(r"Started Vertex AI HTTPService at \S+:(\d+)", server.log.read_text())
     assert found is not None
+    assert found[1] != "8080"  # which is the default
     body = {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [4]}]}
     answer = httpx.post(f"http://127.0.0.1:{found[1]}/predict", json=body)
     assert answer.json()["model_name"] == "chosen"
@@ -221,8 +226,25 @@ async def test_only_so_many_requests_wait(server: Served, folder: Path) -> None:
     assert sorted(statuses) == [200, 200, 503]
 
 
-def test_a_log_without_information_and_warnings_has_errors_alone(tmp_path: Path) -> None:
+def test_a_group_of_gpus_is_served_on_the_cpu(client: httpx.Client) -> None:
+    assert client.get("/models/devices/ready").status_code == 200
+
+
+def test_a_model_has_a_process_of_its_own_where_it_asks_for_one(server: Served) -> None:
+    page = httpx.get(server.metrics).text
+    assert 'penstock_model_process_restarts_total{model="apart"' in page
+
+
+@pytest.mark.last
+def test_the_exit_has_its_time(server: Served) -> None:
+    server.stop()
+    assert "Timeout 7: Found" in server.log.read_text()
+
+
+@pytest.mark.parametrize(("level", "letter"), [("info", "I"), ("warning", "W"), ("error", "E")])
+def test_a_level_of_the_log_may_be_off(tmp_path: Path, level: str, letter: str) -> None:
     broken = write_python_model(tmp_path / "models", "broken", "import nope")
-    flags = "--log-info=false", "--log-warning=false", "--enable-peer-access=false"
+    flags = f"--log-{level}=false", "--enable-peer-access=false"
     lines = failed(broken.parent, tmp_path / "log", *flags)
-    assert {line[0] for line in lines if re.match(r"[A-Z]\d{4} ", line)} == {"E"}
+    found = {line[0] for line in lines if re.match(r"[A-Z]\d{4} ", line)}
+    assert found == {"I", "W", "E"} - {letter}

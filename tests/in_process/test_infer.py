@@ -73,6 +73,18 @@ async def test_responses_come_to_coroutines(server: tritonserver.Server) -> None
     assert texts == ["w0 ", "w1 ", "w2 "]
 
 
+@pytest.mark.contract("API-04", "API-06")
+async def test_a_coroutine_sends_a_request_and_finds_errors_in_responses(
+    server: tritonserver.Server,
+) -> None:
+    story = server.model("story")
+    request = story.create_request(inputs=_story(1, fails=True))
+    responses = [each async for each in story.async_infer(request, raise_on_error=False)]
+    assert "no end" in str(responses[-1].error)
+    with pytest.raises(tritonserver.TritonError, match="no end"):
+        _ = [each async for each in story.async_infer(inputs=_story(1, fails=True))]
+
+
 @pytest.mark.contract("API-06")
 def test_a_cancelled_request_stops_and_says_so(server: tritonserver.Server, tmp_path: Path) -> None:
     note = tmp_path / "note"

@@ -79,6 +79,7 @@ def test_models_are_loaded_and_unloaded(server: tritonserver.Server) -> None:
     server.unload(model, wait_until_unloaded=True)
     assert not model.ready()
     assert server.models()["length", 1].state == "UNAVAILABLE"
+    assert server.models()["length", 1].reason == "unloaded"
     assert server.load("length").ready()
     with pytest.raises(tritonserver.InvalidArgumentError, match="'n' must be a string"):
         server.load("length", {"n": 1})

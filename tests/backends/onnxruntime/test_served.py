@@ -38,7 +38,8 @@ _BOUNDS: Mapping[str, Mapping[str, str]] = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tritonserver.Server]:
     models = tmp_path_factory.mktemp("models")
     save_sums(models / "sums" / "1")
-    _write(models / "sums", replace(sums_config(), backend="onnxruntime"))
+    (models / "sums" / "1" / "model.onnx").rename(models / "sums" / "1" / "own.onnx")
+    _write(models / "sums", replace(sums_config(), default_model_filename="own.onnx"))
     graphs.save_identity(models / "padded" / "1" / "model.onnx", shape=("n", "s"))
     _write(models / "padded", _PADDED)
     for name, given in _BOUNDS.items():
