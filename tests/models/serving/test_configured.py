@@ -44,7 +44,7 @@ class Noting(Model):
     )
 
     async def infer(self, request):
-        values = request.numpy("X")
+        values = request["X"]
         with _NOTE.open("a") as note:
             note.write(("anything" if values.any() else "nothing") + "\\n")
         return Response({"Y": values})
