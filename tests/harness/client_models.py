@@ -39,6 +39,9 @@ class Story(Model):
 
     async def infer(self, request):
         options = json.loads(request.text("sampling_parameters"))
+        if options.get("show"):
+            yield Response({"text_output": [json.dumps(getattr(request.core, options["show"]))]})
+            return
         if options.get("tell"):
             core = request.core
             told = [request.id, core.priority, core.correlation_id, core.sequence_start]

@@ -54,6 +54,31 @@ def test_metrics_have_an_endpoint(server: tritonserver.Server) -> None:
 
 
 @pytest.mark.contract("API-10")
+@pytest.mark.parametrize("endpoint", [KServeHttp, KServeGrpc, Metrics])
+def test_an_endpoint_listens_on_its_address_alone_and_on_any_port(
+    server: tritonserver.Server, endpoint: Any
+) -> None:
+    with endpoint(server, endpoint.Options(address="127.0.0.1", port=0)) as opened:
+        assert opened.port != endpoint.Options().port
+        socket.create_connection(("127.0.0.1", opened.port), 20).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", opened.port), 20)
+
+
+@pytest.mark.contract("API-10")
+@pytest.mark.parametrize("endpoint", [KServeHttp, KServeGrpc])
+def test_endpoints_may_share_a_port(server: tritonserver.Server, endpoint: Any) -> None:
+    def opened(port: int, reuse_port: bool = True) -> Any:
+        options = endpoint.Options(address="127.0.0.1", port=port, reuse_port=reuse_port)
+        return endpoint(server, options)
+
+    with opened(0) as first, opened(first.port) as second:
+        assert second.port == first.port
+        with pytest.raises(tritonserver.TritonError, match="in use"):
+            opened(first.port, reuse_port=False).start()
+
+
+@pytest.mark.contract("API-10")
 def test_what_is_wrong_with_endpoints_is_said(server: tritonserver.Server) -> None:
     with pytest.raises(tritonserver.InvalidArgumentError, match=r"KServeHttp\.Options"):
         KServeHttp(server, Metrics.Options())

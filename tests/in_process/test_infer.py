@@ -73,6 +73,18 @@ async def test_responses_come_to_coroutines(server: tritonserver.Server) -> None
     assert texts == ["w0 ", "w1 ", "w2 "]
 
 
+@pytest.mark.contract("API-04", "API-06")
+async def test_a_coroutine_sends_a_request_and_finds_errors_in_responses(
+    server: tritonserver.Server,
+) -> None:
+    story = server.model("story")
+    request = story.create_request(inputs=_story(1, fails=True))
+    responses = [each async for each in story.async_infer(request, raise_on_error=False)]
+    assert "no end" in str(responses[-1].error)
+    with pytest.raises(tritonserver.TritonError, match="no end"):
+        _ = [each async for each in story.async_infer(inputs=_story(1, fails=True))]
+
+
 @pytest.mark.contract("API-06", "API-08")
 def test_a_cancelled_request_stops_and_says_so(server: tritonserver.Server, tmp_path: Path) -> None:
     note = tmp_path / "note"
@@ -168,6 +180,27 @@ def test_flags_make_sequences(server: tritonserver.Server) -> None:
         inputs={"SMALL": np.array([[1]], np.int8)}, flags=flags, correlation_id="a", timeout=10**6
     )
     assert response.final
+
+
+@pytest.mark.contract("API-04")
+@pytest.mark.parametrize(
+    ("options", "told", "expected"),
+    [
+        ({"priority": 3}, "priority", 3),
+        ({"timeout": 10**9}, "timeout", 10**9),
+        ({"correlation_id": 7}, "correlation_id", 7),
+        ({"correlation_id": "story"}, "correlation_id", "story"),
+        ({"flags": tritonserver.RequestFlag.SEQUENCE_START}, "sequence_start", True),
+        ({"flags": tritonserver.RequestFlag.SEQUENCE_END}, "sequence_end", True),
+        ({"request_id": "mine"}, "id", "mine"),
+        ({"parameters": {"scale": 2}}, "parameters", {"scale": 2}),
+    ],
+)
+def test_a_model_sees_what_the_request_says(
+    server: tritonserver.Server, options: dict[str, Any], told: str, expected: Any
+) -> None:
+    responses = server.model("story").infer(inputs=_story(1, show=told), **options)
+    assert json.loads(next(responses).outputs["text_output"].to_string_array()[0]) == expected
 
 
 @pytest.mark.contract("API-04")

@@ -79,6 +79,7 @@ def test_models_are_loaded_and_unloaded(server: tritonserver.Server) -> None:
     server.unload(model, wait_until_unloaded=True)
     assert not model.ready()
     assert server.models()["length", 1].state == "UNAVAILABLE"
+    assert server.models()["length", 1].reason == "unloaded"
     assert server.load("length").ready()
     with pytest.raises(tritonserver.InvalidArgumentError, match="'n' must be a string"):
         server.load("length", {"n": 1})
@@ -136,6 +137,17 @@ def test_repositories_come_and_go(server: tritonserver.Server, tmp_path: Path) -
         server.unregister_model_repository(path)
     with pytest.raises(tritonserver.InternalError, match="failed to stat"):
         server.register_model_repository("/no/such/folder")
+
+
+@pytest.mark.contract("API-01")
+def test_models_that_are_not_ready_are_left_out_where_asked(
+    server: tritonserver.Server, tmp_path: Path
+) -> None:
+    path = str(_write(tmp_path))
+    server.register_model_repository(path)
+    assert "same" in {name for name, _ in server.models()}
+    assert "same" not in {name for name, _ in server.models(exclude_not_ready=True)}
+    server.unregister_model_repository(path)
 
 
 @pytest.mark.contract("API-01", "M-17")

@@ -201,6 +201,47 @@ triton_server_flags: {log_verbose: 1}
     assert f"without effect here: {names}" in capsys.readouterr().err
 
 
+@pytest.mark.contract("MA-05")
+def test_request_rates_of_a_manual_search_are_rates(tmp_path: Path) -> None:
+    content = "model_repository: /m\nprofile_models: {a: {parameters: {request_rate: [10, 20]}}}\n"
+    (plan,) = _plans(tmp_path, content)
+    assert [each.point.rate for each in plan.loads.all] == [10, 20]
+
+
+@pytest.mark.contract("MA-04")
+@pytest.mark.parametrize(
+    ("asked", "instances", "batches"),
+    [("max_instance_count: 3", (1, 2, 3), 128), ("max_model_batch_size: 8", (1, 2, 3, 4, 5), 8)],
+)
+def test_bounds_that_a_file_does_not_name_are_those_of_model_analyzer(
+    tmp_path: Path, asked: str, instances: tuple[int, ...], batches: int
+) -> None:
+    content = f"model_repository: /m\nprofile_models: a\nrun_config_search_{asked}\n"
+    (plan,) = _plans(tmp_path, content)
+    assert plan.values["instances"] == instances
+    assert plan.values["max_batch_size"] == tuple(1 << n for n in range(batches.bit_length()))
+
+
+@pytest.mark.contract("MA-04")
+@pytest.mark.parametrize(
+    ("asked", "loads"),
+    [("min_concurrency: 4", range(2, 11)), ("max_concurrency: 2", range(2))],
+)
+def test_concurrencies_that_a_file_does_not_name_go_from_1_to_1024(
+    tmp_path: Path, asked: str, loads: range
+) -> None:
+    content = f"model_repository: /m\nprofile_models: a\nrun_config_search_{asked}\n"
+    (plan,) = _plans(tmp_path, content)
+    assert [each.point.concurrency for each in plan.loads.all] == [1 << n for n in loads]
+
+
+@pytest.mark.contract("MA-04")
+def test_request_rates_go_from_16_to_8192(tmp_path: Path) -> None:
+    content = "model_repository: /m\nprofile_models: a\nrequest_rate_search_enable: true\n"
+    (plan,) = _plans(tmp_path, content)
+    assert [each.point.rate for each in plan.loads.all] == [1 << n for n in range(4, 14)]
+
+
 def test_request_rates_are_searched_in_powers_of_two(tmp_path: Path) -> None:
     content = "model_repository: /m\nprofile_models: a\nrun_config_search_max_request_rate: 64\n"
     (plan,) = _plans(tmp_path, content)

@@ -37,7 +37,7 @@ def _input(name: str = "x", *dims: int, datatype: DataType = DataType.FP32) -> M
     return ModelInput(name, datatype, dims=dims or (-1,), allow_ragged_batch=True)
 
 
-def _sums_config(**changes: Any) -> ModelConfig:
+def sums_config(**changes: Any) -> ModelConfig:
     ends = BatchInput(
         BatchInputKind.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO, ("ends",), DataType.INT32, ("x",)
     )
@@ -55,7 +55,7 @@ def _sums_config(**changes: Any) -> ModelConfig:
     return replace(config, **changes)
 
 
-def _save_sums(version: Path) -> None:
+def save_sums(version: Path) -> None:
     """sum [m, 1]: of the elements of each request, which `ends` bound; twice [n] = x + x."""
     nodes = [
         graphs.node("CumSum", ["x", "axis"], ["totals"]),
@@ -89,8 +89,8 @@ def _request(*values: float) -> Any:
 async def test_ragged_requests_are_joined_end_to_end_and_split_again(
     open_backend: Open, version: Path
 ) -> None:
-    _save_sums(version)
-    backend = await open_backend(_sums_config())
+    save_sums(version)
+    backend = await open_backend(sums_config())
     outcomes = await backend.execute([_request(1, 2, 3), _request(10), _request(5, 6)])
     assert [graphs.tensor(o, "sum").numpy().tolist() for o in outcomes] == [[[6]], [[10]], [[11]]]
     twice = [graphs.tensor(o, "twice").numpy().tolist() for o in outcomes]
@@ -98,16 +98,16 @@ async def test_ragged_requests_are_joined_end_to_end_and_split_again(
 
 
 async def test_a_lone_ragged_request_is_flat_too(open_backend: Open, version: Path) -> None:
-    _save_sums(version)
-    backend = await open_backend(_sums_config())
+    save_sums(version)
+    backend = await open_backend(sums_config())
     (outcome,) = await backend.execute([_request(1, 2)])
     assert graphs.tensor(outcome, "sum").numpy().tolist() == [[3]]
     assert graphs.tensor(outcome, "twice").numpy().tolist() == [[2, 4]]
 
 
 def test_an_input_that_is_computed_is_nothing_that_clients_send(version: Path) -> None:
-    _save_sums(version)
-    config = _sums_config(input=(), output=())
+    save_sums(version)
+    config = sums_config(input=(), output=())
     graph = read_graph(config, version, {})
     assert [tensor.name for tensor in completed(config, graph, {}).input] == ["x"]
 
@@ -137,9 +137,9 @@ def test_an_input_that_is_computed_is_nothing_that_clients_send(version: Path) -
 async def test_tensors_unknown_to_the_graph_are_refused(
     changes: dict[str, Any], text: str, open_backend: Open, version: Path
 ) -> None:
-    _save_sums(version)
+    save_sums(version)
     with pytest.raises(ModelLoadError, match=text):
-        await open_backend(_sums_config(**changes))
+        await open_backend(sums_config(**changes))
 
 
 async def test_a_graph_that_is_not_flat_cannot_be_ragged(open_backend: Open, version: Path) -> None:
@@ -158,11 +158,11 @@ async def test_a_graph_that_is_not_flat_cannot_be_ragged(open_backend: Open, ver
 def test_a_scattered_output_has_the_dimensions_of_its_source() -> None:
     output = (ModelOutput("sum", DataType.FP32, dims=(1,)), ModelOutput("twice", dims=(-1, 2)))
     with pytest.raises(ConfigError, match="'twice' must have as many dimensions as its source"):
-        OnnxRuntimeBackend.check_config(_sums_config(output=output))
+        OnnxRuntimeBackend.check_config(sums_config(output=output))
 
 
 def test_a_scattered_output_of_another_size_is_the_models_fault() -> None:
-    assembly = Assembly(_sums_config())
+    assembly = Assembly(sums_config())
     feeds = [{"x": np.zeros((1, 2))}, {"x": np.zeros((1, 3))}]
     with pytest.raises(InternalError, match="source inputs have 5 elements, the model output has"):
         assembly.split("twice", np.zeros(4), feeds, [1, 1])
@@ -173,7 +173,7 @@ SHAPES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), min_size=1, m
 
 @given(SHAPES)
 def test_joining_and_scattering_is_lossless(shapes: list[tuple[int, int]]) -> None:
-    assembly = Assembly(_sums_config())
+    assembly = Assembly(sums_config())
     feeds = [{"x": np.random.default_rng(1).normal(size=shape)} for shape in shapes]
     joined = assembly.joined(feeds)["x"]
     parts = assembly.split("twice", joined, feeds, [rows for rows, _ in shapes])

@@ -289,7 +289,8 @@ async def test_parameters_become_arguments(version: WriteModel) -> None:
         "max_beam_width": "4",
         "kv_cache_free_gpu_mem_fraction": "0.5",
         "enable_kv_cache_reuse": "true",
-        "max_tokens_in_paged_kv_cache": "${max_tokens}",
+        "max_tokens_in_paged_kv_cache": "4096",
+        "iter_stats_max_iterations": "${iterations}",
         "enable_chunked_context": "1",
         "batch_scheduler_policy": "max_utilization",
         "kv_cache_host_memory_bytes": "1000",
@@ -306,11 +307,13 @@ async def test_parameters_become_arguments(version: WriteModel) -> None:
     assert arguments["max_beam_width"] == 4
     assert arguments["kv_cache_config"] == {
         "free_gpu_memory_fraction": 0.25,
+        "max_tokens": 4096,
         "enable_block_reuse": True,
         "host_cache_size": 1000,
         "max_attention_window": [64, 128],
         "sink_token_length": 4,
     }
+    assert arguments["iter_stats_max_iterations"] != "${iterations}"
     assert arguments["enable_chunked_prefill"] is True
     assert arguments["scheduler_config"] == {"capacity_scheduler_policy": "MAX_UTILIZATION"}
 

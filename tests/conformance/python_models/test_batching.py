@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from conformance.python_models.client import Answer, Client, Order
-from conformance.python_models.repository import PythonModel
+from conformance.python_models.repository import PythonModel, parameter
 from harness.serving import Served, wait_until
 
 _COUNTING = """
@@ -66,6 +66,19 @@ MODELS = {
     "hurried": _model(_OVERRIDABLE),
     "levels": _model(_LEVELS),
     "ordered": _model("preserve_ordering: true", instances=2),
+    "late": _model(
+        "default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 1000 }"
+    ),
+    "lengths": PythonModel(
+        _COUNTING,
+        inputs="",
+        config="max_batch_size: 8\n"
+        'input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]\n'
+        + parameter("penstock.length_buckets", "4,8")
+        + parameter("penstock.max_batch_elements", 12)
+        + "dynamic_batching { }",
+    ),
+    "shapes": _model("", 8, more='metric_tags { key: "team" value: "blue" }'),
     "large": _model("preferred_batch_size: 4 max_queue_delay_microseconds: 600000000", 8),
     "ragged": PythonModel(
         _COUNTING,
@@ -91,7 +104,7 @@ def _release(repository: Path, model: str) -> None:
 
 def _metric(server: Served, name: str, model: str) -> float:
     page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
-    found = re.search(rf'^{name}{{model="{model}",[^}}]*}} (\S+)$', page, re.MULTILINE)
+    found = re.search(rf'^{name}{{[^}}]*\bmodel="{model}",[^}}]*}} (\S+)$', page, re.MULTILINE)
     assert found, page
     return float(found[1])
 
@@ -153,6 +166,29 @@ def test_a_request_that_hurries_is_rejected_while_the_instance_is_busy(
     assert [_batch(before)[1], _batch(patient)[1]] == [1, 1]
 
 
+@pytest.mark.contract("D-13")
+def test_a_late_request_is_answered_where_it_is_only_delayed(
+    client: Client, server: Served, repository: Path
+) -> None:
+    before = client.begin("late", _WAITING)
+    wait_until((repository / "late" / "begun").exists)
+    late = client.begin("late", _x())
+    _wait_for_pending(server, "late", 1)
+    _release(repository, "late")
+    assert [_batch(before)[1], _batch(late)[1]] == [1, 1]
+
+
+def test_requests_share_a_batch_by_length_and_as_their_elements_allow(
+    client: Client, server: Served, repository: Path
+) -> None:
+    before = client.begin("lengths", _WAITING)
+    wait_until((repository / "lengths" / "begun").exists)
+    orders = [client.begin("lengths", _x(size=size)) for size in (2, 3, 6, 7)]
+    _wait_for_pending(server, "lengths", 4)
+    _release(repository, "lengths")
+    assert [_batch(order)[1] for order in (before, *orders)] == [1, 2, 2, 1, 1]
+
+
 @pytest.mark.contract("D-09", "D-10")
 def test_urgent_requests_are_first_and_their_level_has_its_own_bound(
     client: Client, server: Served, repository: Path
@@ -186,6 +222,30 @@ def test_order_is_kept_over_two_instances(client: Client, server: Served, reposi
 def test_ragged_requests_share_a_batch_and_keep_their_shapes(client: Client) -> None:
     orders = [client.begin("ragged", _x(size=size)) for size in (1, 3, 2)]
     assert [_batch(order) for order in orders] == [[0, 3, 1], [0, 3, 3], [0, 3, 2]]
+
+
+@pytest.mark.contract("D-06")
+def test_requests_of_unequal_shapes_share_no_batch(
+    client: Client, server: Served, repository: Path
+) -> None:
+    before = client.begin("shapes", _WAITING)
+    wait_until((repository / "shapes" / "begun").exists)
+    orders = [client.begin("shapes", _x(size=size)) for size in (2, 2, 3)]
+    _wait_for_pending(server, "shapes", 3)
+    _release(repository, "shapes")
+    assert [_batch(order) for order in (before, *orders)] == [
+        [0, 1, 1],
+        [1, 2, 2],
+        [1, 2, 2],
+        [2, 1, 3],
+    ]
+
+
+@pytest.mark.contract("C-31")
+def test_tags_of_a_configuration_are_labels_on_the_page(server: Served) -> None:
+    page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
+    models = re.findall(r'^nv_\w+{_team="blue",model="(\w+)"', page, re.MULTILINE)
+    assert set(models) == {"shapes"}
 
 
 @pytest.mark.contract("D-05")

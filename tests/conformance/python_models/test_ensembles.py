@@ -73,6 +73,30 @@ _CALLER = """
             return pb_utils.InferenceResponse(answer.output_tensors())
 """
 
+# Answers how many of its calls run at the same time.
+_CROWDED = """
+    import asyncio
+    import numpy as np
+    from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
+
+
+    class Crowded(Model):
+        config = ModelConfig(
+            input=(Input("X", DataType.FP32, dims=(-1,)),),
+            output=(Output("Y", DataType.FP32, dims=(-1,)),),
+        )
+
+        def __init__(self):
+            self.running = 0
+
+        async def infer(self, request):
+            self.running += 1
+            running = self.running
+            await asyncio.sleep(0.02)
+            self.running -= 1
+            return Response({"Y": np.array([running], np.float32)})
+"""
+
 _TENSORS = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -148,6 +172,8 @@ MODELS: Mapping[str, PythonModel] = {
     "twice": Chain(models=("double", "double")),
     "eight": Chain(models=("twice", "double")),
     "spread": Chain(models=("double", "repeat", "double")),
+    "crowded": PythonModel(_CROWDED, config=None),
+    "throttled": Chain(models=("repeat", "crowded"), config="max_inflight_requests: 2"),
     "bounded": Chain(models=("repeat", "double"), config="max_inflight_requests: 2"),
 }
 
@@ -225,6 +251,12 @@ def test_a_decoupled_step_spreads_out(client: Client) -> None:
 def test_a_bounded_ensemble_gives_every_answer(client: Client) -> None:
     answers = client.answers("bounded", {"X": floats(*range(20, 70))})
     assert _firsts(answers) == [2 * n for n in range(20, 70)]
+
+
+@pytest.mark.contract("E-11")
+def test_calls_of_one_step_are_no_more_at_a_time_than_configured(client: Client) -> None:
+    answers = client.answers("throttled", {"X": floats(*range(20))})
+    assert max(_firsts(answers)) == 2
 
 
 @pytest.mark.contract("E-10", "G-07")

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -182,3 +183,18 @@ async def _answer_to_head(
         head = await asyncio.wait_for(reader.readuntil(b"}"), 20)
         writer.close()
     return head
+
+
+@pytest.mark.contract("H-36")
+async def test_a_body_that_has_come_whole_is_bounded_with_its_binary_tensors(
+    server: FakeServer,
+) -> None:
+    """A short one comes with its head, and is answered without waiting for more."""
+    text, headers = _binary(400)
+    largest = len(text) + 396
+    settings = replace(_SETTINGS, max_body_size=largest)
+    async with connected(server, settings) as client:
+        answer = await client.post(_PATH, content=text + bytes(400), headers=headers)
+    expected = f"of {largest + 4} bytes exceeds the maximum allowed value of {largest} bytes."
+    assert answer.status_code == 400
+    assert expected in answer.json()["error"]

@@ -171,6 +171,17 @@ async def test_adapter_is_named_behind_the_model(client: httpx.AsyncClient) -> N
     assert request.parameters == {"model": "m:loud", "adapter": "loud"}
 
 
+async def test_settings_of_the_door_reach_the_application(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    settings = replace(OPENAI, lora_separator="/", unknown_fields="ignore", default_max_tokens=5)
+    async with speaking(tmp_path, install_backend, settings) as (_, client):
+        await client.post(CHAT, json={"model": "m/loud"})
+    (request,) = Speaker.requests
+    found = {"adapter": "loud", "unknown_fields": "ignore", "default_length": True}
+    assert request.parameters == {"model": "m/loud", **found}
+
+
 async def test_model_of_a_form_is_found(client: httpx.AsyncClient) -> None:
     files = {"file": ("a.wav", b"RIFF")}
     answer = await client.post("/v1/audio/transcriptions", data={"model": "m"}, files=files)

@@ -115,11 +115,13 @@ async def test_of_two_clients_that_change_a_model_at_once_one_does(
 
 
 @pytest.mark.contract("OA-07", "OA-26")
-async def test_loading_needs_explicit_control(
-    tmp_path: Path, install_backend: InstallBackend
+@pytest.mark.parametrize("what", ["load", "unload"])
+async def test_changes_of_models_need_explicit_control(
+    tmp_path: Path, install_backend: InstallBackend, what: str
 ) -> None:
-    async with speaking(tmp_path, install_backend) as (_, client):
-        answer = await client.post("/v1/models/m/load")
+    async with speaking(tmp_path, install_backend) as (server, client):
+        answer = await client.post(f"/v1/models/m/{what}")
+        assert await server.model_ready("m", "")
     assert answer.status_code == 400
     expected = "Model load/unload requires --model-control-mode=explicit"
     assert answer.json()["error"]["message"] == expected

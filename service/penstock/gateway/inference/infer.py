@@ -68,7 +68,7 @@ class InferEndpoint:
     def start(self, call: HttpCall, target: Target) -> bool:
         """Answer a request whose whole body has come, if it is of the usual form."""
         data = call.body.data
-        length = self._small_json(call, len(data))
+        length = self._small_json(call, len(data)) if len(data) <= self._largest else 0
         if not (length and self._bodies.takes(text := bytes(data[:length]))):
             return False
         self._check_model(target)
