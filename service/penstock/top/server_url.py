@@ -14,12 +14,15 @@ GRPC_PORT, HTTP_PORT, METRICS_PORT = 8001, 8000, 8002
 
 @dataclass(frozen=True, slots=True)
 class NamedServer:
-    """The endpoints of a server; `by_http` says that the variable names the one of HTTP."""
+    """The endpoints of a server; `by_http` says that the variable names the one of HTTP, `guessed`
+    that this is on a port which does not tell that of gRPC.
+    """
 
     grpc: Address
     http: Address
     metrics: Address
     by_http: bool
+    guessed: bool = False
 
 
 def named_addresses(environment: Mapping[str, str]) -> list[str]:
@@ -51,4 +54,5 @@ def named_server(environment: Mapping[str, str]) -> NamedServer | None:
         http=found if by_http else Address(found.host, HTTP_PORT, found.secure),
         metrics=Address(found.host, METRICS_PORT),
         by_http=by_http,
+        guessed=by_http and found.port != HTTP_PORT,
     )

@@ -15,7 +15,7 @@ from penstock.perf.errors import PerfError
 from penstock.perf.gate import Limit, read_gate
 from penstock.perf.load.plan import Point
 from penstock.perf.reading import read_options
-from penstock.top.server_url import HTTP_PORT, URL_VARIABLE, named_server
+from penstock.top.server_url import URL_VARIABLE, named_server
 from penstock.tune.analyzer.file import read_analysis
 from penstock.tune.choice import Aims, objective
 from penstock.tune.composition import is_of_part, named_parts, part_setting
@@ -165,7 +165,7 @@ def _choose_server(chosen: Namespace) -> None:
     """
     named = None if chosen.model_repository or chosen.remote else named_server(os.environ)
     if named is not None:
-        if named.by_http and named.http.port != HTTP_PORT:
+        if named.guessed:
             raise TuneError(
                 f"${URL_VARIABLE} names {named.http}, which does not tell the port of gRPC: name"
                 " the server by --url HOST:PORT of its gRPC endpoint"

@@ -24,7 +24,7 @@ async def test_what_follows_the_response_is_logged(
     assert finals(talk.responses) == [False, True]
     (record,) = caplog.records
     assert record.getMessage() == (
-        "the model 'once' is not decoupled, and the request 'a' has its one response:"
+        "the model 'once-logged' is not decoupled, and the request 'a' has its one response:"
         " 2 more are dropped"
     )
 
