@@ -19,7 +19,7 @@ from penstock import _wiring  # type: ignore[attr-defined]
 
 _SECONDS = 240.0
 """For the tests of one cut."""
-_AT_ONCE = 3
+_AT_ONCE = 4
 _jobs = Path(os.environ["PENSTOCK_WIRING_JOBS"])
 
 
