@@ -87,8 +87,8 @@ def _change(house: House, **settings: list[str]) -> dict[str, list[str]]:
 @pytest.mark.last
 def test_requests_with_a_context_count_and_are_traced_beyond_the_count(house: House) -> None:
     """As in the real server, where the rate cannot be 0 again, and the mode stays."""
-    _change(house, trace_level=["TIMESTAMPS"])
-    settings = _change(house, trace_rate=["2"], trace_count=["1"], trace_mode=["triton"])
+    given = {"trace_rate": ["2"], "trace_count": ["1"], "trace_mode": ["triton"]}
+    settings = _change(house, trace_level=["TIMESTAMPS"], **given)
     assert (settings["trace_mode"], settings["trace_count"]) == (["opentelemetry"], ["1"])
     _ask(house, _parent(0xB1, "01"), "", "", "", _parent(0xB2, "01"))
     traces = _traced(house, 0xB2)
