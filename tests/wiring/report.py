@@ -10,10 +10,14 @@ from .wires import all_wires, without_use
 _UNNOTICED = ("-", "no end")
 """Outcomes of a cut that no test noticed: all passed, or the last did not end in time."""
 _GPU = "needs a GPU, or a second device"
-_TIME = "changes when something happens, not what: held in virtual time by tests of the room"
-_PASSED_ON = "handed on by name, one of a list: held by the tests of the setting that it becomes"
-_PLAIN = "has one value that changes an answer, or changes nothing but a text"
-_ENGINE = "given only by tests of an engine in its own environment, or by a test of the backend"
+_TIME = "changes when something happens or how much is in flight, not what is answered"
+_PASSED_ON = (
+    "handed on by name beside others that are noticed; the setting that it becomes has tests"
+)
+_PLAIN = (
+    "has one value only, is a hint or a text, or is handed to backends of which none here uses it"
+)
+_ENGINE = "given only where an engine runs, or to a backend without a server"
 REASONS: Mapping[str, Sequence[str]] = {
     _GPU: (
         "DeviceSettings.host_policies",
@@ -88,6 +92,7 @@ REASONS: Mapping[str, Sequence[str]] = {
         "ModelConfig.parameters[penstock.matryoshka]",
         "ModelConfig.parameters[penstock.max_queued_tokens]",
     ),
+    "checked at the start, and of no other use": ("SagemakerSettings.safe_ports",),
     "refused or said to be without effect, as the flag that it becomes": (
         "in_process.frontend.KServeHttp.Options.thread_count",
         "in_process.frontend.Metrics.Options.thread_count",
