@@ -26,6 +26,7 @@ output {{ name: "Y" data_type: TYPE_{kind} dims: [ -1 ] }}
 {more}
 """
 _GREEDY = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
+_FREE = "instance_group { kind: KIND_CPU }"
 # Fails at its first load; waits for the file `gate` where it is given anything but 0.
 _BACKEND = """
 import os
@@ -78,6 +79,7 @@ def server(folder: Path) -> Iterator[Served]:
     _write(models, "devices", more="instance_group { kind: KIND_GPU }")
     _write(models, "apart", more=parameter("penstock.host", "process"))
     _write(models, "greedy", more=_GREEDY)
+    _write(models, "passive", more=f"{_FREE} {_GREEDY.replace('{', '{ passive: true', 1)}")
     _write(models, "waits", backend="own")
     chosen = _write(models, "chosen") / "configs" / "other.pbtxt"
     chosen.parent.mkdir()
@@ -95,6 +97,7 @@ def server(folder: Path) -> Iterator[Served]:
         *("--allow-client-shm=true", "--client-shm-prefix=mine", "--allow-model-upload=true"),
         *("--allow-cpu-metrics=false", "--metrics-config=counter_latencies=false"),
         *("--allow-openai=false", "--model-env=OF_THE_OPERATOR", "--allow-engine-control=true"),
+        *("--allow-sagemaker=true", "--sagemaker-port=0", f"--sagemaker-model-root={folder}/root"),
         *("--cpu-only", "--exit-timeout-secs=7"),
         *("--allow-vertex-ai=true", "--vertex-ai-port=0", "--vertex-ai-default-model=chosen"),
     )
@@ -135,6 +138,10 @@ def test_readiness_does_without_models_that_failed(client: httpx.Client) -> None
 
 def test_a_resource_is_as_large_as_was_said(client: httpx.Client) -> None:
     assert 'Resource count for "R" is limited to 1' in _reason(client, "greedy")
+
+
+def test_an_instance_that_is_passive_needs_no_resources(client: httpx.Client) -> None:
+    assert client.get("/models/passive/ready").status_code == 200
 
 
 def test_a_backend_of_the_directory_is_loaded_at_the_second_attempt(
@@ -191,7 +198,8 @@ _SAME_JSON = """{"backend": "identity",
 
 
 def test_commands_to_engines_are_taken(client: httpx.Client) -> None:
-    assert client.post("/models/chosen/engine/sleep").status_code not in {403, 404}
+    answer = client.post("/models/chosen/engine/sleep")
+    assert "does not know the action 'sleep'" in answer.json()["error"]
 
 
 def test_openai_has_no_routes_where_it_is_off(server: Served) -> None:
@@ -205,12 +213,21 @@ def test_the_page_leaves_out_what_is_off(server: Served, client: httpx.Client) -
     assert "nv_inference_request_duration_us" not in page
 
 
-def test_vertex_asks_its_default_model(server: Served) -> None:
-    found = re.search(r"Started Vertex AI HTTPService at \S+:(\d+)", server.log.read_text())
+def _port(server: Served, cloud: str) -> int:
+    found = re.search(rf"Started {cloud} HTTPService at \S+:(\d+)", server.log.read_text())
     assert found is not None
-    assert found[1] != "8080"  # which is the default
+    return int(found[1])
+
+
+def test_models_of_sagemaker_lie_where_the_operator_says(server: Served, folder: Path) -> None:
+    body = {"model_name": "m", "url": "/elsewhere"}
+    answer = httpx.post(f"http://127.0.0.1:{_port(server, 'Sagemaker')}/models", json=body)
+    assert f"Models must lie below '{folder}/root'" in answer.json()["error"]
+
+
+def test_vertex_asks_its_default_model(server: Served) -> None:
     body = {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [4]}]}
-    answer = httpx.post(f"http://127.0.0.1:{found[1]}/predict", json=body)
+    answer = httpx.post(f"http://127.0.0.1:{_port(server, 'Vertex AI')}/predict", json=body)
     assert answer.json()["model_name"] == "chosen"
 
 
@@ -251,3 +268,10 @@ def test_levels_of_the_log_may_be_off(
     flags = (f"--log-{level}=false" for level in levels)
     lines = failed(broken.parent, tmp_path / "log", "--enable-peer-access=false", *flags)
     assert {line[0] for line in lines if re.match(r"[A-Z]\d{4} ", line)} == left
+
+
+def test_lines_of_the_log_may_go_unquoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
+    broken = write_python_model(tmp_path / "models", "broken", "import nope")
+    lines = failed(broken.parent, tmp_path / "log")
+    assert any(line.endswith("] loading: broken:1") for line in lines)

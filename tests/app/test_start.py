@@ -268,6 +268,7 @@ def test_cloud_endpoints_have_ports_of_their_own(
         wait_until(lambda: "Started Vertex AI HTTPService at " in log.read_text())
         found = re.findall(r"Started (.+) HTTPService at 0.0.0.0:(\d+)", log.read_text())
         vertex, sagemaker = dict(found)["Vertex AI"], dict(found)["Sagemaker"]
+        assert "8080" not in {vertex, sagemaker}  # which is the default of both
         body = b'{"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [7]}]}'
         for path in (f"{vertex}/p", f"{sagemaker}/invocations"):
             with urllib.request.urlopen(f"http://127.0.0.1:{path}", body) as answer:

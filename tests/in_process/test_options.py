@@ -117,8 +117,9 @@ def test_a_load_is_tried_again_and_a_strict_configuration_not_completed(tmp_path
 def test_readiness_may_do_without_models_that_failed(tmp_path: Path) -> None:
     _write(tmp_path, backend="nowhere")
     start: dict[str, Any] = {"exit_on_error": False, "strict_readiness": False}
-    with tritonserver.Server(model_repository=str(tmp_path), **start) as server:
-        assert server.ready()
+    server = tritonserver.Server(model_repository=str(tmp_path), **start).start()
+    assert server.ready()
+    server.stop()
 
 
 @pytest.mark.contract("API-02")
@@ -174,17 +175,20 @@ def test_the_log_has_the_levels_of_the_options(
     _write(tmp_path / "models", backend="nowhere")
     log = tmp_path / "log"
     start: dict[str, Any] = {
+        "model_repository": str(tmp_path / "models"),
         "exit_on_error": False,
+        "exit_timeout": 7,
         "log_file": str(log),
         "enable_peer_access": False,
     }
-    tritonserver.Server(
-        model_repository=str(tmp_path / "models"), **start, **options
-    ).start().stop()
+    server = tritonserver.Server(**start, **options).start()
+    assert server.live()
+    server.stop()
     lines = log.read_text().splitlines()
     assert re.match(first, lines[0])
     assert {line[0] for line in lines if re.match(r"[IWEV]\d{4} |\d{4}-", line)} <= set(letters)
     assert ("--enable-peer-access has no effect" in log.read_text()) == ("W" in letters)
+    assert ("Timeout 7: Found" in log.read_text()) == ("I" in letters)
 
 
 @pytest.mark.contract("API-10")

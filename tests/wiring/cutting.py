@@ -16,6 +16,10 @@ _SECONDS = 60.0
 """Of tests that are asked about one cut, as long as the recording took for them."""
 
 
+_EVERYWHERE = {"model", "server"}
+"""Words that say nothing about a test."""
+
+
 def jobs(recording: Recording, wires: Iterable[str], how: str = "cut") -> list[dict[str, Any]]:
     """The cuts, each with the tests that may notice it; none for what no test gives."""
     by_wire: dict[str, set[str]] = defaultdict(set)
@@ -30,7 +34,7 @@ def jobs(recording: Recording, wires: Iterable[str], how: str = "cut") -> list[d
 
 def _asked(recording: Recording, wire: str, tests: set[str]) -> Iterator[str]:
     """Tests whose names say most of the wire first, and of those the quickest."""
-    words, setup = _words(wire), recording.setup
+    words, setup = _words(wire.rpartition(".")[2]) - _EVERYWHERE, recording.setup
 
     def rank(test: str) -> tuple[int, float]:
         said = len(words & _words(test))

@@ -43,6 +43,8 @@ everything.
 _TOLD = os.environ.get("PENSTOCK_WIRING_TOLD", "")
 _CHILD = "pytest" not in sys.modules
 _test = ""
+_of_file = _CHILD
+"""Whether what is read belongs to all tests of the file: in a server's process, or in a fixture."""
 _seen: set[tuple[str, ...]] = set()
 _cut: dict[str, str] = {}
 _files: dict[int, int] = {}
@@ -71,7 +73,7 @@ def tell(kind: str, *words: str) -> None:
     _seen.add((kind, test, *words))
     if _CHILD:
         test = Path(_TOLD, "test").read_text()
-    line = json.dumps([kind, *words, test, _CHILD]) + "\n"
+    line = json.dumps([kind, *words, test, _of_file]) + "\n"
     if os.getpid() not in _files:  # a fork writes its own file
         file = Path(_TOLD, f"{os.getpid()}.jsonl")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -251,8 +253,16 @@ def _with_wires(called: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """A test begins."""
+    """A test begins, with its fixtures."""
+    global _of_file
+    _of_file = True
     begin(nodeid)
+
+
+def pytest_runtest_call() -> None:
+    """The fixtures are there: what is read from here on is the test's own."""
+    global _of_file
+    _of_file = False
 
 
 def pytest_runtest_logreport(report: Any) -> None:

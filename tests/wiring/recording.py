@@ -47,7 +47,7 @@ def _summed(lines: Iterable[Sequence[str]]) -> Recording:
     failed, doors = set[str](), set[str]()
     given: dict[str, set[str]] = defaultdict(set)
     read = set[str]()
-    for kind, *words, test, in_child in lines:
+    for kind, *words, test, of_file in lines:
         if kind == "outcome":
             if words[0] == "setup":
                 setup[_file(test)] = max(setup[_file(test)], float(words[2]))
@@ -56,12 +56,12 @@ def _summed(lines: Iterable[Sequence[str]]) -> Recording:
             if words[1] == "failed":
                 failed.add(test)
         elif kind == "door":
-            doors.update((test, _file(test)) if in_child else (test,))
+            doors.update((test, _file(test)))
         else:
             key = " ".join(words)
             read.add(key)
             if kind == "given":
-                given[key].update((test, _file(test)) if in_child else (test,))
+                given[key].update((test, _file(test)) if of_file else (test,))
     noticing = {key: sorted(tests & doors) for key, tests in given.items()}
     kept = {key: tests for key, tests in noticing.items() if tests}
     return Recording(dict(seconds), dict(setup), kept, sorted(read), sorted(failed))

@@ -342,7 +342,8 @@ def test_environment_alone_exports_failures_over_grpc_and_the_exit_waits_for_nob
         for name, value in {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-            "OTEL_TRACES_SAMPLER": "always_off",
+            "OTEL_TRACES_SAMPLER": "traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0",
             "OTEL_BSP_SCHEDULE_DELAY": "50",
         }.items():
             monkeypatch.setenv(name, value)
@@ -367,6 +368,26 @@ def test_environment_alone_exports_failures_over_grpc_and_the_exit_waits_for_nob
             left = server.family()
             assert server.stop() == 0  # though the collector answers nobody
             assert not any(map(alive, left))
+
+
+def test_slow_requests_are_exported_though_none_is_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here every request is slow."""
+    with GrpcCollector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        settings = f"url={collector.url}", "sampler=always_off", "slow_threshold_ms=0.001"
+        flags = [f"--trace-config=opentelemetry,{each}" for each in settings]
+        one = ["--trace-config=level=TIMESTAMPS", "--trace-config=mode=opentelemetry"]
+        one += ["--model-control-mode=explicit", "--load-model=plain"]
+        models = write_models(tmp_path / "models")
+        with serving(models, tmp_path / "log", *flags, *one) as server:
+            channel, service = stub(server.grpc)
+            with channel:
+                service.ModelInfer(request("plain", 1), timeout=60)
+            collector.wait_for(lambda: collector.named("InferRequest"))
+            assert collector.named("InferRequest")
 
 
 def _kill_exporter(server: Served, log: Path) -> None:
