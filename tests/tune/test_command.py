@@ -206,7 +206,7 @@ def test_shape_of_inputs_is_perfs_matter(tune: Tune, models: Path) -> None:
     config.write_text(CONFIG.replace("dims: [ 2 ]", "dims: [ -1 ]"))
     refused = tune("--instances", "1", "-c", "1")
     assert refused.status == Status.UNREACHABLE
-    assert "such as --shape IN:4" in refused.printed
+    assert "such as -- --shape IN:4" in refused.printed
     ran = tune("--instances", "1", "-c", "1", "--resume", "--", "--shape", "IN:3")
     assert ran.status == Status.USAGE, ran.printed
     assert "measured with another load" in ran.printed
