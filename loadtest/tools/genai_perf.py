@@ -165,7 +165,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _said(folder: Path) -> str:
-    """What `perf_analyzer` printed last, which genai-perf keeps for itself, and its status."""
+    """The last output of `perf_analyzer`, which genai-perf keeps for itself, and its status."""
     file = folder / _OUTPUT
     return file.read_text(errors="replace")[-2000:] if file.exists() else ""
 

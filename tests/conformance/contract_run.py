@@ -31,7 +31,7 @@ class Ran:
 
 
 def environment(prefix: str) -> tuple[str, ...]:
-    """What tests need whose interpreter has this prefix: its environment, if it is not usual.
+    """The needs of tests whose interpreter has this prefix: its environment, if it is not usual.
 
     Tests start sessions in the environments of engines, such as `.venv-vllm`, which not every
     machine has.

@@ -111,7 +111,7 @@ def loader(bad: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def loads(loader: Served, bad: Path) -> dict[str, dict[str, str]]:
-    """What differs after all loads, by the file of their answers."""
+    """Differences after all loads, by the file of their answers."""
     peer = Peer(loader.grpc, loader.http, bad)
     return {file: _surprises(file, agreement(file, peer)) for file in LOADS.files}
 

@@ -33,7 +33,7 @@ _FIGURES = (
     "Output Token Throughput Per User (tokens/sec/user)",
     "Request Throughput (per sec)",
 )
-"""What genai-perf tells of a stream."""
+"""Figures that genai-perf has of a stream."""
 _PROMPTS = ("The file is open", "A context manager closes it")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.processes import processes_below, thread_files
 
 PROGRAM: Sequence[str] = ("-m", "penstock")
-"""What Python runs unless a test has another program."""
+"""The program that Python runs unless a test has another."""
 
 _STARTED = re.compile(r"Started (GRPCInferenceService|HTTPService|Metrics Service) at \S+:(\d+)")
 _NAMES = {"GRPCInferenceService": "grpc", "HTTPService": "http", "Metrics Service": "metrics"}

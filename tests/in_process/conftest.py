@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,3 +29,17 @@ def server(repository: Path) -> Iterator[tritonserver.Server]:
     )
     with tritonserver.Server(options) as server:
         yield server
+
+
+@pytest.fixture
+def log_as_it_was() -> Iterator[None]:
+    """The handlers and levels of this process, which a server changes, as they were before."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    for handler in set(root.handlers) - set(handlers):
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(level)
+    for name in ("penstock", "penstock_backends"):
+        logging.getLogger(name).setLevel(logging.NOTSET)

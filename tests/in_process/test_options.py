@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,21 +138,8 @@ def test_backends_are_found_in_their_directory(tmp_path: Path, as_setting: bool)
         assert np.from_dlpack(response.outputs["Y"]).tolist() == [1.0]
 
 
-@pytest.fixture
-def _log_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    for handler in set(root.handlers) - set(handlers):
-        root.removeHandler(handler)
-        handler.close()
-    root.setLevel(level)
-    for name in ("penstock", "penstock_backends"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-
-
 @pytest.mark.contract("API-02")
-@pytest.mark.usefixtures("_log_as_it_was")
+@pytest.mark.usefixtures("log_as_it_was")
 @pytest.mark.parametrize(
     ("options", "letters", "first"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -342,23 +341,14 @@ def test_limits_are_for_gpus() -> None:
         settings_of(tritonserver.Options(model_repository="a", model_load_device_limits=[limit]))
 
 
+@pytest.mark.usefixtures("log_as_it_was")
 def test_the_log_goes_to_its_file(tmp_path: Path) -> None:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
     log = tmp_path / "log"
-    try:
-        (tmp_path / "models").mkdir()
-        options: dict[str, Any] = {"log_info": True, "log_file": str(log)}
-        with tritonserver.Server(model_repository=str(_write(tmp_path / "models")), **options):
-            pass
-        assert "same" in log.read_text()
-    finally:
-        for handler in set(root.handlers) - set(handlers):
-            root.removeHandler(handler)
-            handler.close()
-        root.setLevel(level)
-        for name in ("penstock", "penstock_backends"):
-            logging.getLogger(name).setLevel(logging.NOTSET)
+    (tmp_path / "models").mkdir()
+    options: dict[str, Any] = {"log_info": True, "log_file": str(log)}
+    with tritonserver.Server(model_repository=str(_write(tmp_path / "models")), **options):
+        pass
+    assert "same" in log.read_text()
 
 
 def test_the_environment_keeps_the_server_from_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What is searched where nothing is asked for: which settings, and from where to where."""
+"""The search where nothing is asked for: which settings, and from where to where."""
 
 from __future__ import annotations
 

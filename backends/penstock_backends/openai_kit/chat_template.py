@@ -97,11 +97,13 @@ def _default_of(given: Any) -> str | None:
 
 
 def _text(path: Path) -> str:
-    text = path.read_text("utf-8", "replace")
-    if "\ufffd" in text:
-        line = text[: text.index("\ufffd")].count("\n") + 1
+    read = path.read_bytes()
+    try:
+        return read.decode()
+    except UnicodeDecodeError as error:
+        line = read.count(b"\n", 0, error.start) + 1
         logger.warning("%s:%d: what is not UTF-8 stands as U+FFFD in each prompt", path, line)
-    return text
+        return read.decode(errors="replace")
 
 
 def _object(path: Path) -> Mapping[str, Any]:

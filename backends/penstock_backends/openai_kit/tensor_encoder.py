@@ -155,7 +155,7 @@ def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiAppli
         return None
     if not has_vectors(config):
         return None
-    count = None if tokenizer is None else partial(_count, load_tokenizer(tokenizer)[0])
+    count = None if tokenizer is None else partial(_count, load_tokenizer(tokenizer))
     return application_over(TensorEncoder(config, count))
 
 

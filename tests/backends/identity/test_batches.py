@@ -1,4 +1,4 @@
-"""What dynamic batching is worth to a model that computes the rows of a batch together.
+"""The worth of dynamic batching to a model that computes the rows of a batch together.
 
 The identity backend's delay stands for the computation; the time is made up, so that the figures
 are the batcher's own. `loadtest/scenarios/batching.py` measures an encoder with real time.

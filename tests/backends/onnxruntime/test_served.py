@@ -1,4 +1,4 @@
-"""What a configuration says of a graph or an encoder, asked of a server."""
+"""Fields of the configuration of a graph or an encoder, as a server obeys them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 from penstock.backend import BackendNotInstalledError, ModelLoadError
 
 
-def load_tokenizer(path: Path) -> tuple[Any, Path]:
-    """A tokenizer of the package `tokenizers`, and the folder where it is.
+def load_tokenizer(path: Path) -> Any:
+    """A tokenizer of the package `tokenizers`.
 
     `path` is its file, or the folder of `tokenizer.json`. Raises `ModelLoadError`.
     """
@@ -23,6 +23,6 @@ def load_tokenizer(path: Path) -> tuple[Any, Path]:
         ) from error
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        return Tokenizer.from_file(str(file)), file.parent
+        return Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises plain `Exception`
         raise ModelLoadError(f"file {file} is not a tokenizer: {error}") from error

@@ -208,8 +208,8 @@ def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiAppli
         from penstock_backends.openai_kit.chat_template import find_special_tokens, find_template
     loaded, folders = None, []
     if tokenizer is not None:
-        loaded, folder = load_tokenizer(tokenizer)
-        folders.append(folder)
+        loaded = load_tokenizer(tokenizer)
+        folders = [tokenizer if tokenizer.is_dir() else tokenizer.parent]
     facts = ModelFacts(
         config.name,
         MOST_CHARACTERS,
