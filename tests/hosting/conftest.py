@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest_asyncio
-import uvloop
 
+from harness.checked_loop import CheckedLoop
 from hosting.puppets import Puppets
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": CheckedLoop}
 
 
 @pytest_asyncio.fixture

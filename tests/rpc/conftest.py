@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-import uvloop
 
+from harness.checked_loop import CheckedLoop
 from penstock.settings import GrpcSettings
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": CheckedLoop}
 
 
 @pytest.fixture(scope="module", params=["grpcio", "native"])

@@ -92,7 +92,7 @@ class TraceExport:
         self._started = 0.0
         self._delay = _FIRST_DELAY
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._closed: asyncio.Event | None = None
+        self._closed: asyncio.Future[None] | None = None
         self._lost_log, self._refused_log = LogThrottle(), LogThrottle()
         self._reason = ""
 
@@ -125,7 +125,7 @@ class TraceExport:
 
     async def close(self, seconds: float) -> None:
         """Export what is left, for so many seconds at most; then nothing is left of the process."""
-        self._closed = asyncio.Event()
+        self._closed = self._loop.create_future()
         for timer in self._timers.values():
             timer.cancel()
         if self._link is not None:
@@ -138,9 +138,8 @@ class TraceExport:
     async def _wait_for_exit(self, seconds: float) -> None:
         """Wait until the process has exported everything and ended."""
         assert self._closed is not None
-        try:
-            await asyncio.wait_for(self._closed.wait(), seconds)
-        except TimeoutError:
+        await asyncio.wait([self._closed], timeout=seconds)
+        if not self._closed.done():
             self._drop("exit", self._sent)
             logger.warning("the exit did not wait any longer for the collector of traces")
 
@@ -229,7 +228,8 @@ class TraceExport:
     def _ended(self) -> None:
         """The process has ended: start another, unless the server exits."""
         if self._closed is not None:
-            self._closed.set()
+            if not self._closed.done():
+                self._closed.set_result(None)
             return
         status = self._end()
         self._drop("exporter_died", self._sent)

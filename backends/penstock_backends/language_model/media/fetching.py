@@ -51,7 +51,8 @@ async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
         transfer = MediaTransfer(name, limits)
         work = asyncio.get_running_loop().run_in_executor(_THREADS, transfer.run, url)
         try:
-            return await asyncio.wait_for(asyncio.shield(work), limits.seconds)
+            async with asyncio.timeout(limits.seconds):
+                return await asyncio.shield(work)
         except TimeoutError as error:
             raise transfer.too_slow() from error
         finally:

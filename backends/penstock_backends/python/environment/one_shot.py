@@ -76,7 +76,8 @@ async def _run(
             writer.write_eof()
             message = await _read_result(reader)
         with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _END_SECONDS)
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
     finally:
         writer.close()
         kill_group(process.pid)

@@ -106,15 +106,18 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    async def ended(self) -> None:
-        """Wait until it exits by itself."""
-        await self._process.wait()
+    async def ended(self, seconds: float | None = None) -> bool:
+        """Wait until it exits by itself, for so many seconds at most; whether it has exited."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        return self._process.returncode is not None
 
     async def exit_reason(self) -> str:
         """Why it ended, as a verb phrase; it has closed its link, and gets a second to exit."""
-        try:
-            status = await asyncio.wait_for(self._process.wait(), 1.0)
-        except TimeoutError:
+        await self.ended(1.0)
+        status = self._process.returncode
+        if status is None:
             return "closed its link to the server"
         if status < 0:
             return f"was killed by signal {-status}{_signal_name(-status)}"

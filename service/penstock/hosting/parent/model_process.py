@@ -260,9 +260,10 @@ class ModelProcess:
     async def ended(self) -> str:
         """Wait for the end of the process or of its link; how it ended, as a verb phrase."""
         assert self._child is not None
-        ended = asyncio.ensure_future(self._child.ended())
+        ended: asyncio.Future[Any] = asyncio.ensure_future(self._child.ended())
+        lost: asyncio.Future[Any] = self._lost
         try:
-            await asyncio.wait([self._lost, ended], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([lost, ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         if self._complaint:
@@ -285,9 +286,7 @@ class ModelProcess:
         self.abandon()
         self._link.send(Kind.FINALIZE, None)
         try:
-            await asyncio.wait_for(self._child.ended(), self._spec.stop_timeout)
-        except TimeoutError:
-            pass
+            await self._child.ended(self._spec.stop_timeout)
         except asyncio.CancelledError:
             self._child.abandon()
             self._lost.add_done_callback(self._release_memory)

@@ -47,10 +47,9 @@ class Probes:
             if not self._send(Probe.READINESS):
                 return False
             self._readiness = self._loop.create_future()
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._readiness), _PATIENCE)
-        except TimeoutError:
-            return False
+        readiness = self._readiness
+        await asyncio.wait([readiness], timeout=_PATIENCE)
+        return readiness.done() and readiness.result()
 
     def offer(self, offer: bytes, descriptor: int) -> bool:
         """Send the offer of a region with its file; whether the socket has taken it."""

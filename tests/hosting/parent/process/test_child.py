@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
+from fakes import turns
 from harness.outcomes import raises_nothing
 from hosting.puppets import PATIENCE, alive, eventually
 from penstock.hosting.parent.child import Child
@@ -110,3 +111,22 @@ async def test_kill_that_is_cancelled_forgets_the_group(family: Family) -> None:
     with suppress(asyncio.CancelledError):
         await killing
     assert family.child.pid not in family.reaper.groups
+
+
+@pytest.mark.parametrize("turns_later", range(4))
+async def test_a_cancel_that_meets_the_end_is_a_cancel(family: Family, turns_later: int) -> None:
+    """In each turn of the loop in which the end may have been noticed."""
+    asking = asyncio.ensure_future(family.child.exit_reason())
+    ended = asyncio.ensure_future(family.child.ended())
+    os.kill(family.child.pid, signal.SIGKILL)
+    await ended
+    await turns(turns_later)
+    cancelled = asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled() == cancelled
+
+
+async def test_the_end_is_awaited_for_a_while_only(family: Family) -> None:
+    assert not await family.child.ended(0.01)
+    os.kill(family.child.pid, signal.SIGKILL)
+    assert await family.child.ended(PATIENCE)
