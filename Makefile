@@ -17,7 +17,7 @@ UV := $(BIN)/uv
 VLLM_PYTHON := .venv-vllm/bin/python
 DEMO := examples/demo
 # What `make quick` leaves to `make test`.
-QUICK := not (gate or slow or engine or conformance or tools)
+QUICK := not (slow or engine or conformance or tools)
 comma := ,
 # What installing depends on; edits of our own code need no new installation.
 INPUTS := pyproject.toml Makefile
@@ -86,10 +86,13 @@ gates: lint  ## what to run before each commit: lint, and the tests that read th
 	@echo "==> tests that read the code or the docs"
 	@$(BIN)/pytest -q -n 2 --dist loadfile $(GATE_TESTS)
 
-quick: gates  ## the gates, and quick tests of what the working tree touches: no engines, no slow tests
-	@tests="$(if $(ALL),tests,$(if $(ROOM),tests/$(ROOM),$$($(BIN)/python tests/touched_rooms.py)))"; \
-	echo "==> quick tests: $${tests:-none, nothing but the gates reads what was changed}"; \
-	test -z "$$tests" || $(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" $$tests
+quick: .venv/.test  ## the gates, and quick tests of what the working tree touches: no engines, no slow tests
+	@mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
+	tests="$(if $(ALL),tests,$(if $(ROOM),tests/$(ROOM),$$($(BIN)/python tests/touched_rooms.py)))"; \
+	echo "==> the gates, and quick tests: $${tests:-none, nothing but the gates reads what was changed}"; \
+	$(BIN)/pytest -q -n 3 --dist worksteal --hypothesis-profile=quick -m "gate or ($(QUICK))" \
+		$(GATE_TESTS) $$tests; status=$$?; \
+	wait $$lint; linted=$$?; cat build/lint.log; test $$status$$linted = 00
 
 test: .venv/.test  ## run every check and every test
 	@$(BIN)/python tests/whole_run.py

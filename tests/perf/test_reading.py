@@ -47,6 +47,8 @@ def test_one_model_is_named(
         ("gpu7:9001", ("-i", "openai"), OPENAI, "gpu7:8000"),
         ("http://gpu7:9000/v1", ("-i", "openai"), OPENAI, "gpu7:9000/v1"),
         ("http://gpu7", ("-u", "gpu8"), GRPC, "gpu8:8001"),
+        ("", ("-u", "http://gpu8"), HTTP, "gpu8:8000"),
+        ("", ("-u", "https://gpu8"), GRPC, "gpu8:8001"),
     ],
 )
 def test_the_environment_names_the_server(

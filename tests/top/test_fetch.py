@@ -76,15 +76,20 @@ def _no_http(out: BufferedIOBase) -> None:
     out.write(b"SSH-2.0-server\r\n\r\n")
 
 
+def _grpc(out: BufferedIOBase) -> None:
+    out.write(b"\0\0\6\4\0\0\0\0\0\0\5\0\0@\0")
+
+
 def _cut(out: BufferedIOBase) -> None:
     out.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab")
 
 
-@pytest.mark.parametrize("answer", [_no_http, _cut])
+@pytest.mark.parametrize("answer", [_no_http, _grpc, _cut])
 def test_an_answer_that_is_not_http_is_told(server: StubServer, answer: object) -> None:
     server.answers["/metrics"] = answer  # type: ignore[assignment]
-    with pytest.raises(FetchError, match="not an answer of HTTP"):
+    with pytest.raises(FetchError, match="not an answer of HTTP") as told:
         fetch_page(server.address)
+    assert "\\x" not in str(told.value)
 
 
 def test_a_server_that_does_not_go_on_is_told(

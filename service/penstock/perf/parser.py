@@ -79,7 +79,7 @@ def _add_target(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "-i", "--wire", choices=[GRPC, HTTP, OPENAI],
-        help=f"protocol (grpc, or what ${URL_VARIABLE} says)",
+        help=f"protocol (grpc, or http if -u or ${URL_VARIABLE} says so)",
     )  # fmt: skip
     add(
         "--endpoint",

@@ -52,8 +52,9 @@ def read_options(words: Sequence[str], environment: Mapping[str, str]) -> Option
 def _choose_server(chosen: Namespace, environment: Mapping[str, str]) -> None:
     """Fill in the address and the protocol where no option names them."""
     named = None if chosen.url or chosen.compare else named_server(environment)
-    if chosen.wire is None:
-        chosen.wire = HTTP if named is not None and named.by_http else GRPC
+    if chosen.wire is None:  # https:// is gRPC with TLS, too
+        by_http = named.by_http if named is not None else (chosen.url or "").startswith("http://")
+        chosen.wire = HTTP if by_http else GRPC
     if named is not None:
         address = named.grpc if chosen.wire == GRPC else named.http
         chosen.url = str(address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 
 from penstock.top.address import Address
@@ -43,6 +43,8 @@ def fetch(address: Address, path: str, method: str = "GET") -> tuple[int, bytes]
         raise FetchError(f"no answer within {CONNECT_SECONDS:g} s") from None
     except OSError as error:
         raise FetchError((error.strerror or str(error) or type(error).__name__).lower()) from error
+    except BadStatusLine:
+        raise FetchError("not an answer of HTTP: is it the port of gRPC?") from None
     except (HTTPException, UnicodeError) as error:
         raise FetchError(f"not an answer of HTTP: {error or type(error).__name__}") from error
     finally:

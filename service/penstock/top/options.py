@@ -31,7 +31,7 @@ class Options:
 def read_options(arguments: Sequence[str]) -> Options:
     """The options; ends the program with a message where they are wrong."""
     made = parser()
-    chosen = made.parse_args(arguments)
+    chosen = made.parse_intermixed_args(arguments)
     try:
         metrics, http = _endpoints(chosen.url)
     except AddressError as error:

@@ -46,6 +46,13 @@ def test_infer_prints_outputs(run: Run) -> None:
     assert text == "NUMBERS  FP32 [1, 2, 2]\n[[[1., 2.],\n  [3., 4.]]]\n"
 
 
+@pytest.mark.parametrize("at", range(4))
+def test_options_stand_anywhere(run: Run, at: int) -> None:
+    words = ["copy", "NUMBERS=1,2,3,4", "TEXT=hello"]
+    words[at:at] = ["--output", "TEXT"]
+    assert run("infer", *words)[:2] == (0, "TEXT  BYTES [1, 1]\nhello\n")
+
+
 def test_infer_prints_json(run: Run) -> None:
     words = ["infer", "copy", 'TEXT=["a", "b"]', "HALF=1.5", "--json", "--id=x"]
     status, text, _ = run(*words, "--output=TEXT", "--output=HALF", "--parameter=n=1")

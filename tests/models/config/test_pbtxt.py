@@ -220,6 +220,12 @@ def test_value_in_another_encoding_loses_those_bytes_and_is_warned_of(
     ]
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_text('name: "m"\n', encoding="utf-8-sig")
+    assert read_pbtxt(path).name == "m"
+
+
 def test_warnings_of_many_strings_are_bounded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

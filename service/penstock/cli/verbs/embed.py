@@ -47,7 +47,7 @@ def parser() -> ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the exit status."""
-    return run_command("embed", _embed, parser().parse_args(arguments))
+    return run_command("embed", _embed, parser().parse_intermixed_args(arguments))
 
 
 async def _embed(client: Client, options: Namespace) -> None:

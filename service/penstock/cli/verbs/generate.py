@@ -55,7 +55,7 @@ def parser() -> ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the exit status."""
-    return run_command("generate", _generate, parser().parse_args(arguments))
+    return run_command("generate", _generate, parser().parse_intermixed_args(arguments))
 
 
 async def _generate(client: Client, options: Namespace) -> None:

@@ -55,7 +55,7 @@ def parser() -> ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the exit status."""
     made = parser()
-    options = made.parse_args(arguments)
+    options = made.parse_intermixed_args(arguments)
     if options.stream and options.hedge is not None:
         made.error("--hedge is for one answer, not for --stream")
     if options.sequence and (options.hedge is not None or options.retries):

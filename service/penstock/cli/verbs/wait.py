@@ -26,7 +26,7 @@ def parser() -> ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the exit status."""
-    options = parser().parse_args(arguments)
+    options = parser().parse_intermixed_args(arguments)
     options.patience, options.timeout = options.timeout or _SECONDS, 5.0
     return run_command("wait", _wait, options)
 

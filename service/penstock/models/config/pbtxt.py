@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from codecs import BOM_UTF8
 from pathlib import Path
 
 from google.protobuf import json_format, text_format
@@ -40,10 +41,11 @@ def read_pbtxt(path: Path) -> ModelConfig:
 def parse_pbtxt(content: bytes, path: Path | str) -> ModelConfig:
     """Parse a configuration in protobuf text format; `path` is for messages only.
 
-    Bytes of strings that are not UTF-8 are left out, with a warning.
+    Bytes of strings that are not UTF-8 are left out, with a warning, and a byte order mark before
+    the first line without one, since editors on Windows write it.
     """
     message = model_config_pb2.ModelConfig()
-    text, stray = without_stray_bytes(content)
+    text, stray = without_stray_bytes(content.removeprefix(BOM_UTF8))
     for each in stray[:_MOST_WARNINGS]:
         logger.warning(
             "%s:%d: bytes that are not UTF-8 are left out of '%s'", path, each.line, each.key
