@@ -263,6 +263,14 @@ async def test_views_of_server_and_models(client: Client) -> None:
     assert names["copy"] == "READY"
 
 
+@pytest.mark.parametrize("ask", ["model_metadata", "model_config", "statistics", "load"])
+async def test_what_is_asked_of_a_model_that_is_not_there_is_refused(
+    client: Client, ask: str
+) -> None:
+    with pytest.raises(ClientError, match="'nope'"):
+        await getattr(client, ask)("nope")
+
+
 async def test_statistics_count_what_was_asked(client: Client) -> None:
     (before,) = await client.statistics("copy")
     await client.infer("copy", {"SMALL": 1})

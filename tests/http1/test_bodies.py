@@ -75,6 +75,14 @@ def test_only_clients_that_know_it_are_told_to_continue(version: bytes, told: by
     attack.lose()
 
 
+@pytest.mark.parametrize("rest", [b"content-length: 2\r\n\r\na", _CHUNKS + b"1\r\na\r\n"])
+def test_client_that_has_begun_its_body_is_not_told_to_continue(rest: bytes) -> None:
+    attack = Attack(HttpLimits())
+    attack.feed(_post(b"/now/1", b"expect: 100-continue\r\n", rest))
+    assert attack.sent_since(0) == b""
+    attack.lose()
+
+
 @pytest.mark.parametrize(
     ("target", "path"),
     [

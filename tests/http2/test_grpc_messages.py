@@ -12,6 +12,7 @@ from penstock.http2.grpc_messages import (
     CHOSEN_FROM,
     MOST_AT_ONCE,
     PREFIX,
+    PREFIX_SIZE,
     MessageReader,
     MessageSizeError,
 )
@@ -77,6 +78,13 @@ def test_messages_are_the_same_in_any_memory(
     plain = [data for flag, data in sent if not flag and len(data) >= CHOSEN_FROM]
     assert [size for size, _ in chooser.calls] == [len(data) for data in plain]
     assert not gives or [bytes(data) for data in chooser.given] == plain
+
+
+@pytest.mark.parametrize("come", [1, PREFIX_SIZE, PREFIX_SIZE + 1])
+def test_a_message_that_has_begun_is_incomplete(come: int) -> None:
+    reader = MessageReader(10)
+    assert reader.feed(memoryview(_wire(0, b"abc"))[:come]) == []
+    assert not reader.empty
 
 
 def test_reserve_is_given_the_first_bytes_of_the_message() -> None:

@@ -13,12 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.http2.frames import frame
 from penstock.perf.errors import Status
+from penstock.perf.wire.asking import ask_grpc
 from penstock.perf.wire.call import Call, Wire
 from penstock.perf.wire.endpoint import Endpoint
 from penstock.perf.wire.grpc import GrpcWire, request_head
 from penstock.perf.wire.http import HttpWire, request
 from penstock.perf.wire.outgoing import framed
+from penstock.protocol import grpc_service_pb2 as pb
 from perf.conftest import Perf
 from perf.failing_server import failing_server
 
@@ -132,6 +135,30 @@ def test_any_bytes_end_the_call_once(peer: _Peer, kind: str, answer: bytes) -> N
 def test_call_that_ends_without_headers_has_no_status(peer: _Peer) -> None:
     ending = b"\x00\x00\x00\x01\x05\x00\x00\x00\x01"  # HEADERS, END_STREAM and END_HEADERS
     assert _ends(peer, "grpc", ending) == ["the call ended without a status"]
+
+
+def test_large_answer_to_a_question_is_read_whole(peer: _Peer) -> None:
+    """The load passes over answers as large as that."""
+    peer.answer = _in_frames(bytes(100_000)) + _WELL
+    thread = threading.Thread(target=peer.serve_one)
+    thread.start()
+    assert ask_grpc(peer.endpoint, "/x/Y", b"", {}) == bytes(100_000)
+    thread.join()
+
+
+def test_large_error_of_a_stream_is_the_error_of_its_call(peer: _Peer) -> None:
+    error = pb.ModelStreamInferResponse(error_message="no " * 30_000).SerializeToString()
+    (end,) = _ends(peer, "grpc", _in_frames(error) + _WELL)
+    assert end.startswith("no no ")
+
+
+_WELL = frame(0x1, 0x5, 1, b"\x00\x0bgrpc-status\x010")  # HEADERS, END_STREAM and END_HEADERS
+
+
+def _in_frames(message: bytes) -> bytes:
+    """A message of gRPC in frames of DATA on stream 1."""
+    data = b"\0" + len(message).to_bytes(4, "big") + message
+    return b"".join(frame(0, 0, 1, data[at : at + 16_384]) for at in range(0, len(data), 16_384))
 
 
 _CHUNKED = (

@@ -21,7 +21,8 @@ from penstock.core.errors import (
     ModelLoadError,
 )
 from penstock.core.tensor import DataType, Tensor
-from penstock.testing import RunningInstance
+from penstock.testing import RunningInstance, running
+from penstock_backends.tensorrt_llm import TensorRtLlmTokensBackend
 
 pytestmark = [pytest.mark.usefixtures("stand_in"), pytest.mark.usefixtures("release")]
 
@@ -37,6 +38,20 @@ async def test_a_load_generates_one_token(version: WriteModel) -> None:
         (warm,) = llm(instance).requests
         assert [len(one.token_ids) for one in warm.outputs] == [1]
         assert warm.finished
+
+
+@pytest.mark.parametrize(
+    ("skip", "end"), [("false", (None, None, True)), ("true", (-1, 0, False))], ids=["text", "ids"]
+)
+async def test_the_token_of_a_load_ends_without_a_tokenizer_too(
+    version: WriteModel, skip: str, end: tuple[int | None, int | None, bool]
+) -> None:
+    """Only a tokenizer knows the end token, so that without one it has to be given: none."""
+    config = ModelConfig(name="tensorrt_llm")
+    folder = version(f"model: tiny\nskip_tokenizer_init: {skip}")
+    async with running(TensorRtLlmTokensBackend, config, folder) as instance:
+        used = llm(instance).sampling
+        assert (used.end_id, used.pad_id, used.detokenize) == end
 
 
 async def test_a_model_that_cannot_generate_is_not_served(

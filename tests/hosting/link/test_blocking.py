@@ -36,6 +36,18 @@ class Ends:
         self.messages.append((kind, header, bytes(payload)))
 
 
+class Noting(socket.socket):
+    """A socket that notes the flags with which it was read."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(fileno=descriptor)
+        self.flags: list[int] = []
+
+    def recv_into(self, *arguments: Any) -> int:
+        self.flags.append(arguments[2])
+        return super().recv_into(*arguments)
+
+
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     ends = Ends()
@@ -48,6 +60,16 @@ def test_waiting_reads_until_the_condition_holds(ends: Ends) -> None:
     ends.say(2, "second")
     ends.link.wait(lambda: len(ends.messages) == 2)
     assert ends.messages == [(1, "first", b"x"), (2, "second", b"")]
+
+
+def test_who_waits_sleeps_until_there_is_a_message_and_who_polls_does_not(ends: Ends) -> None:
+    noting = Noting(ends.mine.detach())
+    link = BlockingLink(noting, lambda *message: None)
+    ends.say(1, "waited for")
+    link.wait(lambda: bool(noting.flags))
+    link.poll()
+    noting.close()
+    assert noting.flags == [0, socket.MSG_DONTWAIT]
 
 
 def test_condition_that_holds_reads_nothing(ends: Ends) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,20 @@ def test_batches_are_sent_ahead_to_the_only_instance(
 ) -> None:
     config = config_from_json({"name": "m", "backend": "fake", "instance_group": groups})
     assert (process_spec(IdentityBackend, config, None).ahead == 1) is several
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_batch_size": 4, "dynamic_batching": {}},
+        {"max_batch_size": 4, "sequence_batching": {}},
+        {"instance_group": [{"count": 1, "rate_limiter": {"priority": 1}}]},
+    ],
+    ids=lambda fields: list(fields)[-1],
+)
+def test_no_batch_is_sent_ahead_where_that_delays_requests(fields: dict[str, Any]) -> None:
+    config = config_from_json({"name": "m", "backend": "fake", **fields})
+    assert process_spec(IdentityBackend, config, None).ahead == 1
 
 
 def test_an_engine_that_needs_a_private_folder_cannot_be_denied_it() -> None:

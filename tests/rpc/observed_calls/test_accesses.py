@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -95,6 +96,24 @@ async def test_a_cancelled_call_is_late_if_its_deadline_has_passed() -> None:
     with pytest.raises(asyncio.CancelledError):
         await method.handler(parsed(method, pb.ModelReadyRequest()), call)
     assert [access.status for access in kept.accesses] == ["DEADLINE_EXCEEDED"]
+
+
+async def test_a_stream_that_is_observed_has_what_its_call_has() -> None:
+    contexts: list[RpcContext] = []
+
+    async def handler(_: Any, context: RpcContext) -> None:
+        contexts.append(context)
+
+    method, _ = logged(
+        Method("M", pb.ModelReadyRequest, pb.ModelReadyResponse, handler, client_streaming=True)
+    )
+    call = Call()
+    call.metadata, call.metadata_fields = {"a": "b"}, (("a", "b"),)
+    call.deadline, call.opened, call.writes_at_once = 12.5, 7, True
+    call.half_close()
+    await method.handler(call.requests(), call)
+    had = attrgetter("metadata", "metadata_fields", "deadline", "opened", "writes_at_once", "peer")
+    assert [had(context) for context in contexts] == [had(call)]
 
 
 async def test_a_message_that_cannot_be_parsed_has_its_line() -> None:

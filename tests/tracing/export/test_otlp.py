@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -23,10 +24,10 @@ from tracing.export.collector import HttpCollector
 from tracing.export.traces import BEGIN, plain_trace
 
 
-def _exported(url: str, *traces: Trace) -> list[Report]:
+def _exported(url: str, *traces: Trace, **given: Any) -> list[Report]:
     """Hand traces to the exporter as the server does; what it reports."""
     ours, theirs = socket.socketpair()
-    settings = asdict(ExportSettings("1", "me", url=url, schedule_delay=50))
+    settings = asdict(ExportSettings("1", "me", url=url, **{"schedule_delay": 50, **given}))
     with ours, theirs:
         exporter = threading.Thread(target=export_all, args=(theirs,))
         exporter.start()
@@ -40,6 +41,13 @@ def _exported(url: str, *traces: Trace) -> list[Report]:
     return [Report(*marshal.loads(payload)) for payload in Frames().add(data)]
 
 
+def _first_of_two() -> Trace:
+    """The trace of a request whose batch has another one that is traced."""
+    batch = Batch(BEGIN, 2, 2, "plain_0")
+    first, _ = (plain_trace(batch=batch) for _ in range(2))
+    return first
+
+
 def test_spans_and_batches_are_exported_and_reported() -> None:
     batch = Batch(BEGIN, 2, 2, "plain_0")
     with HttpCollector() as collector:
@@ -50,11 +58,25 @@ def test_spans_and_batches_are_exported_and_reported() -> None:
 
 
 def test_batch_of_which_one_is_traced_is_exported_at_the_end() -> None:
-    batch = Batch(BEGIN, 2, 2, "plain_0")
-    first, _ = (plain_trace(batch=batch) for _ in range(2))
     with HttpCollector() as collector:
-        _exported(collector.url, first)
+        _exported(collector.url, _first_of_two())
     assert len(collector.named("batch plain")) == 1
+
+
+def test_batches_that_wait_in_vain_are_exported_before_the_end() -> None:
+    """More of them than may wait: the first one comes right behind the trace that is too much."""
+    with HttpCollector() as collector:
+        _exported(collector.url, *(_first_of_two() for _ in range(1026)))
+    assert [span.name for span in collector.spans].index("batch plain") == 3 * 1025
+
+
+@pytest.mark.parametrize(("queue", "batch"), [(512, 2), (2, 512)])
+def test_no_export_is_larger_than_the_batch_size_or_the_queue(queue: int, batch: int) -> None:
+    with HttpCollector() as collector:
+        reports = _exported(
+            collector.url, plain_trace(), queue_size=queue, batch_size=batch, schedule_delay=60_000
+        )
+    assert sorted(report.exported for report in reports) == [1, 2]
 
 
 def test_server_that_leaves_before_its_settings_is_no_error() -> None:

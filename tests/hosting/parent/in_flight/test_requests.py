@@ -19,8 +19,10 @@ from hosting.parent.in_flight.peer import (
     nothing,
 )
 from penstock.core.errors import InternalError, RequestCancelledError, UnavailableError
+from penstock.core.flow_control import Window
 from penstock.core.request import InferenceRequest
 from penstock.hosting.link.messages import Kind
+from penstock.hosting.parent.in_flight import InFlight
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 
@@ -122,3 +124,13 @@ async def test_a_batch_that_cannot_be_packed_leaves_nothing_in_flight() -> None:
     assert list(some.requests) == []
     assert not some.executing
     assert peer.messages == []
+
+
+async def test_as_many_responses_may_be_unread_as_the_window_of_the_model_holds() -> None:
+    some = InFlight(serial=True, ahead=1, limit=None, window=Window(responses=5000))
+    attach(some, Peer())
+    inference = make_inference()
+    some.send([inference], nothing)
+    for _ in range(5000):
+        answer(some, 1, final=False)
+    assert inference.stream.backlog == 5000
