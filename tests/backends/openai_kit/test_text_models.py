@@ -165,6 +165,7 @@ async def test_what_a_model_cannot_take_is_refused_by_name(field: str, value: An
         (text_config(SAMPLING), {"n": 2}, "'n' is not supported"),
         (text_config(SAMPLING), {"logprobs": True}, "'logprobs' is not supported"),
         (text_config(*LAYOUT), {"seed": -1}, "'seed' is too large or too small"),
+        (text_config(*LAYOUT), {"temperature": 1e39}, "'temperature' is too large or too small"),
         (text_config(taking("stop_words")), {"stop": ["a", "b"]}, "'stop' may be one text only"),
         (text_config(), {"extra_body": {"return_token_ids": True}}, "'return_token_ids' is not"),
     ],

@@ -164,8 +164,9 @@ class TextTensors:
             return Tensor.from_strings(values, shape)
         assert declared.data_type is not None
         try:
-            array = np.array(values, declared.data_type.numpy).reshape(shape)
-        except OverflowError:
+            with np.errstate(over="raise"):
+                array = np.array(values, declared.data_type.numpy).reshape(shape)
+        except (FloatingPointError, OverflowError):
             _refuse(parameter, f"is too large or too small for the input of model '{self._model}'")
         return Tensor.from_numpy(array)
 
