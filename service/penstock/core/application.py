@@ -76,7 +76,10 @@ class BackendApplication:
         self._open = open_application
         self._model = model
         self._app: AsgiApp | None = None
-        self._refusal: InferenceError = InvalidRequestError(f"model '{model}' has no OpenAI routes")
+        self._refusal: InferenceError = InvalidRequestError(
+            f"model '{model}' has no OpenAI routes: language models have some, text encoders, and"
+            " models from 'text_input' to 'text_output'"
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
