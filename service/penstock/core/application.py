@@ -77,7 +77,7 @@ class BackendApplication:
         self._model = model
         self._app: AsgiApp | None = None
         self._refusal: InferenceError = InvalidRequestError(
-            f"model '{model}' has no OpenAI routes: language models have some, text encoders, and"
+            f"model '{model}' has no OpenAI routes: they are for language models, text encoders and"
             " models from 'text_input' to 'text_output'"
         )
         self._tasks: set[asyncio.Task[None]] = set()

@@ -106,12 +106,11 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    async def ended(self, seconds: float | None = None) -> bool:
-        """Wait until it exits by itself, for so many seconds at most; whether it has exited."""
+    async def ended(self, seconds: float | None = None) -> None:
+        """Wait until it exits by itself, for so many seconds at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._process.wait()
-        return self._process.returncode is not None
 
     async def exit_reason(self) -> str:
         """Why it ended, as a verb phrase; it has closed its link, and gets a second to exit."""

@@ -260,10 +260,9 @@ class ModelProcess:
     async def ended(self) -> str:
         """Wait for the end of the process or of its link; how it ended, as a verb phrase."""
         assert self._child is not None
-        ended: asyncio.Future[Any] = asyncio.ensure_future(self._child.ended())
-        lost: asyncio.Future[Any] = self._lost
+        ended = asyncio.ensure_future(self._child.ended())
         try:
-            await asyncio.wait([lost, ended], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([self._lost, ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         if self._complaint:

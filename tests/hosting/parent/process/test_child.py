@@ -127,6 +127,8 @@ async def test_a_cancel_that_meets_the_end_is_a_cancel(family: Family, turns_lat
 
 
 async def test_the_end_is_awaited_for_a_while_only(family: Family) -> None:
-    assert not await family.child.ended(0.01)
+    await family.child.ended(0.01)
+    assert alive(family.child.pid)
     os.kill(family.child.pid, signal.SIGKILL)
-    assert await family.child.ended(PATIENCE)
+    await family.child.ended(PATIENCE)
+    assert not alive(family.child.pid)
