@@ -13,8 +13,8 @@ from penstock.http2.compression import ENCODINGS
 from penstock.http2.grpc_headers import CallHead, read_call
 from penstock.http2.hpack import Field
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
-from penstock.rpc.native.calls import StreamCall, UnaryCall
-from penstock.rpc.native.rpc_call import CallHost, RpcCall
+from penstock.rpc.native.call import CallHost, RpcCall, UnaryCall
+from penstock.rpc.native.stream_call import StreamCall
 from penstock.rpc.status import StatusCode
 
 _READABLE = frozenset(ENCODINGS)

@@ -15,9 +15,8 @@ from penstock.http2.keepalive import ConnectionAges
 from penstock.http2.limits import Limits
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
-from penstock.rpc.native.channelz_source import NativeChannelzSource
+from penstock.rpc.native.channelz import CountedServer, CountingConnection, NativeChannelzSource
 from penstock.rpc.native.connection import ConnectionProtocol
-from penstock.rpc.native.counting_connection import CountedServer, CountingConnection
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings

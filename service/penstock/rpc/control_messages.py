@@ -1,17 +1,130 @@
-"""Request parameters of gRPC: those of the server itself, and those for the model."""
+"""Messages of the control RPCs: settings of traces and logs (contract G-20, G-21), statistics, and
+request parameters, those of the server itself and those for the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError, shortened
 from penstock.core.request import ParameterValue, text_correlation_id
 from penstock.header_forward import HeaderForward
+from penstock.inflight.statistics import BatchStatistics, Duration, ResponseStatistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import RpcContext
 from penstock.rpc.infer_layout import Span, fields_of
+from penstock.server.log_control import LogValues
+from penstock.tracing.settings import Texts
+
+_KINDS = {
+    "log_file": ("string_param", "string"),
+    "log_info": ("bool_param", "boolean"),
+    "log_warning": ("bool_param", "boolean"),
+    "log_error": ("bool_param", "boolean"),
+    "log_verbose_level": ("uint32_param", "int32"),
+    "log_format": ("string_param", "string"),
+}
+"""By setting: its protobuf field, and the name of its type in error texts."""
+
+_MOST = 256
+"""The most settings of a request; there are ten."""
+
+
+def decode_trace(message: pb.TraceSettingRequest) -> Texts:
+    """The settings that a message changes; an empty list clears a setting."""
+    _check_count(message.settings)
+    return {name: list(setting.value) for name, setting in message.settings.items()}
+
+
+def encode_trace(texts: Texts) -> pb.TraceSettingResponse:
+    """The message with all settings."""
+    message = pb.TraceSettingResponse()
+    for name, values in texts.items():
+        message.settings[name].value.extend(values)
+    return message
+
+
+def decode_log(settings: Mapping[str, pb.LogSettingsRequest.SettingValue]) -> LogValues:
+    """The settings that a message changes; unknown ones are ignored."""
+    _check_count(settings)
+    values: dict[str, bool | int | str] = {}
+    for name, (field, kind) in _KINDS.items():
+        if name not in settings:
+            continue
+        if settings[name].WhichOneof("parameter_choice") != field and name != "log_file":
+            raise InvalidRequestError(f"expect {kind} for '{name}'")
+        values[name] = getattr(settings[name], field)
+    return values
+
+
+def _check_count(settings: Sized) -> None:
+    if len(settings) > _MOST:
+        raise InvalidRequestError(
+            f"request has {len(settings)} settings, which exceeds the maximum allowed value of"
+            f" {_MOST}"
+        )
+
+
+def encode_log(values: LogValues) -> pb.LogSettingsResponse:
+    """The message with all settings."""
+    message = pb.LogSettingsResponse()
+    for name, value in values.items():
+        setattr(message.settings[name], _KINDS[name][0], value)
+    return message
+
+
+def encode_statistics(model: ModelStatistics) -> pb.ModelStatistics:
+    """The message of one model version."""
+    counted = model.statistics
+    return pb.ModelStatistics(
+        name=model.name,
+        version=model.version,
+        last_inference=counted.last_inference,
+        inference_count=counted.inference_count,
+        execution_count=counted.execution_count,
+        inference_stats=pb.InferStatistics(
+            success=_duration(counted.success),
+            fail=_duration(counted.fail),
+            queue=_duration(counted.queue),
+            compute_input=_duration(counted.compute_input),
+            compute_infer=_duration(counted.compute_infer),
+            compute_output=_duration(counted.compute_output),
+            cache_hit=_duration(counted.cache_hit),
+            cache_miss=_duration(counted.cache_miss),
+        ),
+        batch_stats=[_batch(size, batch) for size, batch in sorted(counted.batches.items())],
+        response_stats={
+            str(index): _response(response) for index, response in counted.responses.items()
+        },
+    )
+
+
+def _batch(size: int, batch: BatchStatistics) -> pb.InferBatchStatistics:
+    return pb.InferBatchStatistics(
+        batch_size=size,
+        compute_input=_duration(batch.compute_input),
+        compute_infer=_duration(batch.compute_infer),
+        compute_output=_duration(batch.compute_output),
+    )
+
+
+def _response(response: ResponseStatistics) -> pb.InferResponseStatistics:
+    return pb.InferResponseStatistics(
+        compute_infer=_duration(response.compute_infer),
+        compute_output=_duration(response.compute_output),
+        success=_duration(response.success),
+        fail=_duration(response.fail),
+        empty_response=_duration(response.empty_response),
+        cancel=_duration(response.cancel),
+    )
+
+
+def _duration(duration: Duration) -> pb.StatisticDuration:
+    return pb.StatisticDuration(count=duration.count, ns=duration.ns)
+
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 FINAL = "triton_final_response"
