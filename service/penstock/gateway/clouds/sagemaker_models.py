@@ -21,7 +21,7 @@ from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCa
 from penstock.gateway.control_bodies import ControlBodies
 from penstock.gateway.json.fields import as_string, required, unable
 from penstock.gateway.replies import PLAIN, Refusal, Reply, error_reply, json_reply, reply
-from penstock.http1.request_head import RequestHead
+from penstock.http1.requests import RequestHead
 from penstock.server.server import InferenceServer
 
 _PATH = re.compile(r"/models(?:/?|/(?P<model>[^/]+)(?P<invoke>/invoke)?)")

@@ -15,9 +15,8 @@ from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections
 from penstock.gateway.connections.send_watch import SendWatch
 from penstock.http1.connection import Connection
-from penstock.http1.exchange import Exchange
 from penstock.http1.limits import FAREWELL, FarewellClock
-from penstock.http1.request_head import RequestHead
+from penstock.http1.requests import Exchange, RequestHead
 from penstock.system.body_room import Incomplete
 
 Reserve = Callable[[RequestHead], memoryview | None]

@@ -18,19 +18,22 @@ from penstock.core.errors import InferenceError, InternalError, InvalidRequestEr
 from penstock.core.log.log_fields import error_fields
 from penstock.core.log.log_throttle import log_fault
 from penstock.core.turns import Sliced
-from penstock.http2 import grpc_headers as responses
-from penstock.http2.compression import IDENTITY, InflateError, Inflation
-from penstock.http2.compression import LARGE as LARGE_PACKED
+from penstock.http2 import grpc as responses
 from penstock.http2.connection import Connection
-from penstock.http2.errors import ErrorCode
-from penstock.http2.grpc_headers import CallHead, write_metadata
-from penstock.http2.grpc_messages import (
+from penstock.http2.frames import ErrorCode
+from penstock.http2.grpc import (
     CHOSEN_FROM,
+    IDENTITY,
     PREFIX,
     PREFIX_SIZE,
+    CallHead,
+    InflateError,
+    Inflation,
     MessageReader,
     MessageSizeError,
+    write_metadata,
 )
+from penstock.http2.grpc import LARGE as LARGE_PACKED
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
 from penstock.rpc.context import (

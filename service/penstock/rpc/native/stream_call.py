@@ -8,8 +8,7 @@ from typing import Any
 
 from penstock.core.errors import InternalError
 from penstock.core.turns import Sliced
-from penstock.http2.grpc_headers import CallHead
-from penstock.http2.grpc_messages import PREFIX_SIZE, MessageSizeError
+from penstock.http2.grpc import PREFIX_SIZE, CallHead, MessageSizeError
 from penstock.http2.stream import Buffer
 from penstock.rpc.context import Method, Reply, finished_in_turns, parsed
 from penstock.rpc.native.call import CallHost, ReadingCall

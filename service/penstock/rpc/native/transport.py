@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.http2.frames import Limits
 from penstock.http2.keepalive import ConnectionAges
-from penstock.http2.limits import Limits
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
 from penstock.rpc.native.channelz import CountedServer, CountingConnection, NativeChannelzSource
