@@ -8,7 +8,7 @@ from prometheus_client import Counter
 
 from fakes.nvml import FakeNvml
 from penstock.caching.local import LocalCache
-from penstock.inflight.latencies import SummarizedStatistics
+from penstock.inflight.statistics import SummarizedStatistics
 from penstock.metrics.collectors import UserRegistry
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import Family

@@ -13,7 +13,7 @@ from penstock.core.log.log_fields import name_request
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream, require_single
 from penstock.core.tensor import Tensor
-from penstock.inflight.single_answer import SingleAnswer
+from penstock.inflight.inference import SingleAnswer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.call_record import CallRecord
 from penstock.rpc.context import CompletionCallbacks, Reply

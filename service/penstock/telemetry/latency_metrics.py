@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.inflight.latencies import SummarizedDuration
-from penstock.inflight.statistics import Duration, Statistics
+from penstock.inflight.statistics import Duration, Statistics, SummarizedDuration
 from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.metrics.measurement import Quantile
 from penstock.models.loading.statistics_of import FIRST_RESPONSE

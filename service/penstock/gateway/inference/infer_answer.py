@@ -23,7 +23,7 @@ from penstock.gateway.memory_quota import Share
 from penstock.gateway.observability.traced_request import response_complete, send_recorded
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
 from penstock.http1.requests import Field
-from penstock.inflight.single_answer import SingleAnswer
+from penstock.inflight.inference import SingleAnswer
 from penstock.shared_memory.registry import Regions
 
 logger = logging.getLogger(__name__)
