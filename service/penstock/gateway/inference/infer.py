@@ -18,13 +18,16 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnsupportedError,
     request_prefix,
+    shortened,
 )
 from penstock.core.log.log_fields import name_request, request_fields
 from penstock.core.log.log_throttle import log_fault
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request_limits import FEW_ELEMENTS, elements_in, too_many_elements
 from penstock.core.stream import ResponseStream, require_single
-from penstock.core.tensor import DataType, Tensor, encode_elements
+from penstock.core.tensor import DataType, Tensor, count_in_steps, encode_elements
 from penstock.core.timeline import Timeline
+from penstock.core.turns import Turns
 from penstock.gateway.body import (
     RequestBody,
     can_decompress,
@@ -46,7 +49,6 @@ from penstock.gateway.inference.codec import (
     encode_response,
     read_request,
 )
-from penstock.gateway.inference.element_counts import ElementCounts
 from penstock.gateway.inference.templates import JsonTemplates, RequestTemplates
 from penstock.gateway.json.text import parse_tensors
 from penstock.gateway.json_bodies import JsonBodies
@@ -415,3 +417,36 @@ def _numbers(known: ModelInput, body: Buffer) -> Tensor:
 
 def _refused(text: str) -> InvalidRequestError:
     return InvalidRequestError(request_prefix("") + text)
+
+
+class ElementCounts:
+    """Counts elements; a tensor may have `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._turns = Turns()
+
+    def uncounted(self, request: InferenceRequest) -> list[tuple[str, Tensor]]:
+        """The inputs that take long to count. Raises `InvalidRequestError` for too many."""
+        found: list[tuple[str, Tensor]] = []
+        for name, tensor in request.inputs.items():
+            if tensor.datatype is not DataType.BYTES or tensor.count is not None:
+                continue
+            if tensor.nbytes <= 4 * FEW_ELEMENTS:
+                continue
+            expected = elements_in(tensor.shape, self._most)
+            if expected > self._most:
+                where = f"'{shortened(name)}' for model '{shortened(request.model_name)}'"
+                raise too_many_elements(where, self._most)
+            if expected > FEW_ELEMENTS:
+                found.append((name, tensor))
+        return found
+
+    async def count(self, inputs: list[tuple[str, Tensor]]) -> None:
+        """Count the elements of these inputs; what is wrong with them, their count says."""
+        for name, tensor in inputs:
+            where, most = f" for inference input '{name}'", elements_in(tensor.shape, self._most)
+            try:
+                tensor.count = await self._turns.run(count_in_steps(tensor.buffer, where, most))
+            except InvalidRequestError as error:
+                tensor.count = error
