@@ -119,7 +119,7 @@ class InferenceServer:
 
         While the server exits, only requests that continue a sequence are admitted (S-22).
         """
-        if self._started and not self.exiting:
+        if self._started and not self._exit.begun:
             return self._catalog.find(name, parse_version(version) if version else ANY_VERSION)
         if self._exit.admits(name):
             return FinishingModel(self._catalog.find(name, parse_version(version)))
