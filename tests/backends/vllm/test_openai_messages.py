@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock_backends.vllm.openai.event_stream import EventStream
-from penstock_backends.vllm.openai.response_ids import with_response_id
+from penstock_backends.vllm.openai.application import EventStream, with_response_id
 
 CHUNK = b'data: {"id": "1", "choices": [{"delta": {"content": "data: {\\"error\\": "}}]}\n\n'
 ERROR = b'data: {"error": {"message": "gone", "code": 503}}\n\n'
