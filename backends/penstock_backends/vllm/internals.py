@@ -356,7 +356,7 @@ def xgrammar_keeps_to(schema: Any) -> bool:
 # -- the OpenAI application ------------------------------------------------------------------------
 
 _PLACES: Final = {
-    "make_arg_parser": ("launchers.cli_args", "openai.cli_args"),
+    "make_arg_parser": ("common.cli_args", "launchers.cli_args", "openai.cli_args"),
     "build_app": ("launchers.app", "openai.api_server"),
     "init_app_state": ("launchers.api_server.app_state", "openai.api_server"),
 }

@@ -273,7 +273,7 @@ _TRACE: Final = (b"traceparent", b"tracestate")
 
 # -- streams and ids -------------------------------------------------------------------------------
 
-_ERROR: Final = b'data: {"error": '
+_ERROR: Final = b'data: {"error":'
 _DONE: Final = b"data: [DONE]"
 
 
@@ -370,6 +370,7 @@ HIDDEN: Final = frozenset(
         "/scale_elastic_ep",
         "/v1/chat/completions/derender",
         "/v1/completions/derender",
+        "/v1/decisions",
         "/v1/load_lora_adapter",
         "/v1/models",
         "/v1/realtime",

@@ -111,11 +111,13 @@ async def bare(version: Path, tmp_path_factory: pytest.TempPathFactory) -> Async
     (folder / "multi_lora.json").write_text(json.dumps({"loud": str(version / "loud")}))
     logger = logging.getLogger("penstock_backends.vllm.internals")
     logger.addHandler(lines)
+    logger.setLevel(logging.WARNING)  # a library of vLLM's sets that of the root to ERROR
     with pytest.MonkeyPatch.context() as patch:
         hide(patch)
         async with running(VllmBackend, ModelConfig(name="m"), folder) as instance:
             yield Bare(instance, lines.lines)
     logger.removeHandler(lines)
+    logger.setLevel(logging.NOTSET)
 
 
 @in_session
