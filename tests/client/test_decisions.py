@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import CallPolicy, ResourceExhaustedError, UnavailableError
-from penstock.client.address import parse_address
-from penstock.client.balancer import Balancer
-from penstock.client.errors import UnknownError, error_of
+from penstock_client.client import CallPolicy, ResourceExhaustedError, UnavailableError
+from penstock_client.client.address import parse_address
+from penstock_client.client.balancer import Balancer
+from penstock_client.client.errors import UnknownError, error_of
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.top.counters import BatchCounts, ModelCounters, ModelKey
-from penstock.top.kserve import ServerAnswers, VersionState
-from penstock.top.metrics_page import MetricsPage, read_page
-from penstock.top.readings import Readings
+from penstock_client.top.counters import BatchCounts, ModelCounters, ModelKey
+from penstock_client.top.kserve import ServerAnswers, VersionState
+from penstock_client.top.metrics_page import MetricsPage, read_page
+from penstock_client.top.readings import Readings
 
 NO_PAGE: Readings[MetricsPage] = Readings()
 NO_ANSWERS: Readings[ServerAnswers] = Readings()

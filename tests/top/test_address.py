@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.top.address import Address, AddressError, parse_address
-from penstock.top.options import read_options
+from penstock_client.top.address import Address, AddressError, parse_address
+from penstock_client.top.options import read_options
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from io import BufferedIOBase
 
 import pytest
 
-from penstock.top import fetch as fetching
-from penstock.top.address import Address
-from penstock.top.counters import ModelKey
-from penstock.top.fetch import INDEX_SECONDS, AnswersFetcher, FetchError, fetch, fetch_page
-from penstock.top.kserve import VersionState
+from penstock_client.top import fetch as fetching
+from penstock_client.top.address import Address
+from penstock_client.top.counters import ModelKey
+from penstock_client.top.fetch import INDEX_SECONDS, AnswersFetcher, FetchError, fetch, fetch_page
+from penstock_client.top.kserve import VersionState
 from top.stub_server import StubServer, stub_server
 
 KEY = ModelKey("bert", "1")

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from penstock.top.address import Address
-from penstock.top.columns import COLUMNS, fitting
-from penstock.top.counters import ModelKey
-from penstock.top.details import grouped
-from penstock.top.frame import make_frame
-from penstock.top.kserve import ServerAnswers, VersionState
-from penstock.top.model_view import BatchView
-from penstock.top.navigation import Navigation
-from penstock.top.options import Options
-from penstock.top.report import WIDE, print_table
-from penstock.top.view import View, make_view
+from penstock_client.top.address import Address
+from penstock_client.top.columns import COLUMNS, fitting
+from penstock_client.top.counters import ModelKey
+from penstock_client.top.details import grouped
+from penstock_client.top.frame import make_frame
+from penstock_client.top.kserve import ServerAnswers, VersionState
+from penstock_client.top.model_view import BatchView
+from penstock_client.top.navigation import Navigation
+from penstock_client.top.options import Options
+from penstock_client.top.report import WIDE, print_table
+from penstock_client.top.view import View, make_view
 from top.readings_of import NO_ANSWERS, NO_PAGE, answer_readings, page_readings
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.top.counters import BatchCounts, CacheCounts, Durations, ModelCounters
-from penstock.top.growth import Growth, batch_growth, growth, increase, increases, mean, quantile
+from penstock_client.top.counters import BatchCounts, CacheCounts, Durations, ModelCounters
+from penstock_client.top.growth import (
+    Growth,
+    batch_growth,
+    growth,
+    increase,
+    increases,
+    mean,
+    quantile,
+)
 
 _COUNT = st.integers(0, 10**9).map(float)
 _DURATIONS = st.builds(Durations, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT)

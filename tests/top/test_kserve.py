@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from harness import recorded
-from penstock.top.counters import BatchCounts, CacheCounts, Durations, ModelKey
-from penstock.top.kserve import VersionState, model_statistics, server_name, version_states
+from penstock_client.top.counters import BatchCounts, CacheCounts, Durations, ModelKey
+from penstock_client.top.kserve import VersionState, model_statistics, server_name, version_states
 
 KEY = ModelKey("m", "1")
 

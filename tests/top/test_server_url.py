@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.top.address import Address, AddressError
-from penstock.top.options import read_options
-from penstock.top.server_url import named_server
+from penstock_client.top.address import Address, AddressError
+from penstock_client.top.options import read_options
+from penstock_client.top.server_url import named_server
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.top.counters import Durations, ModelCounters, ModelKey
-from penstock.top.kserve import ServerAnswers, VersionState
-from penstock.top.metrics_page import MetricsPage
-from penstock.top.model_view import ModelView
-from penstock.top.view import SORTS, View, make_view, sort_models
+from penstock_client.top.counters import Durations, ModelCounters, ModelKey
+from penstock_client.top.kserve import ServerAnswers, VersionState
+from penstock_client.top.metrics_page import MetricsPage
+from penstock_client.top.model_view import ModelView
+from penstock_client.top.view import SORTS, View, make_view, sort_models
 from top.readings_of import NO_ANSWERS, NO_PAGE, answer_readings, page_readings
 
 

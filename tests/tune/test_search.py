@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tune.choice import Standing
-from penstock.tune.errors import TuneError
-from penstock.tune.options import Trials
-from penstock.tune.optuna_search import OptunaSearch
-from penstock.tune.search import BruteSearch, QuickSearch, Search, is_better
-from penstock.tune.space import UNCHANGED, Dimension, Space, Variant
+from penstock_client.tune.choice import Standing
+from penstock_client.tune.errors import TuneError
+from penstock_client.tune.options import Trials
+from penstock_client.tune.optuna_search import OptunaSearch
+from penstock_client.tune.search import BruteSearch, QuickSearch, Search, is_better
+from penstock_client.tune.space import UNCHANGED, Dimension, Space, Variant
 
 Score = Callable[[Variant], float]
 
