@@ -40,6 +40,7 @@ _HEADERS = ("__native_", "__native_internal_")
 """Beginnings of the headers that each source of a library includes."""
 _CACHE_BYTES = 512 << 20
 _REPOSITORY = Path(__file__).resolve().parent
+_BUILD = _REPOSITORY / "build"
 _ROOTS = {
     "penstock": "service/penstock",
     "penstock_backends": "backends/penstock_backends",
@@ -58,10 +59,11 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
         if not _asked() or version == "editable":
             return
         _need_compiler()
-        output = Path(self.root, "build", f"{get_platform()}-{sys.implementation.cache_tag}")
+        library = self.config["library"]
+        output = _BUILD / f"{get_platform()}-{sys.implementation.cache_tag}" / library
         sources = side_by_side(output / "sources")
         modules = selected(sources, self.config["compiled"], self.config["interpreted"])
-        for file in compile_modules(sources, modules, output, self.config["library"]):
+        for file in compile_modules(sources, modules, output, library):
             build_data["force_include"][str(file)] = str(file.relative_to(output / "lib"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True

@@ -149,7 +149,7 @@ def test_optuna_proposes_the_same_after_a_stop() -> None:
 
 def test_without_optuna_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(TuneError, match=r"pip install 'penstock\[tune\]'"):
+    with pytest.raises(TuneError, match=r"pip install 'penstock-client\[tune\]'"):
         OptunaSearch(Space([]), Trials())
 
 
