@@ -27,7 +27,7 @@ from loadtest.python_models import FLOOD
 from loadtest.report import Row, show
 from penstock.http2 import frames
 from penstock.http2.frames import FrameType
-from penstock.http2.grpc_messages import PREFIX
+from penstock.http2.grpc import PREFIX
 from penstock.http2.hpack import encode
 from penstock.protocol import grpc_service_pb2 as pb
 

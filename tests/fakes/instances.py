@@ -11,7 +11,7 @@ from fakes.values import answer, model_config
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig
 from penstock.core.errors import UnsupportedError
-from penstock.hosting.parent.process_state import ProcessState
+from penstock.hosting.parent.process import ProcessState
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.models.serving.loaded_model import LoadedModel

@@ -20,7 +20,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.app import open_gateway
 from penstock.gateway.connections.http_call import CallHost, HttpCall
-from penstock.http1.request_head import read_head
+from penstock.http1.requests import read_head
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository

@@ -6,8 +6,8 @@ import pytest
 
 from http1.fuzzing.attack import Attack, understood
 from http1.fuzzing.valid_requests import Understood
-from penstock.http1.body import Body
 from penstock.http1.limits import HttpLimits
+from penstock.http1.requests import Body
 
 _UPGRADE = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
 _NEXT = b"GET /now/next HTTP/1.1\r\nhost: x\r\n\r\n"

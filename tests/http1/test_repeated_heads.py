@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from http1.fuzzing.attack import Attack, understood
 from http1.fuzzing.valid_requests import Understood
-from penstock.http1.head_cache import HeadCache
 from penstock.http1.limits import HttpLimits
-from penstock.http1.request_head import read_head
+from penstock.http1.requests import HeadCache, read_head
 
 _BODIES = st.sampled_from([b"", b"a", b"b", b"ab\r\n\r\n", b"POST /now/x HTTP/1.1\r\n\r\n"])
 _FIELDS = st.sampled_from([b"", b"x-a: b\r\n", b"connection: upgrade\r\nupgrade: h2c\r\n"])

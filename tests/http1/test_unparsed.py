@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http1.unparsed import Unparsed
+from penstock.http1.connection import Unparsed
 
 _GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 _POST = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n"

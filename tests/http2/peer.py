@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
-from penstock.http2.errors import ErrorCode
+from penstock.http2.frames import ErrorCode, Limits
 from penstock.http2.hpack import Field, encode
 from penstock.http2.keepalive import PingStrikes
-from penstock.http2.limits import Limits
 from penstock.http2.request_headers import HttpRequest, read_request
 from penstock.http2.stream import Stream
 

@@ -17,8 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from harness.examples import examples
 from http2.peer import Recorder, Server
-from penstock.http2.errors import ErrorCode
-from penstock.http2.limits import Limits
+from penstock.http2.frames import ErrorCode, Limits
 
 pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http2.compression import DEFLATE, GZIP, Deflation, InflateError, Inflation, Work
+from penstock.http2.grpc import DEFLATE, GZIP, Deflation, InflateError, Inflation, Work
 from penstock.http2.stream import Buffer
 
 MIB = 1 << 20
@@ -117,7 +117,7 @@ _FOUR_AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
 import gzip
 from penstock.system.allocator import tune_allocator
-from penstock.http2.compression import GZIP, InflateError, Inflation
+from penstock.http2.grpc import GZIP, InflateError, Inflation
 
 def resident():
     with open("/proc/self/statm") as numbers:

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from http2.peer import HEAD, Server, error_of, opened, request, resets_of
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
 from penstock.http2.frame_parser import MOST_FRAMES
-from penstock.http2.frames import ACK, END_STREAM, PADDED, FrameType
-from penstock.http2.limits import Limits
+from penstock.http2.frames import ACK, END_STREAM, PADDED, ErrorCode, FrameType, Limits
 
 pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
 

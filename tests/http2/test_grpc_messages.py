@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http2.grpc_messages import (
+from penstock.http2.grpc import (
     CHOSEN_FROM,
     MOST_AT_ONCE,
     PREFIX,

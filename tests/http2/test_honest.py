@@ -6,7 +6,7 @@ import pytest
 
 from http2.fuzzing.services import Methods
 from http2.honest.visit import Visit
-from penstock.http2.limits import Limits
+from penstock.http2.frames import Limits
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import KeepaliveSettings

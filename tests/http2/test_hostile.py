@@ -14,10 +14,8 @@ from harness.examples import examples
 from harness.outcomes import raises_nothing
 from http2.peer import Server, error_of, opened, request
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
-from penstock.http2.frames import FrameType
+from penstock.http2.frames import ErrorCode, FrameType, Limits
 from penstock.http2.hpack import Decoder, Field, HeaderCache, encode
-from penstock.http2.limits import Limits
 
 pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
 

@@ -12,7 +12,7 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http2.errors import ErrorCode, ProtocolError
+from penstock.http2.frames import ErrorCode, ProtocolError
 from penstock.http2.hpack import Decoder, Field, HeaderCache, decode_huffman, encode
 
 NAMES = st.sampled_from([b":path", b"content-type", b"x-a", b"x-b", b"te", b"user-agent"])

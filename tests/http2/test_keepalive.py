@@ -8,7 +8,7 @@ import pytest
 
 from http2.peer import error_of, opened, request
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
+from penstock.http2.frames import ErrorCode
 from penstock.http2.keepalive import ConnectionAges, ConnectionLifetime, LifetimeAction, PingStrikes
 
 pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")

@@ -6,9 +6,7 @@ import pytest
 
 from http2.peer import Server, error_of, opened, request, resets_of
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
-from penstock.http2.frames import FrameType
-from penstock.http2.limits import Limits
+from penstock.http2.frames import ErrorCode, FrameType, Limits
 
 pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
 

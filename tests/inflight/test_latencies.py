@@ -10,8 +10,7 @@ from fakes import make_inference
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.inflight.inference import Inference
-from penstock.inflight.latencies import SummarizedDuration, SummarizedStatistics
-from penstock.inflight.statistics import Statistics
+from penstock.inflight.statistics import Statistics, SummarizedDuration, SummarizedStatistics
 from penstock.metrics.histogram import Histogram
 
 

@@ -11,8 +11,7 @@ from penstock.core.errors import InternalError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.inflight.inference import Inference
-from penstock.inflight.latencies import MOST
-from penstock.inflight.statistics import ResponseStatistics, Statistics
+from penstock.inflight.statistics import MOST, ResponseStatistics, Statistics
 
 
 def answer(*, final: bool = False) -> InferenceResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import make_response
 from penstock.core.timeline import Trace
-from penstock.inflight.traced_responses import FIRST_RESPONSE, TracedResponses
+from penstock.inflight.inference import FIRST_RESPONSE, TracedResponses
 
 
 def test_only_the_first_response_is_marked_and_all_are_counted() -> None:

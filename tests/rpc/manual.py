@@ -16,7 +16,7 @@ from penstock.core.tensor import Tensor
 from penstock.models.serving.served_model import ServedModel
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Metadata, Reply, serialized
-from penstock.rpc.infer_message import InferMessage, parse_infer
+from penstock.rpc.messages import InferMessage, parse_infer
 from penstock.server.server import InferenceServer
 from penstock.shared_memory.message_pools import MessagePools
 

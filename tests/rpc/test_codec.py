@@ -15,7 +15,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.request_limits import MOST_DIMENSIONS, MOST_PARAMETERS, MOST_TENSORS
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request, encode_response, mark_final
+from penstock.rpc.messages import decode_request, encode_response, mark_final
 from rpc.manual import received
 
 DATATYPES = [datatype for datatype in DataType if datatype is not DataType.INVALID]

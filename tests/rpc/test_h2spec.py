@@ -11,7 +11,7 @@ from subprocess import PIPE, STDOUT
 import pytest
 
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.http2.limits import Limits
+from penstock.http2.frames import Limits
 from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings, TlsSettings
 from programs.places import find

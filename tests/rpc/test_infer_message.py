@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from penstock.core.buffer import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request
 from penstock.rpc.infer_layout import varint
-from penstock.rpc.infer_message import InferMessage, InferReader, RequestTemplate, parse_infer
+from penstock.rpc.messages import (
+    InferMessage,
+    InferReader,
+    RequestTemplate,
+    decode_request,
+    parse_infer,
+)
 
 LARGE = 1 << 14
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.parameters import (
+from penstock.rpc.control_messages import (
     load_parameters,
     split_parameters,
     unload_dependents,

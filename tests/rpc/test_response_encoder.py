@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import encode_response
 from penstock.rpc.context import serialized
-from penstock.rpc.response_encoder import ResponseEncoder
+from penstock.rpc.messages import encode_response
+from penstock.rpc.responses import ResponseEncoder
 
 ENCODER = ResponseEncoder()
 

@@ -12,7 +12,7 @@ from penstock.core.errors import InferenceError, InternalError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request, encode_response
+from penstock.rpc.messages import decode_request, encode_response
 from penstock.shared_memory.registry import Regions
 from rpc.manual import received
 

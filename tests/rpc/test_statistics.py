@@ -7,7 +7,7 @@ import pytest
 from penstock.inflight.statistics import ResponseStatistics, Statistics
 from penstock.models.serving.answers import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.statistics import encode_statistics
+from penstock.rpc.control_messages import encode_statistics
 
 
 @pytest.mark.contract("ST-01", "ST-02", "ST-05")

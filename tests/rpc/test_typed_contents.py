@@ -13,9 +13,8 @@ from penstock.core.body_quota import BodyQuota
 from penstock.core.errors import ExhaustedError, InvalidRequestError
 from penstock.core.turns import Sliced, finished
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request
 from penstock.rpc.infer_layout import varint
-from penstock.rpc.infer_message import InferMessage, InferReader, _Parsing
+from penstock.rpc.messages import InferMessage, InferReader, _Parsing, decode_request
 from penstock.rpc.typed_contents import ContentLimits
 from rpc.fuzzing.judge import by_protobuf, understood
 

@@ -12,8 +12,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.rpc.context import Reply
-from penstock.rpc.response_encoder import ResponseEncoder
-from penstock.rpc.unary_answer import UnaryAnswer
+from penstock.rpc.responses import ResponseEncoder, UnaryAnswer
 from penstock.shared_memory.registry import Regions
 from penstock.shared_memory.system import SystemRegion
 

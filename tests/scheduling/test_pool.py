@@ -10,7 +10,7 @@ import pytest
 from fakes import FakeInstance, make_inference, marks, turns
 from penstock.core.errors import InternalError
 from penstock.inflight.inference import Inference
-from penstock.scheduling.pool import InstancePool
+from penstock.scheduling.direct import InstancePool
 
 
 class Calls:

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from penstock.http2.grpc_messages import CHOSEN_FROM
+from penstock.http2.grpc import CHOSEN_FROM
 from penstock.shared_memory.message_memory import WORTH, MessageMemory
 
 MIB = 1 << 20

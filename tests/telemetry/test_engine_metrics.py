@@ -7,7 +7,7 @@ import pytest
 from penstock.metrics.exposition import render
 from penstock.metrics.histogram import Histogram
 from penstock.models.serving.answers import EngineHistogram, Gauge, is_alike
-from penstock.telemetry.engine_metrics import engine_families
+from penstock.telemetry.families import engine_families
 
 
 def _histogram(*numbers: float) -> Histogram:

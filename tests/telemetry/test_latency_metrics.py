@@ -8,8 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.recorded import log, needs_answers
-from penstock.inflight.latencies import SummarizedStatistics
-from penstock.inflight.statistics import Statistics
+from penstock.inflight.statistics import Statistics, SummarizedStatistics
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measurement import Measurement, Quantile
 from penstock.models.serving.answers import ModelStatistics

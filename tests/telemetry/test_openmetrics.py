@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from penstock.inflight.latencies import SummarizedStatistics
+from penstock.inflight.statistics import SummarizedStatistics
 from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measurement import Measurement

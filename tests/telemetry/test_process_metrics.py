@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.metrics.exposition import render
 from penstock.models.serving.answers import InstanceProcess
-from penstock.telemetry.process_metrics import process_families, resident_bytes
+from penstock.telemetry.families import process_families, resident_bytes
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.inflight.statistics import QUEUE_BOUNDS, Statistics
 from penstock.metrics.exposition import render
 from penstock.models.serving.answers import ModelStatistics
-from penstock.telemetry.queue_metrics import queue_families
+from penstock.telemetry.families import queue_families
 
 
 def _values(statistics: Statistics) -> dict[tuple[str, str], float]:

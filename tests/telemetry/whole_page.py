@@ -8,7 +8,7 @@ from prometheus_client import Counter
 
 from fakes.nvml import FakeNvml
 from penstock.caching.local import LocalCache
-from penstock.inflight.latencies import SummarizedStatistics
+from penstock.inflight.statistics import SummarizedStatistics
 from penstock.metrics.collectors import UserRegistry
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import Family
@@ -22,12 +22,11 @@ from penstock.models.serving.answers import (
     ModelStatistics,
 )
 from penstock.system.nvml import Nvml
+from penstock.telemetry.families import process_families, trace_families
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
-from penstock.telemetry.process_metrics import process_families
 from penstock.telemetry.scrape import Scraper
-from penstock.telemetry.trace_metrics import trace_families
 from penstock.telemetry.user_metrics import UserMetrics
 from penstock.tracing.export import ExportCounts
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.timeline import Batch, Trace
-from penstock.tracing.batch_spans import PATIENCE, BatchSpans
 from penstock.tracing.packed_trace import pack
-from penstock.tracing.spans import Span
+from penstock.tracing.spans import PATIENCE, BatchSpans, Span
 from tracing.export.traces import BEGIN, plain_trace
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tracing.frames import Frames, frame
-from penstock.tracing.trace_buffer import TraceBuffer
+from penstock.tracing.export import Frames, TraceBuffer, frame
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10), st.integers(1, 20))

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import DeadlineExceededError, RequestCancelledError
 from penstock.core.timeline import MOST_TIMELINES, Batch, Timeline, Trace, TraceContext
-from penstock.tracing.attributes import endpoint_attributes
 from penstock.tracing.packed_trace import pack
-from penstock.tracing.spans import Kind, ModelSpan, Span, spans
+from penstock.tracing.spans import Kind, ModelSpan, Span, endpoint_attributes, spans
 from tracing.export.traces import BEGIN, finish_request, plain_trace
 
 

@@ -28,12 +28,11 @@ from penstock.settings import Settings
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
+from penstock.telemetry.families import process_families, trace_families
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
-from penstock.telemetry.process_metrics import process_families
 from penstock.telemetry.scrape import Scraper
-from penstock.telemetry.trace_metrics import trace_families
 from penstock.telemetry.user_metrics import UserMetrics
 from penstock.tracing.export import ExportCounts
 

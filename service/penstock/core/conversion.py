@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.core import dlpack
+from penstock.core import device_tensor
 from penstock.core.errors import InternalError
 from penstock.core.tensor import Array, DataType, Tensor
 
@@ -42,7 +42,7 @@ def as_tensor(value: Value, datatype: DataType | None = None, rank: int = 1) -> 
     if isinstance(value, str | bytes):
         return Tensor.from_strings([value], (1,) * rank)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
-        return dlpack.imported(value)
+        return device_tensor.imported(value)
     if datatype is DataType.BF16:
         raise InternalError("BF16 numbers must come as a tensor, or as an array of their bits")
     array = np.asarray(value, dtype=datatype and datatype.numpy)

@@ -17,7 +17,7 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.gateway.json.text import dump
-from penstock.http1.request_head import Field
+from penstock.http1.requests import Field
 
 JSON = "application/json"
 PLAIN = "text/plain"

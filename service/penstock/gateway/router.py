@@ -1,27 +1,29 @@
-"""The HTTP router: matches paths as sent, checks restrictions, turns errors into replies."""
+"""The HTTP router: matches paths as sent, checks restrictions, turns errors into replies.
+
+A request's scope is made here: its deadline, forwarded headers, cancellation on disconnect.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 
-from penstock.core.errors import InferenceError, InternalError, shortened
+from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
+from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue, called, sent_by
+from penstock.core.stream import ResponseStream
 from penstock.gateway.call_guard import guards
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
-from penstock.gateway.replies import (
-    JSON,
-    PLAIN,
-    Refusal,
-    Reply,
-    error_reply,
-    method_not_allowed,
-)
+from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply, error_reply, method_not_allowed
+from penstock.header_forward import header_forward
+from penstock.scheduling.tokens.tenants import Tenants
 from penstock.settings import Feature, Restriction
 
 logger = logging.getLogger(__name__)
@@ -155,3 +157,77 @@ def _failure(call: HttpCall, route: Route, error: Exception) -> Reply:
     fields = None if inference is None else request_fields(inference)
     log_fault(logger, error, "%s %s failed", call.method, shortened(call.path), extra=fields)
     return Refusal(InternalError("unexpected error, see the server's log"))
+
+
+HEADER = "request-timeout"
+"""Header with a deadline in seconds, fractions allowed; then the request is cancelled with 504."""
+
+
+def with_deadline(inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
+    """`inference` with the deadline in the header of `call`; unchanged without one."""
+    text = call.headers.get(HEADER)
+    if text is None:
+        return inference
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise InvalidRequestError(
+            f"header '{HEADER}' must be a number of seconds above 0, got '{text}'"
+        )
+    return replace(inference, deadline=asyncio.get_running_loop().time() + seconds)
+
+
+def with_sender(
+    inference: InferenceRequest, call: HttpCall, tenants: Tenants | None
+) -> InferenceRequest:
+    """`inference` with its sender by the headers of `call`, where the server has tenants."""
+    return inference if tenants is None else sent_by(inference, tenants.sender(call.headers))
+
+
+def with_call_id(inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
+    """`inference`, just made, with the `x-request-id` of `call`, if it has one."""
+    call_id = call.headers.get(CALL_ID)
+    return called(inference, call_id) if call_id else inference
+
+
+class ForwardedHeaders:
+    """Forwards headers whose names match a pattern; none if it is empty, and no secrets."""
+
+    def __init__(self, pattern: str, restrictions: Iterable[Restriction]) -> None:
+        self._forward = header_forward(pattern, [one.key for one in restrictions])
+
+    def added_to(self, inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
+        """`inference` with headers of `call` among its parameters; refuses reserved ones."""
+        chosen = self.of(call)
+        if not chosen:
+            return inference
+        parameters = {**inference.parameters, **chosen}
+        return replace(inference, parameters=parameters, template=None)
+
+    def of(self, call: HttpCall) -> Mapping[str, ParameterValue]:
+        """The headers of `call` that become parameters; refuses reserved ones."""
+        if self._forward is None:
+            return {}
+        pairs = ((name.decode("latin-1"), _text(value)) for name, value in call.fields)
+        return self._forward.select(pairs)
+
+
+def _text(value: bytes) -> str:
+    """The value of a field: UTF-8, as models get it from Triton, and Latin-1 where it is none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+@contextmanager
+def closed_on_disconnect(stream: ResponseStream, call: HttpCall) -> Iterator[ResponseStream]:
+    """Cancellation on disconnect: closes `stream` when the client leaves, and on exit."""
+    call.on_disconnect(stream.close)
+    try:
+        yield stream
+    finally:
+        call.on_disconnect(None)
+        stream.close()

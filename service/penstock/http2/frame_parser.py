@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.frames import (
     ACK,
     END_STREAM,
@@ -13,9 +12,12 @@ from penstock.http2.frames import (
     LARGEST_ID,
     PADDED,
     PREFACE,
+    ErrorCode,
     FrameType,
+    Limits,
+    ProtocolError,
+    StreamError,
 )
-from penstock.http2.limits import Limits
 from penstock.http2.stream import Stream
 
 _DATA = 0

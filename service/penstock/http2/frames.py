@@ -1,12 +1,105 @@
-"""Frame encoding and decoding (RFC 9113 sections 4 and 6)."""
+"""HTTP/2 frames (RFC 9113 sections 4 and 6), error codes (section 7), limits of a connection."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 
-from penstock.http2.errors import ErrorCode, ProtocolError
+
+class ErrorCode(IntEnum):
+    """Reasons to reset a stream or to terminate a connection."""
+
+    NO_ERROR = 0x0
+    PROTOCOL_ERROR = 0x1
+    INTERNAL_ERROR = 0x2
+    FLOW_CONTROL_ERROR = 0x3
+    SETTINGS_TIMEOUT = 0x4
+    STREAM_CLOSED = 0x5
+    FRAME_SIZE_ERROR = 0x6
+    REFUSED_STREAM = 0x7
+    CANCEL = 0x8
+    COMPRESSION_ERROR = 0x9
+    CONNECT_ERROR = 0xA
+    ENHANCE_YOUR_CALM = 0xB
+    INADEQUATE_SECURITY = 0xC
+    HTTP_1_1_REQUIRED = 0xD
+
+
+class ProtocolError(Exception):
+    """A violation of the protocol that terminates the connection."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(f"{code.name}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class StreamError(Exception):
+    """A violation of the protocol that resets one stream; the others continue."""
+
+    def __init__(self, stream_id: int, code: ErrorCode, reason: str) -> None:
+        super().__init__(f"{code.name}: {reason}")
+        self.stream_id = stream_id
+        self.code = code
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of one connection. Sizes are in bytes, rates per second.
+
+    A connection without streams holds a few KiB. Beyond that it holds at most: one incomplete
+    message per stream (up to `max_message_size`, grown as it arrives); complete messages that its
+    method has not read yet, up to `stream_window` per stream; one queued response message per
+    stream, and the send buffer. Frames that do no work (`idle_*`) and streams that the client
+    resets (`reset_*`) take tokens from a bucket; a client that empties it is disconnected with
+    ENHANCE_YOUR_CALM. Streams that were reset while their handlers still run count against
+    `max_lingering_streams` only.
+
+    `max_control_size` bounds messages that carry no tensors or files. A compressed message may
+    unpack to `small_inflated_size` bytes, and beyond that to `max_inflation` times its own size:
+    who wants more memory of the server has to send more.
+    """
+
+    max_concurrent_streams: int = 1024
+    max_lingering_streams: int = 2048
+    max_frame_size: int = 1 << 20
+    max_header_list_size: int = 64 << 10
+    header_table_size: int = 4096
+    max_continuations: int = 32
+    stream_window: int = 4 << 20
+    connection_window: int = 16 << 20
+    max_message_size: int = (1 << 31) - 1
+    max_control_size: int = 1 << 20
+    max_inflated_size: int = 512 << 20
+    max_inflation: int = 64
+    small_inflated_size: int = 64 << 20
+    max_unsent_control: int = 256 << 10
+    remembered_resets: int = 1000
+    idle_burst: int = 1000
+    idle_rate: float = 200.0
+    reset_burst: int = 10_000
+    reset_rate: float = 1000.0
+
+    def largest(self, *, control: bool) -> int:
+        """Bytes of the largest message; `control` is for those without tensors or files."""
+        return (
+            min(self.max_message_size, self.max_control_size) if control else self.max_message_size
+        )
+
+    def most_inflated(self, packed: int, most: int) -> int:
+        """Bytes that a message of `packed` bytes may unpack to, where `most` is its limit."""
+        return min(
+            most, self.max_inflated_size, max(self.small_inflated_size, self.max_inflation * packed)
+        )
+
+    @property
+    def longest_block(self) -> int:
+        """Bytes of the longest header block: no more than of its decoded fields."""
+        return self.max_header_list_size
+
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from penstock.http2.errors import ErrorCode, ProtocolError
+from penstock.http2.frames import ErrorCode, ProtocolError
 
 _TABLE = """
 :authority | :method=GET | :method=POST | :path=/ | :path=/index.html | :scheme=http |

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.http2.errors import ErrorCode
+from penstock.http2.frames import ErrorCode
 
 Buffer = bytes | bytearray | memoryview
 

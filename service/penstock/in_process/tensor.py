@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core import dlpack
+from penstock.core import device_tensor
 from penstock.core.errors import InferenceError
 from penstock.core.tensor import Array
 from penstock.core.tensor import DataType as CoreType
@@ -73,7 +73,7 @@ class Tensor:
                 f" {stream} not supported"
             )
         try:
-            return dlpack.exported(core_tensor(self), **options)
+            return device_tensor.exported(core_tensor(self), **options)
         except TypeError as error:
             raise InvalidArgumentError(str(error)) from None
 
@@ -120,7 +120,7 @@ class Tensor:
         if not hasattr(obj, "__dlpack__"):
             raise InvalidArgumentError("Object does not support DLPack protocol")
         try:
-            return host_tensor(dlpack.imported(obj))
+            return host_tensor(device_tensor.imported(obj))
         except Exception as error:  # the object is anybody's
             raise InvalidArgumentError(
                 f"Object does not support DLPack protocol: {error}"

@@ -17,13 +17,25 @@ from penstock.core.errors import (
     RequestCancelledError,
 )
 from penstock.core.flow_control import WINDOW, Window
-from penstock.core.request import InferenceRequest, ReportUsage, traced
+from penstock.core.request import (
+    ExchangePart,
+    InferenceRequest,
+    InferenceResponse,
+    ReportUsage,
+    traced,
+)
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Batch, Timeline
 from penstock.inflight.deadlines import Deadlines, Expiring, TimerSlot
-from penstock.inflight.latencies import FirstResponse, ResponseTimes, Transform
-from penstock.inflight.running_requests import RunningRequests
-from penstock.inflight.statistics import FailureReason, Phase, Statistics
+from penstock.inflight.statistics import (
+    FailureReason,
+    FirstResponse,
+    Phase,
+    ResponseTimes,
+    Statistics,
+    Transform,
+)
+from penstock.shared_memory.registry import Regions
 
 
 @dataclass(slots=True)
@@ -349,3 +361,129 @@ async def wait_until_answered(inferences: Iterable[Inference]) -> None:
 def _settle(end: asyncio.Future[None]) -> None:
     if not end.done():
         end.set_result(None)
+
+
+class BodyParts:
+    """A transform that applies another one to parts of a body only."""
+
+    __slots__ = ("_transform",)
+
+    def __init__(self, transform: Transform) -> None:
+        self._transform = transform
+
+    def __call__(self, response: InferenceResponse) -> InferenceResponse:
+        bodiless = isinstance(response, ExchangePart) and not response.body
+        return response if bodiless else self._transform(response)
+
+
+FIRST_RESPONSE = "FIRST_RESPONSE"
+
+
+class TracedResponses:
+    """A transform that notes the responses of a traced request, in front of another transform."""
+
+    __slots__ = ("_count", "_timeline", "_transform")
+
+    def __init__(self, timeline: Timeline, transform: Transform | None) -> None:
+        self._timeline = timeline
+        self._transform = transform
+        self._count = 0
+
+    def __call__(self, response: InferenceResponse) -> InferenceResponse:
+        timeline = self._timeline
+        self._count += 1
+        if self._count == 1:
+            timeline.mark(FIRST_RESPONSE, time.monotonic_ns())
+        timeline.facts["responses"] = self._count
+        if timeline.trace.takes_tensors:
+            timeline.add_tensors("TENSOR_BACKEND_OUTPUT", response.outputs)
+        return response if self._transform is None else self._transform(response)
+
+
+class RunningRequests:
+    """Streams by the `id` of their requests, and by the `call_id` of the calls they came with.
+
+    Ids are the clients', so several requests may share one; requests without any are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[ResponseStream, InferenceRequest]] = {}
+
+    def add(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        """Keep a request that was admitted, until `remove`."""
+        if request.id:
+            self._entries.setdefault(request.id, {})[stream] = request
+        if request.call_id:
+            self._entries.setdefault(request.call_id, {})[stream] = request
+
+    def remove(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        """Forget a request, which has ended."""
+        self._forget(request.id, stream)
+        self._forget(request.call_id, stream)
+
+    def _forget(self, name: str, stream: ResponseStream) -> None:
+        named = self._entries.get(name)
+        if named is not None:
+            named.pop(stream, None)
+            if not named:
+                del self._entries[name]
+
+    def cancel(self, name: str, tenant: str | None = None) -> int:
+        """Cancel the requests of this id; how many there were.
+
+        With a `tenant`, those of others are left alone, as if they were not there.
+        """
+        named = self._entries.get(name, {})
+        chosen = [
+            stream
+            for stream, request in named.items()
+            if tenant is None or (request.sender is not None and request.sender.tenant == tenant)
+        ]
+        for stream in chosen:
+            stream.abort(RequestCancelledError())
+        return len(chosen)
+
+
+class SingleAnswer:
+    """Collects the responses of a stream by callbacks, without a task, until it has ended (G-34).
+
+    Derived classes set `_stream`, have `_on_response` called by it, and send the answer; they
+    release the request before they do.
+    """
+
+    __slots__ = ("_regions", "_request", "_responses", "_stream")
+
+    def __init__(self, request: InferenceRequest, regions: Regions) -> None:
+        self._request = request
+        self._regions = regions
+        self._responses: list[InferenceResponse] = []
+        self._stream: ResponseStream | None = None
+
+    def _on_response(self) -> None:
+        stream = self._stream
+        if stream is None:
+            return
+        self._responses += stream.take_ready()
+        if stream.exhausted:
+            self._answer(stream)
+
+    def _answer(self, stream: ResponseStream) -> None:
+        """Send the answer: `stream` has ended, with `_responses` or an error."""
+        raise NotImplementedError
+
+    def _cancel(self) -> None:
+        """Cancel the request: its client has left."""
+        stream = self._stream
+        if stream is not None:
+            self._release()
+            stream.close()
+            self._on_cancelled()
+
+    def _on_cancelled(self) -> None:
+        """Note in the request's timeline, if it has one, that it was cancelled."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Release the request's shared memory; nothing of the stream is looked at any more."""
+        self._stream = None  # breaks the reference cycle
+        self._regions.release(self._request)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from penstock.core.errors import UnavailableError
 from penstock.header_forward import HeaderForward
 from penstock.rpc.context import RpcContext
-from penstock.rpc.infer_message import InferMessage
+from penstock.rpc.messages import InferMessage
 from penstock.rpc.status import STOPPED
 from penstock.rpc.stream_answer import StreamAnswer
 from penstock.rpc.stream_writer import StreamWriter

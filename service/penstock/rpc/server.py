@@ -10,17 +10,15 @@ from typing import Protocol
 from penstock.core.access import AccessSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.header_forward import header_forward
-from penstock.rpc.accesses import LoggedCalls
+from penstock.rpc.call_log import LoggedCalls, VerboseCalls, observed
 from penstock.rpc.channelz.servicer import ChannelzServicer
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
-from penstock.rpc.observed_calls import observed
-from penstock.rpc.orca.servicer import OrcaServicer
+from penstock.rpc.orca import OrcaServicer
 from penstock.rpc.reflection import reflection_services
 from penstock.rpc.restrictions import restricted, secret_header
 from penstock.rpc.servicer import InferenceServicer
-from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from penstock.system.body_room import BodyRoom

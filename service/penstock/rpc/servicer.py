@@ -16,7 +16,6 @@ from penstock.models.serving.answers import TensorMetadata
 from penstock.models.serving.served_model import ServedModel
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.call_record import CallRecord, Explanations
-from penstock.rpc.codec import decode_request
 from penstock.rpc.context import (
     CompletionCallbacks,
     Method,
@@ -26,17 +25,24 @@ from penstock.rpc.context import (
     coroutine_handler,
     method_name,
 )
-from penstock.rpc.infer_message import InferMessage, InferReader
+from penstock.rpc.control_messages import (
+    decode_log,
+    decode_trace,
+    encode_log,
+    encode_statistics,
+    encode_trace,
+    forwarded,
+    load_parameters,
+    parse_load,
+    unload_dependents,
+)
 from penstock.rpc.infer_stream import InferStream
-from penstock.rpc.orca.trailers import Reporting, add_report
-from penstock.rpc.parameters import forwarded, load_parameters, parse_load, unload_dependents
-from penstock.rpc.response_encoder import ResponseEncoder
-from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
+from penstock.rpc.messages import InferMessage, InferReader, decode_request
+from penstock.rpc.orca import Reporting, add_report
+from penstock.rpc.responses import ResponseEncoder, UnaryAnswer
 from penstock.rpc.shared_memory import SharedMemoryMethods
-from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import replace_surrogates
 from penstock.rpc.typed_contents import ContentLimits
-from penstock.rpc.unary_answer import UnaryAnswer
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.load_meter import FORMAT
 from penstock.server.server import InferenceServer

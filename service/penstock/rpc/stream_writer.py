@@ -14,13 +14,11 @@ from penstock.core.stream import ResponseStream
 from penstock.header_forward import HeaderForward
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.call_record import CallRecord, Explanations
-from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
-from penstock.rpc.infer_message import InferMessage
-from penstock.rpc.parameters import forwarded, wants_empty_final
+from penstock.rpc.control_messages import forwarded, wants_empty_final
+from penstock.rpc.messages import InferMessage, decode_request
 from penstock.rpc.status import retry_metadata
-from penstock.rpc.stream_answer import StreamAnswer
-from penstock.rpc.stream_replies import refusal
+from penstock.rpc.stream_answer import StreamAnswer, refusal
 from penstock.server.server import InferenceServer
 
 MOST_OPEN = 4096

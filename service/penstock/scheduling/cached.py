@@ -13,7 +13,7 @@ from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batching.response_order import ResponseOrder
+from penstock.scheduling.batching.dynamic_batcher import ResponseOrder
 
 _LARGE = 1 << 20
 """Bytes of inputs that are worth hashing on a thread: about a millisecond of hashing."""

@@ -13,13 +13,16 @@ from penstock.caching import CacheStatistics, ResponseCache
 from penstock.metrics.exposition import Family, MetricKind, Series, render
 from penstock.metrics.measurement import Measurement
 from penstock.models.serving.answers import EngineHistogram, Gauge, ModelStatistics
-from penstock.telemetry.engine_metrics import engine_families
-from penstock.telemetry.flow_metrics import flow_families
+from penstock.telemetry.families import (
+    engine_families,
+    flow_families,
+    latency_families,
+    load_times,
+    model_families,
+    queue_families,
+)
 from penstock.telemetry.gpus import GpuReading, GpuUsage
-from penstock.telemetry.latency_metrics import latency_families
 from penstock.telemetry.machine import MachineUsage
-from penstock.telemetry.model_metrics import load_times, model_families
-from penstock.telemetry.queue_metrics import queue_families
 
 _OWN = (
     "nv_inference_",

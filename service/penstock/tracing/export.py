@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from signal import Signals
+from typing import NamedTuple
 
 from penstock.core.log.log_throttle import LogThrottle
 from penstock.core.timeline import Trace
 from penstock.system.model_variables import passed_on
-from penstock.tracing.frames import Frames, Report, frame
 from penstock.tracing.packed_trace import pack
-from penstock.tracing.trace_buffer import MOST_BYTES, TraceBuffer
 
 logger = logging.getLogger(__name__)
 
@@ -283,3 +282,71 @@ def span_count(trace: Trace) -> int:
 
 def _status(status: int) -> str:
     return f"signal {Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+
+MOST_BYTES = 16 << 20
+
+
+class TraceBuffer:
+    """Packed traces in order, up to a number of them and of bytes. Knows no clock or socket."""
+
+    def __init__(self, most: int, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._traces: list[bytes] = []
+        self._bytes = 0
+        self._spans = 0
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def add(self, packed: bytes, spans: int) -> bool:
+        """Add a trace of so many spans; `False` if there is no room for it."""
+        if len(self._traces) >= self._most or self._bytes + len(packed) > self._most_bytes:
+            return False
+        self._traces.append(packed)
+        self._bytes += len(packed)
+        self._spans += spans
+        return True
+
+    def take(self) -> tuple[bytes, int]:
+        """All traces joined, and the number of their spans; the buffer is empty then."""
+        data, spans = b"".join(self._traces), self._spans
+        self._traces.clear()
+        self._bytes = self._spans = 0
+        return data, spans
+
+
+class Report(NamedTuple):
+    """What became of some spans: how many the collector has taken, how many were lost, and why."""
+
+    exported: int
+    failed: int
+    reason: str = ""
+
+
+def frame(payload: bytes) -> bytes:
+    """The frame of a payload."""
+    return len(payload).to_bytes(4, "little") + payload
+
+
+class Frames:
+    """Takes bytes as they come, and gives the payloads that are complete."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, data: bytes) -> list[bytes]:
+        """The payloads that are complete with `data`."""
+        self._data += data
+        found: list[bytes] = []
+        at = 0
+        while (end := self._end(at)) <= len(self._data):
+            found.append(bytes(self._data[at + 4 : end]))
+            at = end
+        del self._data[:at]
+        return found
+
+    def _end(self, at: int) -> int:
+        """Where the frame that begins at `at` ends, at least behind its length."""
+        return at + 4 + int.from_bytes(self._data[at : at + 4], "little")

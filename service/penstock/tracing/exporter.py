@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from penstock.system.process_control import die_with_parent, hide
-from penstock.tracing.frames import Frames, Report, frame
+from penstock.tracing.export import Frames, Report, frame
 
 _NICENESS = 5
 """How much lower its priority is than the server's, whose requests come first."""

@@ -21,9 +21,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.span import TraceState
 
-from penstock.tracing.batch_spans import BatchSpans
-from penstock.tracing.frames import Report, frame
-from penstock.tracing.spans import Span, spans
+from penstock.tracing.export import Report, frame
+from penstock.tracing.spans import BatchSpans, Span, spans
 
 _KINDS = tuple(SpanKind)
 

@@ -1,18 +1,19 @@
 """Spans of a trace, as OpenTelemetry names them: a pure view of timelines (T-11 to T-13, T-18).
 
-The spans of batches, which several traces share, are made by `batch_spans`.
+Spans of batches, which several traces share, link to the requests in them.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.core.timeline import Fact, new_id
-from penstock.tracing.attributes import endpoint_attributes, named
 from penstock.tracing.packed_trace import PackedTimeline, PackedTrace
 
 Attributes = Mapping[str, Fact]
@@ -320,3 +321,123 @@ def _error(packed: tuple[str, str] | None) -> SpanError | None:
 def _with_error(attributes: dict[str, Fact], packed: tuple[str, str] | None) -> dict[str, Fact]:
     """The attributes with the semantic conventions' `error.type`."""
     return attributes if packed is None else {**attributes, "error.type": packed[0]}
+
+
+_PEER = re.compile(r"(ipv[46]):\[?(.*?)\]?:([0-9]+)")
+_ROUTE = re.compile(r"(/v2/models/)[^/]+(?:(/versions/)[^/]+)?(/.*)?")
+
+
+def named(facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Facts under the names of conventions, which have a dot in them, or else under our own."""
+    return {name if "." in name else f"penstock.{name}": fact for name, fact in facts.items()}
+
+
+def endpoint_attributes(facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """The facts of the endpoint, with the peer's address taken apart and the path's route."""
+    attributes = named(facts)
+    peer = attributes.get("network.peer.address")
+    if isinstance(peer, str):
+        attributes |= _peer(peer)
+    path = attributes.get("url.path")
+    if isinstance(path, str) and (found := _ROUTE.fullmatch(path)):
+        models, versions, rest = found.groups("")
+        version = f"{versions}{{version}}" if versions else ""
+        attributes["http.route"] = f"{models}{{model}}{version}{rest}"
+    return attributes
+
+
+def _peer(peer: str) -> dict[str, Fact]:
+    """Address, port and kind of network of a peer as gRPC names it: `ipv4:HOST:PORT`."""
+    if found := _PEER.fullmatch(peer):
+        kind, host, port = found.groups()
+        return {
+            "network.type": kind,
+            "network.transport": "tcp",
+            "network.peer.address": host,
+            "network.peer.port": int(port),
+        }
+    if peer.startswith("unix:"):
+        return {"network.transport": "unix", "network.peer.address": peer.removeprefix("unix:")}
+    return {}
+
+
+PATIENCE = 5.0
+"""Seconds that a batch waits for traces of its requests; some may be dropped, or not be sampled."""
+
+_MOST = 1024
+
+
+@dataclass(slots=True)
+class _Waiting:
+    span: Span
+    epoch: int  # of the first trace; those of others differ by a little
+    missing: int
+    since: float
+    links: list[tuple[int, int]] = field(default_factory=list)
+
+
+class BatchSpans:
+    """Collects the requests of batches from traces as they come. Knows no clock.
+
+    A batch is a span of a trace of its own, since it has as many parents as requests; it links to
+    them, and each of their compute spans links to it. An execution of one request has no such span.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, _Waiting] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, packed: PackedTrace, now: float) -> Iterator[Span]:
+        """The spans of batches that are complete with this trace."""
+        trace_id, _, _, epoch, _, timelines = packed
+        for each in timelines:
+            timeline = PackedTimeline(*each)
+            if timeline.batch is not None and timeline.batch[4] > 1:
+                yield from self._add(timeline, trace_id, epoch, now)
+
+    def due(self, now: float) -> Iterator[Span]:
+        """The spans of batches that have waited long enough, or are too many."""
+        for key, waiting in list(self._waiting.items()):
+            if now - waiting.since < PATIENCE and len(self._waiting) <= _MOST:
+                return
+            yield self._taken(key)
+
+    def rest(self) -> Iterator[Span]:
+        """The spans of all batches, complete or not."""
+        for key in list(self._waiting):
+            yield self._taken(key)
+
+    def _add(
+        self, timeline: PackedTimeline, trace_id: int, epoch: int, now: float
+    ) -> Iterator[Span]:
+        assert timeline.batch is not None
+        batch_trace, span_id, begin, end, requests, rows, instance, traced = timeline.batch
+        waiting = self._waiting.get(span_id)
+        if waiting is None:
+            span = Span(
+                f"batch {timeline.model}",
+                batch_trace,
+                span_id,
+                0,
+                begin + epoch,
+                max(begin, end) + epoch,
+                attributes={
+                    "triton.model_name": timeline.model,
+                    "triton.model_version": model_version(timeline.version),
+                    "penstock.batch.requests": requests,
+                    "penstock.batch.rows": rows,
+                    "penstock.instance": instance,
+                },
+            )
+            waiting = self._waiting[span_id] = _Waiting(span, epoch, traced, now)
+        waiting.span = waiting.span._replace(end=max(waiting.span.end, end + waiting.epoch))
+        waiting.links.append((trace_id, timeline.span_id))
+        waiting.missing -= 1
+        if not waiting.missing:
+            yield self._taken(span_id)
+
+    def _taken(self, key: int) -> Span:
+        waiting = self._waiting.pop(key)
+        return waiting.span._replace(links=waiting.links)

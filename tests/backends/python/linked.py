@@ -11,7 +11,7 @@ from typing import Any
 from penstock.core.buffer import Buffer
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.hosting.link.arena import Arena, create
-from penstock.hosting.link.frames import FrameReader, Message, encode
+from penstock.hosting.link.link import FrameReader, Message, encode
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response
 from penstock.hosting.link.tensor_codec import TensorCodec
 from penstock.hosting.parent.answer_types import DECODERS

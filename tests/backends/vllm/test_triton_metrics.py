@@ -12,7 +12,7 @@ from penstock.metrics.exposition import render
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.language_model import TRITON_VLLM_METRICS
 from penstock.models.serving.answers import EngineHistogram, Gauge
-from penstock.telemetry.engine_metrics import engine_families
+from penstock.telemetry.families import engine_families
 from penstock_backends.vllm.statistics import VllmStatistics
 from penstock_backends.vllm.triton_metrics import lengths, wants_triton_metrics
 

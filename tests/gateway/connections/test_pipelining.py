@@ -19,7 +19,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.replies import Reply, reply
-from penstock.http1.request_head import RequestHead
+from penstock.http1.requests import RequestHead
 
 _PATIENCE = 30.0
 _TURNS = 200_000

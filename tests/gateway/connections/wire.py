@@ -10,7 +10,7 @@ from typing import Any
 from penstock.gateway.connections.connection import ConnectionProtocol, Reserve
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.connections.open_connections import ConnectionRules, OpenConnections
-from penstock.http1.exchange import Exchange
+from penstock.http1.requests import Exchange
 
 _PATIENCE = 30.0
 

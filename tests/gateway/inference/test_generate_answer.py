@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.request import InferenceRequest, TextResponse
-from penstock.gateway.inference.generate_answer import TextAnswers, answer_of
+from penstock.gateway.inference.generate_codec import TextAnswers, answer_of
 from penstock.gateway.json.tensors import SHORT_TEXT
 
 names = st.text(min_size=1, max_size=8)

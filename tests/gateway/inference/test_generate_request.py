@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.request import InferenceRequest
-from penstock.gateway.inference.generate_request import decode_generate
+from penstock.gateway.inference.generate_codec import decode_generate
 from penstock.gateway.json.text import LARGE, parse
 from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 

@@ -6,7 +6,7 @@ from gateway.serving import received_call
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.gateway.inference.codec import OutputEncoding
-from penstock.gateway.inference.infer_answer import InferAnswer
+from penstock.gateway.inference.infer import InferAnswer
 from penstock.shared_memory.registry import Regions
 
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import InvalidRequestError
 from penstock.core.tensor import DataType
-from penstock.gateway.inference.raw_request import decode_raw_request
+from penstock.gateway.inference.infer import decode_raw_request
 
 
 def _config(*dims: int, datatype: DataType = DataType.INT16, batch: int = 0) -> ModelConfig:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.hosting.link.frames import encode_answer
+from penstock.hosting.link.link import encode_answer
 from penstock.hosting.link.messages import Kind
 
 _RESPONSE = ([("OUT", "INT32", (1,), 4, -1)], {"p": 1.5}, False, None)

@@ -12,7 +12,7 @@ from hosting.puppets import MODEL
 from penstock.core.backend import InstanceContext
 from penstock.core.config import ModelConfig
 from penstock.hosting.link.arena import create
-from penstock.hosting.link.frames import encode_answer
+from penstock.hosting.link.link import encode_answer
 from penstock.hosting.link.memory import ARENA_SIZE
 from penstock.hosting.link.messages import Kind
 from penstock.hosting.parent.child import Child, ProcessSpec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.msgpack import decode
 
-from penstock.hosting.link.frames import Decode
+from penstock.hosting.link.link import Decode
 
 ANY_ANSWERS: Mapping[int, Decode] = dict.fromkeys(range(256), decode)
 """Tuples come out as lists."""

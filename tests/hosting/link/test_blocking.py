@@ -13,7 +13,7 @@ import pytest
 
 from hosting.link.any_answers import ANY_ANSWERS
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
-from penstock.hosting.link.frames import FrameReader, encode, encode_answer
+from penstock.hosting.link.link import FrameReader, encode, encode_answer
 
 
 class Ends:

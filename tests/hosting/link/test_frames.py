@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.buffer import Buffer
-from penstock.hosting.link.frames import FrameReader, encode, joined
+from penstock.hosting.link.link import FrameReader, encode, joined
 
 Sent = tuple[int, Any, list[bytes]]
 Read = list[tuple[int, Any, bytes]]

@@ -13,8 +13,7 @@ import pytest
 from hosting.link.any_answers import ANY_ANSWERS
 from hosting.puppets import PATIENCE, eventually
 from penstock.core.buffer import Buffer
-from penstock.hosting.link.frames import encode
-from penstock.hosting.link.link import Link
+from penstock.hosting.link.link import Link, encode
 
 Messages = list[tuple[int, Any, bytes]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.hosting.parent.batch_window import BatchWindow
+from penstock.hosting.parent.in_flight import BatchWindow
 
 QUICK, SLOW = 1_000, 1_000_000_000
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fakes import in_virtual_time
 from hosting.puppets import PATIENCE
-from penstock.hosting.parent.heartbeat import Heartbeat, Silence
+from penstock.hosting.parent.model_process import Heartbeat, Silence
 
 
 @given(st.integers(2, 20), st.lists(st.booleans(), max_size=60))

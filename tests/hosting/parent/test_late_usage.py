@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.hosting.parent.late_usage import LateUsage
+from penstock.hosting.parent.in_flight import LateUsage
 
 
 def _told(late: LateUsage, number: int) -> list[tuple[int, int, int]]:

@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from fakes import in_virtual_time, turns
 from hosting.puppets import descriptors, eventually
-from penstock.hosting.link.pulse import Answer, Probe, Pulse
+from penstock.hosting.link.link import Answer, Probe, Pulse
 from penstock.hosting.link.region_sharing import Offer, pack_offer
-from penstock.hosting.parent.probes import Probes
+from penstock.hosting.parent.model_process import Probes
 from penstock.shared_memory.message_memory import MessageMemory
 
 

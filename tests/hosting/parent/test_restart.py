@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.hosting.parent.restart import RestartPolicy
+from penstock.hosting.parent.process import RestartPolicy
 
 
 def test_first_failure_is_followed_by_a_restart_at_once() -> None:

@@ -24,7 +24,7 @@ from penstock.core.errors import (
 from penstock.core.flow_control import WINDOW
 from penstock.core.log.log_fields import fields_of
 from penstock.core.tensor import Tensor
-from penstock.hosting.link.frames import LARGEST_HEAD
+from penstock.hosting.link.link import LARGEST_HEAD
 from penstock.hosting.link.messages import LONGEST_TEXT
 from penstock.hosting.parent.process import ProcessInstance
 

@@ -15,8 +15,7 @@ from penstock.core.buffer import Buffer
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.replies import Reply
 from penstock.http1.connection import Connection
-from penstock.http1.exchange import Exchange
-from penstock.http1.request_head import RequestHead
+from penstock.http1.requests import Exchange, RequestHead
 
 _Arguments = TypeVarTuple("_Arguments")
 

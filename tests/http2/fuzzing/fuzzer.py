@@ -8,7 +8,7 @@ from collections import Counter
 from http2.fuzzing.judge import Attack
 from http2.fuzzing.mutations import POISON, Generator
 from http2.fuzzing.services import Methods
-from penstock.http2.limits import Limits
+from penstock.http2.frames import Limits
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import KeepaliveSettings

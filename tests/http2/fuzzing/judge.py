@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from http2.fuzzing.services import Produced
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
-from penstock.http2.frames import HEADER, HEADER_SIZE, FrameType
+from penstock.http2.frames import HEADER, HEADER_SIZE, ErrorCode, FrameType
 from penstock.rpc.native.connection import ConnectionProtocol
 from penstock.rpc.native.routes import CallRoute, HeaderFields
 from penstock.rpc.native.server_state import ServerState

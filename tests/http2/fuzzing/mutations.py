@@ -9,9 +9,8 @@ from hpack import Encoder
 
 from http2.fuzzing.services import NAME
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
-from penstock.http2.frames import HEADER, HEADER_SIZE, FrameType
-from penstock.http2.grpc_messages import PREFIX
+from penstock.http2.frames import HEADER, HEADER_SIZE, ErrorCode, FrameType
+from penstock.http2.grpc import PREFIX
 from penstock.http2.hpack import encode
 
 POISON = (

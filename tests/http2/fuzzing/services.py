@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service, StatusError
-from penstock.rpc.infer_message import InferMessage, parse_infer
+from penstock.rpc.messages import InferMessage, parse_infer
 from penstock.rpc.status import StatusCode
 
 NAME = "fuzz.Fuzz"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from http2.fuzzing.services import NAME
-from penstock.http2.grpc_messages import PREFIX
+from penstock.http2.grpc import PREFIX
 from penstock.protocol import grpc_service_pb2 as pb
 
 Field = tuple[bytes, bytes]

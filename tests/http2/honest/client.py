@@ -10,13 +10,13 @@ from hpack import Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from http2.honest.calls import Call, make
 from http2.honest.heard import INITIAL_WINDOW, MAX_FRAME, Answer, Heard
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import (
     END_HEADERS,
     END_STREAM,
     LARGEST_WINDOW,
     PADDED,
     PRIORITY,
+    ErrorCode,
     FrameType,
 )
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from hpack import Decoder
 
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
-from penstock.http2.frames import HEADER, HEADER_SIZE, LARGEST_ID, FrameType
-from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
+from penstock.http2.frames import HEADER, HEADER_SIZE, LARGEST_ID, ErrorCode, FrameType
+from penstock.http2.grpc import PREFIX, PREFIX_SIZE
 
 INITIAL_WINDOW, MAX_FRAME = 4, 5
 

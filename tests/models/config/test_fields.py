@@ -25,7 +25,7 @@ _READERS = {
     "metric_tags": "models/serving/loaded_model.py",
     "version_policy": "models/repository/repository.py",
     "input": "models/config/validation/tensors.py",
-    "input.allow_ragged_batch": "scheduling/batching/compatibility.py",
+    "input.allow_ragged_batch": "scheduling/batching/forming.py",
     "input.optional": "models/serving/admission.py",
     "output": "models/config/validation/tensors.py",
     "output.label_filename": "models/repository/version_files.py",

@@ -7,7 +7,7 @@ import pytest
 from harness.outcomes import raises_nothing
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import UnavailableError
-from penstock.models.loading.gpu_memory import check_gpu_memory
+from penstock.models.loading.build_version import check_gpu_memory
 
 pytestmark = pytest.mark.contract("M-13", "CL-46")
 

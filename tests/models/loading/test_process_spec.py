@@ -12,7 +12,7 @@ from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
 from penstock.hosting.parent.child import ProcessSpec
-from penstock.models.loading.process_spec import process_spec, refuse_process_parameters
+from penstock.models.loading.instance_factory import process_spec, refuse_process_parameters
 from penstock_backends.identity import IdentityBackend
 
 

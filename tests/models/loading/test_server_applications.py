@@ -12,8 +12,8 @@ from penstock.core.backend import Backend
 from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import ModelLoadError
 from penstock.core.http_exchange import AsgiApp
-from penstock.models.loading import server_applications
-from penstock.models.loading.server_applications import TOKENIZER, server_application
+from penstock.models.loading import build_version
+from penstock.models.loading.build_version import TOKENIZER, server_application
 
 
 class Maker:
@@ -33,7 +33,7 @@ class Maker:
 @pytest.fixture
 def maker(monkeypatch: pytest.MonkeyPatch) -> Maker:
     maker = Maker()
-    monkeypatch.setattr(server_applications, "entry_points", lambda group: [maker])
+    monkeypatch.setattr(build_version, "entry_points", lambda group: [maker])
     return maker
 
 

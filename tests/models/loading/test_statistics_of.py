@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.config import config_from_json
-from penstock.inflight.latencies import SummarizedStatistics
+from penstock.inflight.statistics import SummarizedStatistics
 from penstock.metrics.measurement import Measurement
 from penstock.models.loading.statistics_of import FIRST_RESPONSE, statistics_of
 

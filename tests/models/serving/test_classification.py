@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
-from penstock.models.serving.classification import Classifier, top_classes
+from penstock.models.serving.admission import Classifier, top_classes
 
 pytestmark = pytest.mark.contract("X-01", "X-02", "X-04")
 

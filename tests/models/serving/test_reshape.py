@@ -15,8 +15,8 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.statistics import Statistics
+from penstock.models.serving.admission import Reshape, request_reshape, response_reshape
 from penstock.models.serving.loaded_model import LoadedModel
-from penstock.models.serving.reshape import Reshape, request_reshape, response_reshape
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling.direct import DirectScheduler
 

@@ -11,9 +11,8 @@ from google.protobuf.message import DecodeError
 from penstock.core.errors import InferenceError
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request
 from penstock.rpc.infer_layout import varint
-from penstock.rpc.infer_message import InferMessage, parse_infer
+from penstock.rpc.messages import InferMessage, decode_request, parse_infer
 
 LARGE = 8 << 10
 _NUMBER = varint(1000 << 3 | 2)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.core.errors import DeadlineExceededError, UnavailableError
-from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.infer_stream import InferStream
+from penstock.rpc.messages import InferMessage
 from rpc.infer_stream.talk import Talk
 from rpc.manual import PATIENCE, Call, ManualServer, ask, number, numbers, received, turns
 

@@ -11,8 +11,8 @@ from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest, InferenceResponse, TextResponse
 from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import encode_response, mark_final
-from penstock.rpc.stream_replies import StreamReplies
+from penstock.rpc.messages import encode_response, mark_final
+from penstock.rpc.stream_answer import StreamReplies
 
 REQUEST = InferenceRequest("m", id="7")
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.standstill import standstill
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.http2.limits import Limits
+from penstock.http2.frames import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.native.transport import open_native
 from rpc.native.wire import LOCAL, PATIENCE, Handlers, call, exchange, head, wire

@@ -14,8 +14,8 @@ import h2.events
 from gateway.connections.wire import Transport
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.frame_parser import MOST_FRAMES
-from penstock.http2.grpc_messages import MOST_AT_ONCE
-from penstock.http2.limits import Limits
+from penstock.http2.frames import Limits
+from penstock.http2.grpc import MOST_AT_ONCE
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.rpc.native.connection import ConnectionProtocol

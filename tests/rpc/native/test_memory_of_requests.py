@@ -19,7 +19,7 @@ import pytest
 
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.http2.limits import Limits
+from penstock.http2.frames import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.rpc.native.transport import open_native

@@ -16,9 +16,9 @@ import pytest
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import frames
-from penstock.http2.errors import ErrorCode
+from penstock.http2.frames import ErrorCode
 from penstock.http2.keepalive import ConnectionAges
-from penstock.rpc.native.calls import UnaryCall
+from penstock.rpc.native.call import UnaryCall
 from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings, KeepaliveSettings
 from rpc.certificates import tls, write_certificates

@@ -13,7 +13,7 @@ import h2.config
 import h2.connection
 import h2.events
 
-from penstock.http2.errors import ErrorCode
+from penstock.http2.frames import ErrorCode
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.settings import GrpcSettings

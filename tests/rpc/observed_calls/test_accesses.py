@@ -12,9 +12,8 @@ import pytest
 from penstock.core.access import Access
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.accesses import LoggedCalls
+from penstock.rpc.call_log import LoggedCalls, observed
 from penstock.rpc.context import Method, Reply, RpcContext, Service, StatusError
-from penstock.rpc.observed_calls import observed
 from penstock.rpc.status import StatusCode
 from rpc.manual import Call
 

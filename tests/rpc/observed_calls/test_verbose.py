@@ -42,7 +42,7 @@ def verbose(monkeypatch: pytest.MonkeyPatch, caplog: Caplog) -> None:
 
 
 def lines(caplog: Caplog) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == "penstock.rpc.verbose"]
+    return [one.getMessage() for one in caplog.records if one.name == "penstock.rpc.call_log"]
 
 
 @pytest.mark.slow

@@ -14,8 +14,7 @@ import pytest
 from penstock.core.errors import InternalError
 from penstock.models.serving.answers import Gauge
 from penstock.protocol import orca_load_report_pb2, orca_pb2
-from penstock.rpc.orca.servicer import SHORTEST, OrcaServicer
-from penstock.rpc.orca.trailers import add_report
+from penstock.rpc.orca import SHORTEST, OrcaServicer, add_report
 from penstock.server.load_meter import LoadMeter
 from penstock.settings import GrpcSettings
 from rpc.manual import Call, ManualServer, ask, number, turns
@@ -159,7 +158,7 @@ async def test_intervals_are_not_shorter_than_what_rates_take(
         waited.append(options["timeout"])
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("penstock.rpc.orca.servicer.asyncio.wait", wait)
+    monkeypatch.setattr("penstock.rpc.orca.asyncio.wait", wait)
     request = orca_pb2.OrcaLoadReportRequest()
     request.report_interval.FromNanoseconds(int(seconds * 1e9))
     streaming = asyncio.ensure_future(

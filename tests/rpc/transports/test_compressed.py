@@ -15,9 +15,9 @@ import pytest
 from penstock.core.buffer import Buffer
 from penstock.core.errors import NotFoundError
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.http2 import compression
-from penstock.http2.compression import Work
-from penstock.http2.limits import Limits
+from penstock.http2 import grpc as messages
+from penstock.http2.frames import Limits
+from penstock.http2.grpc import Work
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.rpc.native.server_state import Workers
@@ -192,7 +192,7 @@ async def test_decompressed_data_of_a_refused_message_is_released(handlers: Hand
     tracemalloc.start()
     try:
         await test_message_that_unpacks_to_too_much_is_refused(handlers)
-        made = tracemalloc.Filter(inclusive=True, filename_pattern=compression.__file__)
+        made = tracemalloc.Filter(inclusive=True, filename_pattern=messages.__file__)
         traces = tracemalloc.take_snapshot().filter_traces([made]).traces
         assert sum(trace.size for trace in traces) < MIB
     finally:

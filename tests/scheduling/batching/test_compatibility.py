@@ -11,7 +11,7 @@ from fakes import model_config
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
-from penstock.scheduling.batching.compatibility import length, signature_for
+from penstock.scheduling.batching.forming import length, signature_for
 
 
 def _input(name: str, *dims: int, **fields: Any) -> ModelInput:

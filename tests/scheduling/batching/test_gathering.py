@@ -14,9 +14,8 @@ from fakes import FakeInstance, in_virtual_time, marks, model_config, occupy
 from penstock.core.config import DynamicBatching, Parameter
 from penstock.core.errors import ConfigError
 from penstock.scheduling.batching.batch_queue import BatchPolicy
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.batching.gathering import GATHER, Gathering, gather_share
-from penstock.scheduling.batching.settings import BatcherSettings
 from scheduling.batching.batcher.scheduled import scheduled
 
 SETTINGS = BatcherSettings(BatchPolicy(8), gather=0.5)

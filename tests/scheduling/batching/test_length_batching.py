@@ -10,7 +10,7 @@ from fakes import model_config
 from penstock.core.config import DynamicBatching, ModelConfig, ModelInput, Parameter
 from penstock.core.errors import ConfigError
 from penstock.core.tensor import DataType
-from penstock.scheduling.batching.length_batching import LengthBatching
+from penstock.scheduling.batching.forming import LengthBatching
 
 
 def _config(**parameters: str) -> ModelConfig:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fakes import in_virtual_time, make_inference, make_response, marks, turns
 from penstock.core.errors import InternalError
 from penstock.inflight.inference import Inference
-from penstock.scheduling.batching.response_order import ResponseOrder
+from penstock.scheduling.batching.dynamic_batcher import ResponseOrder
 
 pytestmark = pytest.mark.contract("D-08")
 

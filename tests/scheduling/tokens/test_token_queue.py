@@ -7,9 +7,8 @@ import pytest
 from penstock.core.errors import DeadlineExceededError, ExhaustedError
 from penstock.core.request import Sender
 from penstock.scheduling.tokens.limits import QueueLimits, Refusal
-from penstock.scheduling.tokens.prediction import FirstTokenPrediction
 from penstock.scheduling.tokens.tenants import FairnessPolicy
-from penstock.scheduling.tokens.token_queue import TokenQueue
+from penstock.scheduling.tokens.token_queue import FirstTokenPrediction, TokenQueue
 
 
 def _queue(requests: int = 0, tokens: int = 0, policy: FairnessPolicy | None = None) -> TokenQueue:

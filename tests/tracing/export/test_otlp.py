@@ -15,9 +15,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from harness.outcomes import raises_nothing
 from penstock.core.timeline import Batch, Trace
-from penstock.tracing.export import ExportSettings
+from penstock.tracing.export import ExportSettings, Frames, Report, frame
 from penstock.tracing.exporter import export_all
-from penstock.tracing.frames import Frames, Report, frame
 from penstock.tracing.otlp import CountingExporter, make_exporter, make_resource
 from penstock.tracing.packed_trace import pack
 from tracing.export.collector import HttpCollector

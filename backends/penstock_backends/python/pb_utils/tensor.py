@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core import dlpack
+from penstock.core import device_tensor
 from penstock.core.tensor import Array, DataType
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock_backends.python.pb_utils.arguments import Text, text
@@ -71,10 +71,10 @@ class Tensor:
     def __dlpack__(self, **options: Any) -> Any:
         if self._core.datatype is DataType.BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
-        return dlpack.exported(self._core, **options)
+        return device_tensor.exported(self._core, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CPU
+        return device_tensor.CPU
 
     @classmethod
     def from_dlpack(cls, name: Text, tensor: Any) -> Tensor:
@@ -84,7 +84,7 @@ class Tensor:
                 "Provided tensor is not supported. Tensor must be a DLPack capsule or have"
                 " `__dlpack__` and `__dlpack_device__` attributes"
             )
-        return cls.over(_checked_name(name), dlpack.imported(tensor))
+        return cls.over(_checked_name(name), device_tensor.imported(tensor))
 
 
 def _checked_name(name: Text) -> str:

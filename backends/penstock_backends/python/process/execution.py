@@ -14,7 +14,7 @@ from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.hosting.link.frames import encode_answer
+from penstock.hosting.link.link import encode_answer
 from penstock.hosting.link.messages import Done, Execute, Kind, NumberedResponse
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.pb_utils.responses import InferenceResponse

@@ -15,7 +15,7 @@ from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
-from penstock.hosting.link.frames import Message
+from penstock.hosting.link.link import Message
 from penstock.hosting.link.messages import (
     LONGEST_TEXT,
     Kind,

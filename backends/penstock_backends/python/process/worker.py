@@ -12,8 +12,8 @@ from typing import Any
 from penstock.core.config import config_from_json
 from penstock.core.placement import Placement
 from penstock.hosting.link.introduction import Introduction
+from penstock.hosting.link.link import Pulse
 from penstock.hosting.link.messages import Execute, Kind
-from penstock.hosting.link.pulse import Pulse
 from penstock.model import Model
 from penstock.system import event_loop
 from penstock_backends.python.model_code import locate_code

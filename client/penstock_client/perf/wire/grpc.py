@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from penstock.http2.errors import ErrorCode, ProtocolError
+from penstock.http2.frames import ErrorCode, ProtocolError
 from penstock.http2.hpack import Decoder, Field, HeaderCache, encode
 from penstock_client.perf.wire.call import Call, Listener, Request
 from penstock_client.perf.wire.endpoint import Endpoint

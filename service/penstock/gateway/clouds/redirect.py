@@ -13,7 +13,7 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory
 from penstock.gateway.replies import PLAIN, Refusal, Reply
 from penstock.gateway.router import Router
-from penstock.http1.request_head import RequestHead
+from penstock.http1.requests import RequestHead
 
 _LENGTH_FIELD = JSON_LENGTH.encode()
 

@@ -19,7 +19,7 @@ from penstock.gateway.inference.body_memory import BodyMemory, model_of
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.metrics import Scrape, send_metrics
 from penstock.gateway.replies import PLAIN, error_reply, method_not_allowed, reply
-from penstock.http1.request_head import RequestHead
+from penstock.http1.requests import RequestHead
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, restriction_of
 

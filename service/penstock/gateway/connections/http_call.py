@@ -18,8 +18,7 @@ from penstock.core.log.verbosity import VERBOSITY
 from penstock.core.request import InferenceRequest
 from penstock.gateway.replies import Refusal, Reply, error_reply
 from penstock.http1.connection import Connection
-from penstock.http1.exchange import Exchange
-from penstock.http1.request_head import Field, RequestHead
+from penstock.http1.requests import Exchange, Field, RequestHead
 from penstock.settings import Feature
 from penstock.system.eager_start import start_eagerly
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from penstock.core.access import AccessSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.turns import LoopTurn
-from penstock.http1.head_cache import HeadCache
 from penstock.http1.limits import HttpLimits
+from penstock.http1.requests import HeadCache
 from penstock.settings import HttpSettings
 from penstock.system.body_room import BodyRoom, Incomplete
 from penstock.system.fd_reserve import DescriptorReserve

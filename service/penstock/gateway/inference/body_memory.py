@@ -7,7 +7,7 @@ from functools import partial
 from urllib.parse import unquote
 
 from penstock.core.region import RegionSlice
-from penstock.http1.request_head import RequestHead
+from penstock.http1.requests import RequestHead
 from penstock.shared_memory.message_memory import WORTH
 from penstock.shared_memory.message_pools import MessagePools
 

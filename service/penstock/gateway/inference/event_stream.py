@@ -12,7 +12,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.event_keep_alive import EventKeepAlive
 from penstock.gateway.connections.http_call import HttpCall
-from penstock.gateway.inference.generate_answer import (
+from penstock.gateway.inference.generate_codec import (
     TextAnswers,
     answer_of,
     answer_of_large,

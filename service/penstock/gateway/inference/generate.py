@@ -11,8 +11,13 @@ from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.inference.event_stream import EventStream
-from penstock.gateway.inference.generate_answer import Answer, answer_of, answer_of_large, failure
-from penstock.gateway.inference.generate_request import decode_generate
+from penstock.gateway.inference.generate_codec import (
+    Answer,
+    answer_of,
+    answer_of_large,
+    decode_generate,
+    failure,
+)
 from penstock.gateway.json.text import dump_sorted
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.observability.load_header import load_header
@@ -23,14 +28,14 @@ from penstock.gateway.observability.traced_request import (
     send_recorded,
 )
 from penstock.gateway.replies import Reply, reply
-from penstock.gateway.request_scope import (
+from penstock.gateway.router import (
     ForwardedHeaders,
+    Target,
     closed_on_disconnect,
     with_call_id,
     with_deadline,
     with_sender,
 )
-from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 

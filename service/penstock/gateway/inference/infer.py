@@ -1,44 +1,74 @@
-"""The inference endpoint (contract H-08): tensors in JSON, or as binary data behind it."""
+"""The inference endpoint (contract H-08): tensors in JSON, or as binary data behind it.
+
+Its answer is sent by callbacks without a task. Where the body is nothing but the data of the
+model's only input (HI-14), it is read here.
+"""
 
 from __future__ import annotations
 
+import logging
+from math import prod
+
 from penstock.core.buffer import Buffer, octets
-from penstock.core.config import ModelConfig
-from penstock.core.errors import InferenceError, UnsupportedError
-from penstock.core.request import InferenceRequest
-from penstock.core.tensor import Tensor
+from penstock.core.config import ModelConfig, ModelInput
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    RequestCancelledError,
+    UnsupportedError,
+    request_prefix,
+)
+from penstock.core.log.log_fields import name_request, request_fields
+from penstock.core.log.log_throttle import log_fault
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream, require_single
+from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock.core.timeline import Timeline
 from penstock.gateway.body import (
     RequestBody,
     can_decompress,
+    compress,
     is_compressed,
     json_length,
+    negotiate_encoding,
     not_unpacked,
     open_body,
 )
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.decompression import Decompression
 from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory, Place
-from penstock.gateway.inference.codec import OutputEncoding, decode_request, read_request
+from penstock.gateway.inference.codec import (
+    EncodedResponse,
+    OutputEncoding,
+    decode_request,
+    encode_large,
+    encode_response,
+    read_request,
+)
 from penstock.gateway.inference.element_counts import ElementCounts
-from penstock.gateway.inference.infer_answer import InferAnswer, release
-from penstock.gateway.inference.json_templates import JsonTemplates
-from penstock.gateway.inference.raw_request import decode_raw_request
-from penstock.gateway.inference.request_templates import RequestTemplates
+from penstock.gateway.inference.templates import JsonTemplates, RequestTemplates
 from penstock.gateway.json.text import parse_tensors
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.memory_quota import Share
-from penstock.gateway.observability.traced_request import begin_timeline, send_recorded
+from penstock.gateway.observability.traced_request import (
+    begin_timeline,
+    response_complete,
+    send_recorded,
+)
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
-from penstock.gateway.request_scope import (
+from penstock.gateway.router import (
     ForwardedHeaders,
+    Target,
     with_call_id,
     with_deadline,
     with_sender,
 )
-from penstock.gateway.router import Target
+from penstock.http1.requests import Field
+from penstock.inflight.inference import SingleAnswer
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
+from penstock.shared_memory.registry import Regions
 
 _SMALL = 64 << 10
 """Bytes of JSON up to which it is decoded where it is received."""
@@ -220,3 +250,168 @@ def _raw(
     if not body and is_compressed(call):
         raise not_unpacked()
     return inference, OutputEncoding(binary=True)
+
+
+logger = logging.getLogger(__name__)
+
+_JSON_FIELD = (b"content-type", JSON.encode())
+_BINARY_FIELD = (b"content-type", b"application/octet-stream")
+
+
+class InferAnswer(SingleAnswer):
+    """Sends the only response of a stream as the reply to a call.
+
+    `share` is the memory of a body that was decompressed.
+    """
+
+    __slots__ = ("_call", "_form", "_share", "_timeline")
+
+    def __init__(
+        self,
+        call: HttpCall,
+        request: InferenceRequest,
+        form: OutputEncoding,
+        regions: Regions,
+        timeline: Timeline | None,
+        share: Share | None = None,
+    ) -> None:
+        super().__init__(request, regions)
+        self._call = call
+        self._form = form
+        self._timeline = timeline
+        self._share = share
+
+    def follow(self, stream: ResponseStream) -> None:
+        """Answer with the response of `stream`; the request is cancelled if the client leaves."""
+        self._stream = stream
+        self._call.on_disconnect(self._cancel)
+        stream.watch(self._on_response)
+
+    def _on_cancelled(self) -> None:
+        if self._timeline is not None:
+            self._timeline.finish(RequestCancelledError())
+
+    def _answer(self, stream: ResponseStream) -> None:
+        response_complete(self._timeline)
+        version = stream.model_version
+        try:
+            response = require_single(self._responses, stream.error)
+            encoded = encode_response(self._request, version, response, self._form)
+            accepted = self._call.headers.get("accept-encoding", "")
+            encoding = negotiate_encoding(accepted) if accepted else "identity"
+            if encoded is None or encoding != "identity":
+                self._call.run(self._finish_slowly(version, response, encoded, encoding))
+                return
+        except Exception as error:  # becomes a reply
+            self._fail(error)
+            return
+        self._release()
+        self._send(_reply(encoded))
+
+    async def _finish_slowly(
+        self,
+        version: str,
+        response: InferenceResponse,
+        encoded: EncodedResponse | None,
+        encoding: str,
+    ) -> None:
+        """Encode what is large, and compress what the client wants compressed."""
+        try:
+            if encoded is None:
+                encoded = await encode_large(self._request, version, response, self._form)
+            reply = _reply(encoded)
+            if encoding != "identity":
+                reply.parts = [await compress(reply.parts, encoding)]
+                reply.add_header("content-encoding", encoding)
+        except Exception as error:  # becomes a reply
+            if self._stream is not None:  # the client has not gone meanwhile
+                self._fail(error)
+            return
+        if self._stream is not None:
+            self._release()
+            self._send(reply)
+
+    def _fail(self, error: Exception) -> None:
+        self._release()
+        content_type = PLAIN
+        if not isinstance(error, InferenceError):
+            name_request(error, self._request)
+            call, fields = self._call, request_fields(self._request)
+            log_fault(logger, error, "%s %s failed", call.method, call.path, extra=fields)
+            error, content_type = InternalError("unexpected error, see the server's log"), JSON
+        self._send(Refusal(error, content_type), error)
+
+    def _send(self, reply: Reply, error: InferenceError | None = None) -> None:
+        if self._timeline is None:
+            self._call.send(reply)
+        else:
+            send_recorded(self._call, reply, self._timeline, error)
+
+    def _release(self) -> None:
+        super()._release()
+        if self._share is not None:
+            self._share.release()
+
+
+def release(regions: Regions, request: InferenceRequest, share: Share | None) -> None:
+    """Release the memory of a request, which is not needed any more."""
+    regions.release(request)
+    if share is not None:
+        share.release()
+
+
+def _reply(encoded: EncodedResponse) -> Reply:
+    """The reply with a response, binary if a tensor is."""
+    parts: list[Buffer] = [*encoded.header]
+    fields: list[Field] = [_JSON_FIELD]
+    if encoded.tensors:
+        tensors = [octets(tensor) for tensor in encoded.tensors]
+        if any(map(len, tensors)):
+            size = b"%d" % sum(map(len, encoded.header))
+            fields = [_BINARY_FIELD, (b"inference-header-content-length", size)]
+            parts += tensors
+    return Reply(200, fields, parts)
+
+
+def decode_raw_request(
+    model: str, version: str, body: Buffer, config: ModelConfig
+) -> InferenceRequest:
+    """Decode a body without JSON; name, datatype and shape come from the model's configuration."""
+    if len(config.input) != 1:
+        raise _refused(
+            "Raw request must only have 1 input (found 1) to be deduced but got"
+            f" {len(config.input)} inputs in '{config.name}' model configuration"
+        )
+    known = config.input[0]
+    tensor = _string(known, body) if known.data_type is DataType.BYTES else _numbers(known, body)
+    if config.max_batch_size:
+        tensor = Tensor(tensor.datatype, (1, *tensor.shape), tensor.buffer)
+    return InferenceRequest(model, version, inputs={known.name: tensor})
+
+
+def _string(known: ModelInput, body: Buffer) -> Tensor:
+    """The body as a tensor of one string element."""
+    if -1 in known.dims or prod(known.dims) != 1:
+        raise _refused(
+            f"For BYTE datatype raw input '{known.name}', the model must have input shape [1]"
+        )
+    return Tensor(DataType.BYTES, known.dims, encode_elements([bytes(body)]))
+
+
+def _numbers(known: ModelInput, body: Buffer) -> Tensor:
+    """The body as numbers; a variable dimension follows from the size of the data."""
+    assert known.data_type is not None
+    shape = list(known.dims)
+    if shape.count(-1) > 1:
+        raise _refused(
+            f"The shape of the raw input '{known.name}' can not be deduced because there are"
+            " more than one variable-sized dimension"
+        )
+    if -1 in shape:
+        row = -prod(shape) * known.data_type.itemsize
+        shape[shape.index(-1)] = len(body) // row
+    return Tensor(known.data_type, shape, body)
+
+
+def _refused(text: str) -> InvalidRequestError:
+    return InvalidRequestError(request_prefix("") + text)

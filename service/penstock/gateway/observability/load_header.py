@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.gateway.connections.http_call import HttpCall
-from penstock.http1.request_head import Field
+from penstock.http1.requests import Field
 from penstock.server.load_meter import FORMAT, REPORT
 from penstock.server.server import InferenceServer
 

@@ -16,7 +16,7 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.observability.traced_request import add_explanation, wants_explanation
 from penstock.gateway.openai.errors import RETRY_AFTER, error_event, error_reply
 from penstock.gateway.replies import Reply
-from penstock.http1.request_head import Field
+from penstock.http1.requests import Field
 from penstock.tracing.explain import EXPLAIN, explanation
 
 logger = logging.getLogger(__name__)

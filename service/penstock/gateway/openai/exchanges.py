@@ -19,8 +19,7 @@ from penstock.gateway.openai.errors import OpenAiError, error_reply
 from penstock.gateway.openai.model_names import FoundModel, ModelNames
 from penstock.gateway.openai.request_body import RequestBodies, RequestBody
 from penstock.gateway.replies import Reply, json_reply
-from penstock.gateway.request_scope import ForwardedHeaders, with_deadline, with_sender
-from penstock.gateway.router import Target
+from penstock.gateway.router import ForwardedHeaders, Target, with_deadline, with_sender
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 

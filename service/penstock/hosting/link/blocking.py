@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.core.buffer import Buffer
-from penstock.hosting.link.frames import FrameReader, encode_answer, joined
+from penstock.hosting.link.link import FrameReader, encode_answer, joined
 
 _READ = 256 * 1024
 _HOLD = 0.001

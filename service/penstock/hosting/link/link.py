@@ -1,13 +1,165 @@
-"""The link as an asyncio protocol: one pass per read, one write per loop turn."""
+"""The link between server and model process: its frames, its asyncio protocol, and its pulse.
+
+A frame is `total length, header length, kind` (two 32-bit little-endian numbers and a byte), a
+header of plain values, then the tensors' bytes in the order that the header lists them. A model
+process trusts the server, whose headers are marshalled: nothing is faster, and any Python reads it.
+The server does not trust the process, in which foreign code runs: what comes from there is msgpack,
+decoded into the types of its kind (`parent.answer_types`), in frames of bounded size.
+
+The pulse is a socket beside the link for liveness and readiness probes of a model process.
+A thread of the process's own answers, and needs Python's lock for a moment only, so that an answer
+waits for no execution; a process that is stopped, or whose code holds the lock, gives none.
+Probes and answers are single bytes. Offers of regions come with their files (SCM_RIGHTS), for which
+the link itself would need another kind of reads. The socket keeps messages apart (SOCK_SEQPACKET).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import marshal
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import IntEnum, unique
 from typing import Any, cast
 
 from penstock.core.buffer import Buffer
-from penstock.hosting.link.frames import Decode, FrameReader, encode, encode_answer, joined
+from penstock.hosting.link.messages import Kind
+from penstock.hosting.link.plain_values import dumps
+from penstock.hosting.link.region_sharing import OFFER_SIZE, Offer, unpack_offer
+
+_PREFIX = struct.Struct("<IIB")
+_MARSHAL_VERSION = 4
+"""Readable by every Python this runs on, so that both ends may be of different versions."""
+
+_JOIN_BELOW = 32 * 1024
+"""Smaller parts are joined before they are written; larger ones are passed as they are."""
+
+Message = tuple[int, Any, memoryview]
+"""Kind, header and payload; the payload's memory stays valid while it has a view."""
+
+
+LARGEST = 1 << 31
+"""Bytes of a frame of a model process; its large tensors lie in shared memory."""
+
+LARGEST_HEAD = 16 << 20
+"""Bytes of the header of such a frame, unless it has files."""
+
+_LARGEST_WITH_FILES = 1 << 30
+"""Bytes of the header by which a model loads another model, with its files."""
+
+Decode = Callable[[Any], Any]
+"""The header in these bytes; raises anything for others."""
+
+
+class BrokenFrameError(Exception):
+    """The peer does not keep to the protocol; nothing that it has sent later can be read."""
+
+
+def encode(kind: int, header: Any, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Encode a frame of the server, as parts to be written in order."""
+    head = marshal.dumps(header, _MARSHAL_VERSION)
+    size = _PREFIX.size + len(head) + sum(map(len, payload))
+    return [_PREFIX.pack(size, len(head), kind) + head, *payload]
+
+
+def encode_answer(kind: int, header: Any, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Encode a frame of a model process; raises `ValueError` for what the server would refuse."""
+    head = dumps(header)
+    size = _PREFIX.size + len(head) + sum(map(len, payload))
+    if not _fits(kind, len(head), size):
+        raise ValueError(
+            f"a message of {size} bytes, {len(head)} of them for names, parameters and texts,"
+            f" exceeds the limit of {LARGEST} bytes, {LARGEST_HEAD} of them for these"
+        )
+    return [_PREFIX.pack(size, len(head), kind) + head, *payload]
+
+
+def _fits(kind: int, head: int, size: int) -> bool:
+    """Whether a frame of a model process may be so large."""
+    if head > LARGEST_HEAD and (kind != Kind.CONTROL or head > _LARGEST_WITH_FILES):
+        return False
+    return size <= LARGEST
+
+
+def joined(parts: Sequence[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer parts: runs of small ones become one."""
+    result: list[Buffer] = []
+    run: list[Buffer] = []
+    for part in parts:
+        if len(part) < _JOIN_BELOW:
+            run.append(part)
+            continue
+        if run:
+            result.append(b"".join(run))
+            run = []
+        result.append(part)
+    if run:
+        result.append(b"".join(run))
+    return result
+
+
+class FrameReader:
+    """Parses messages from a stream of bytes, wherever it is cut.
+
+    Without `decoders`, by kinds, they are the server's. Raises `BrokenFrameError` for what is no
+    frame, and what a decoder raises.
+    """
+
+    def __init__(self, decoders: Mapping[int, Decode] | None = None) -> None:
+        self._decoders = decoders
+        self._parts: list[bytes | bytearray] = []
+        self._have = 0
+        self._need = 0
+
+    def feed(self, data: bytes | bytearray) -> Iterator[Message]:
+        """Yield every complete message; to be consumed before the next call.
+
+        Payloads are views of `data`, writable when it is a bytearray.
+        """
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = type(data)().join(self._parts)
+            self._parts = []
+        view, at, end = memoryview(data), 0, len(data)
+        while end - at >= _PREFIX.size:
+            size, head, kind = _PREFIX.unpack_from(data, at)
+            if end - at < size:
+                break
+            begin = at + _PREFIX.size
+            if size < _PREFIX.size + head:
+                raise BrokenFrameError(f"a header of {head} bytes in a frame of {size}")
+            header = self._decode(kind, view[begin : begin + head])
+            yield kind, header, view[begin + head : at + size]
+            at += size
+        if at < end:
+            self._keep(data[at:])
+
+    def _keep(self, rest: bytes | bytearray) -> None:
+        """Buffer an incomplete frame, and how many bytes complete it, or at least its prefix."""
+        self._parts = [rest]
+        self._have = len(rest)
+        whole = len(rest) >= _PREFIX.size
+        self._need = _PREFIX.size
+        if whole:
+            self._need, head, kind = _PREFIX.unpack_from(rest)
+            if self._decoders is not None and not _fits(kind, head, self._need):
+                raise BrokenFrameError(f"a frame of {self._need} bytes with {head} of a header")
+
+    def _decode(self, kind: int, head: memoryview) -> Any:
+        if self._decoders is None:
+            return marshal.loads(head)
+        decode = self._decoders.get(kind)
+        if decode is None:
+            raise BrokenFrameError(f"a message of kind {kind}, which is none of a model process")
+        return decode(head)
+
 
 MOST_ITEMS = 4096
 """Items of a list that share a frame."""
@@ -170,3 +322,80 @@ class Link(asyncio.Protocol):
         self._payload.clear()
         self._payload_ends.clear()
         self._on_lost()
+
+
+@unique
+class Probe(IntEnum):
+    """What the server sends; REGION is followed by an offer, and comes with its file."""
+
+    LIVENESS = 1
+    READINESS = 2
+    REGION = 3
+
+
+_INT = struct.Struct("i")
+_CLOSED_IN_CHILDREN = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+@unique
+class Answer(IntEnum):
+    """Answers of the model process."""
+
+    ALIVE = 1
+    READY = 2
+    NOT_READY = 3
+
+
+class Pulse:
+    """The model process's end; its thread answers liveness probes from construction on.
+
+    `on_readiness` is called in that thread for a readiness probe. It must not block, and be
+    followed by `answer`, from any thread. `on_offer` gets the offer of a region and its
+    descriptor.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        on_readiness: Callable[[], object],
+        on_offer: Callable[[Offer, int], object],
+    ) -> None:
+        os.set_inheritable(descriptor, False)
+        self._connection = socket.socket(fileno=descriptor)
+        self._on_readiness = on_readiness
+        self._on_offer = on_offer
+        threading.Thread(target=self._serve, name="pulse", daemon=True).start()
+
+    def answer(self, *, ready: bool) -> None:
+        """Answer a readiness probe."""
+        self._send(Answer.READY if ready else Answer.NOT_READY)
+
+    def _serve(self) -> None:
+        # The server or the model has closed the socket; or the event loop to notify is closed.
+        with self._connection, suppress(OSError, RuntimeError):
+            while received := self._receive():
+                self._handle(*received)
+
+    def _receive(self) -> tuple[bytes, list[int]] | None:
+        """A message and its descriptors; `None` at the end."""
+        # `socket.recv_fds` leaves descriptors open in what the model starts.
+        room, flags = socket.CMSG_LEN(_INT.size), _CLOSED_IN_CHILDREN
+        message, ancillary, _, _ = self._connection.recvmsg(1 + OFFER_SIZE, room, flags)
+        descriptors = [
+            _INT.unpack_from(data)[0]
+            for level, kind, data in ancillary
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        ]
+        return (message, descriptors) if message else None
+
+    def _handle(self, message: bytes, descriptors: list[int]) -> None:
+        if message[0] == Probe.LIVENESS:
+            self._send(Answer.ALIVE)
+        elif message[0] == Probe.READINESS:
+            self._on_readiness()
+        elif descriptors:  # none, if this process has too many files open
+            self._on_offer(unpack_offer(message[1:]), descriptors[0])
+
+    def _send(self, answer: Answer) -> None:
+        with suppress(OSError):
+            self._connection.send(bytes((answer,)))

@@ -14,8 +14,7 @@ from msgspec.msgpack import Decoder
 
 from penstock.core.request_limits import MOST_TENSORS
 from penstock.core.timeline import MOST_MARKS
-from penstock.hosting.link.frames import Decode
-from penstock.hosting.link.link import MOST_ITEMS
+from penstock.hosting.link.link import MOST_ITEMS, Decode
 from penstock.hosting.link.messages import Kind
 
 _Count = Annotated[int, Meta(ge=0)]

@@ -1,12 +1,19 @@
-"""`InFlight`: the batches and requests that a model process was sent and has not finished."""
+"""`InFlight`: the batches and requests that a model process was sent and has not finished.
+
+With it stands what it counts and times: how many batches the process may have, an execution that
+takes too long, responses that readers have taken, tokens reported of requests that are over.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import (
@@ -16,7 +23,7 @@ from penstock.core.errors import (
     error_from_code,
 )
 from penstock.core.flow_control import WINDOW, Window
-from penstock.core.request import InferenceResponse
+from penstock.core.request import InferenceResponse, ReportUsage
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Link
@@ -37,10 +44,6 @@ from penstock.hosting.link.messages import (
     unpack_response,
 )
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
-from penstock.hosting.parent.batch_window import BatchWindow
-from penstock.hosting.parent.credit_returns import CreditReturns
-from penstock.hosting.parent.execution_timer import ExecutionTimer
-from penstock.hosting.parent.late_usage import LateUsage
 from penstock.hosting.parent.recordings import Recordings
 from penstock.inflight.inference import Inference
 
@@ -411,3 +414,130 @@ class InFlight:
 
 def _ignore() -> None:
     """The scheduler that sent this batch was called back when the first process died."""
+
+
+_AHEAD: Final = 300_000
+"""Nanoseconds of executions that a process may have queued; waking it costs as much as some."""
+
+
+class BatchWindow:
+    """One batch for a `serial` process, or up to `most` while its executions are quick.
+
+    It then finds the next one without being woken for it. Any other process may have any number.
+    """
+
+    __slots__ = ("_most", "_serial", "_size")
+
+    def __init__(self, *, serial: bool, most: int) -> None:
+        self._serial = serial
+        self._most = most
+        self._size = 1.0
+        self.reset()
+
+    def reset(self) -> None:
+        """Of a process that has just started, nothing is known."""
+        self._size = 1.0 if self._serial else inf
+
+    def executed(self, duration: int) -> None:
+        """An execution took so many nanoseconds: a slow one closes the window at once, quick ones
+        open it step by step.
+        """
+        if self._serial:
+            fitting = _AHEAD // max(duration, 1)
+            self._size = max(1, min(fitting, self._size + 1, self._most))
+
+    def has_room(self, batches: int) -> bool:
+        """Whether a process with so many batches may have one more."""
+        return batches < self._size
+
+
+class ExecutionTimer:
+    """Calls back once, `limit` seconds after `restart`, unless it is restarted or stopped.
+
+    Without a limit it never does.
+    """
+
+    __slots__ = ("_limit", "_on_late", "_timer")
+
+    def __init__(self, limit: float | None) -> None:
+        self._limit = limit
+        self._on_late: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def attach(self, on_late: Callable[[], None]) -> None:
+        """Tell the owner of a process that has just started."""
+        self._on_late = on_late
+
+    def restart(self) -> None:
+        """Another execution is the first one now."""
+        if self._limit is None or self._on_late is None:
+            return
+        self.stop()
+        self._timer = asyncio.get_running_loop().call_later(self._limit, self._on_late)
+
+    def stop(self) -> None:
+        """Nothing executes."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class CreditReturns:
+    """Counts responses that were taken, and sends them as credit once per turn of the loop."""
+
+    __slots__ = ("_link", "_loop", "_taken")
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._link: Link | None = None
+        self._taken: dict[int, int] = {}
+
+    def attach(self, link: Link) -> None:
+        """Send by the link to a process that has just started."""
+        self._loop = asyncio.get_running_loop()
+        self._link = link
+
+    def detach(self) -> None:
+        """The process is gone: drop the credit that was to be returned."""
+        self._link = None
+
+    def take(self, number: int, count: int) -> None:
+        """The reader of the request with this number has taken responses."""
+        if not self._taken and self._loop is not None:
+            self._loop.call_soon(self._send)
+        self._taken[number] = self._taken.get(number, 0) + count
+
+    def _send(self) -> None:
+        taken, self._taken = self._taken, {}
+        if self._link is not None:
+            self._link.send(Kind.TAKEN, list(taken.items()))
+
+
+class LateUsage:
+    """Reports of tokens of the `MOST` latest cancelled requests, by their numbers on the link.
+
+    The process reports what it had made of a request when it learns that the client has left. It
+    learns that between two steps of its engine, which may take seconds, and of a request that it
+    had not begun with, it reports nothing.
+    """
+
+    MOST: Final = 4096
+    """More than an engine runs at once, so that those cancelled in one step are all among them."""
+
+    def __init__(self) -> None:
+        self._reports: OrderedDict[int, ReportUsage] = OrderedDict()
+
+    def cancelled(self, number: int, report: ReportUsage) -> None:
+        """The process is told that a request is cancelled."""
+        self._reports[number] = report
+        if len(self._reports) > self.MOST:
+            self._reports.popitem(last=False)
+
+    def add(self, number: int, prompt: int, cached: int, generated: int) -> None:
+        """The process has reported tokens of a request that is not in flight."""
+        if (report := self._reports.get(number)) is not None:
+            report(prompt, cached, generated)
+
+    def clear(self) -> None:
+        """The process is gone."""
+        self._reports.clear()

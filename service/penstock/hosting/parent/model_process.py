@@ -1,31 +1,36 @@
-"""`ModelProcess`: one model process and the link to it, from its start to its end."""
+"""`ModelProcess`: one model process and the link to it, from its start to its end.
+
+Beside requests it carries a heartbeat, which notices a hang, probes of liveness and readiness, and
+commands of operators.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from typing import Any
 
 from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import CallingInstance
-from penstock.core.errors import UnavailableError, error_from_code
+from penstock.core.errors import InferenceError, UnavailableError, error_from_code
 from penstock.core.log.log_fields import FIELDS
 from penstock.hosting.link.arena import create
 from penstock.hosting.link.introduction import introduce
-from penstock.hosting.link.link import Handler, Link
+from penstock.hosting.link.link import Answer, Handler, Link, Probe
 from penstock.hosting.link.memory import ARENA_SIZE, SharedMemory
-from penstock.hosting.link.messages import Failed, Kind, Log
+from penstock.hosting.link.messages import Commanded, Failed, Kind, Log
 from penstock.hosting.link.region_sharing import Lender
+from penstock.hosting.link.response_sender import Send
 from penstock.hosting.parent.answer_types import DECODERS
 from penstock.hosting.parent.child import Child, ProcessSpec
-from penstock.hosting.parent.commands import Commands
-from penstock.hosting.parent.heartbeat import Heartbeat
 from penstock.hosting.parent.in_flight import InFlight
-from penstock.hosting.parent.probes import Probes
 from penstock.hosting.parent.services import ModelServices, ServedCalls
 from penstock.system.reaper import Reaper
 
@@ -353,3 +358,242 @@ def _log(origin: Mapping[str, str], header: Log, _: memoryview) -> None:
     if own.isEnabledFor(level):
         extra = {**{key: fields[key] for key in FIELDS if key in fields}, **origin}
         own.handle(own.makeRecord(name, level, path, line, "%s", (text,), None, None, extra))
+
+
+_PARTS = 10
+_LONGEST_TICK = 1.0
+
+
+@dataclass(slots=True)
+class Silence:
+    """A counter of ticks without a sign of life. Knows no clock.
+
+    So a server that was itself held up, as by a suspended machine, counts one tick for that time.
+    """
+
+    limit: int
+    ticks: int = 0
+    _signs: int = 0
+
+    def begin(self, signs: int) -> None:
+        """Count from now on; `signs` is how many there have ever been."""
+        self._signs, self.ticks = signs, 0
+
+    def tick(self, signs: int) -> None:
+        """Count a tick, unless there was a sign since the last one."""
+        if not self.ended(signs):
+            self.ticks += 1
+
+    def ended(self, signs: int) -> bool:
+        """Whether there was a sign since the last check; then counting starts again."""
+        if signs == self._signs:
+            return False
+        self.begin(signs)
+        return True
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it has lasted for as many ticks as a process may take."""
+        return self.ticks >= self.limit
+
+
+class Heartbeat:
+    """Hang detection for a process while requests wait; an idle one is left alone.
+
+    Whatever comes from the process is a sign: `signs` returns their number so far. After each
+    silent tick `probe` is called, which asks for one. `on_change` is called with `hung` once the
+    silence has lasted for `seconds`, up to a tick more, and again with the next sign, for which a
+    hung process is watched in any case: it gets no requests. With 0 seconds nothing is watched.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        waiting: Callable[[], bool],
+        signs: Callable[[], int],
+        probe: Callable[[], None],
+        on_change: Callable[[bool], None],
+    ) -> None:
+        self.hung = False
+        self._waiting = waiting
+        self._signs = signs
+        self._probe = probe
+        self._on_change = on_change
+        self._tick_seconds = min(seconds / _PARTS, _LONGEST_TICK)
+        self._silence = Silence(ceil(seconds / self._tick_seconds) if seconds else 0)
+        self._timer: asyncio.TimerHandle | None = None
+        self._on = seconds > 0
+        self._loop = asyncio.get_running_loop()
+
+    def watch(self) -> None:
+        """A request was sent to the process: watch it until none waits."""
+        if self._timer is None and self._on:
+            if not self.hung:
+                self._silence.begin(self._signs())
+            self._set_timer()
+
+    def on_sign(self) -> None:
+        """Check whether a hung process has given a sign."""
+        if self.hung and self._silence.ended(self._signs()):
+            self._change(hung=False)
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._on = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self.hung and not self._waiting():
+            return
+        self._set_timer()
+        silence = self._silence
+        if self.hung:
+            self.on_sign()
+        else:
+            silence.tick(self._signs())
+        if silence.ticks:
+            self._probe()
+        if silence.too_long and not self.hung:
+            self._change(hung=True)
+
+    def _set_timer(self) -> None:
+        self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def _change(self, *, hung: bool) -> None:
+        self.hung = hung
+        self._on_change(hung)
+
+
+_PATIENCE = 5.0
+"""Seconds after which a process that does not answer is not ready, as in Triton."""
+
+
+class Probes:
+    """Liveness and readiness probes of a model process, one of each kind at a time.
+
+    `on_sign` is called for every answer. Takes ownership of the socket.
+    """
+
+    def __init__(self, connection: socket.socket, on_sign: Callable[[], None]) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._on_sign = on_sign
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(connection.fileno(), self._read)
+        self._liveness_due = False
+        self._readiness: asyncio.Future[bool] | None = None
+        self._closed = False
+
+    def probe_liveness(self) -> None:
+        """Send a liveness probe, unless one is unanswered."""
+        if not self._liveness_due:
+            self._liveness_due = self._send(Probe.LIVENESS)
+
+    async def ready(self) -> bool:
+        """Whether the model reports that it is ready; false after 5 seconds without an answer.
+
+        Callers share an answer: while one is due, no other probe is sent.
+        """
+        if self._closed:
+            return False
+        if self._readiness is None:
+            if not self._send(Probe.READINESS):
+                return False
+            self._readiness = self._loop.create_future()
+        readiness = self._readiness
+        await asyncio.wait([readiness], timeout=_PATIENCE)
+        return readiness.done() and readiness.result()
+
+    def offer(self, offer: bytes, descriptor: int) -> bool:
+        """Send the offer of a region with its file; whether the socket has taken it."""
+        if self._closed:
+            return False
+        try:
+            socket.send_fds(self._connection, [bytes((Probe.REGION,)) + offer], [descriptor])
+        except OSError:  # it has ended, or does not read
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the socket, as the process has ended or will be: who waits gets "not ready"."""
+        if self._closed:
+            return
+        self._closed = True
+        self._settle(ready=False)
+        self._loop.remove_reader(self._connection.fileno())
+        self._connection.close()
+
+    def _send(self, probe: Probe) -> bool:
+        """Whether the socket has taken a probe, so that there will be an answer."""
+        try:
+            self._connection.send(bytes((probe,)))
+        except OSError:  # it has ended, which the link reports, or does not read
+            return False
+        return True
+
+    def _read(self) -> None:
+        try:
+            answers = self._connection.recv(64)
+        except BlockingIOError:
+            return
+        except OSError:
+            answers = b""
+        if not answers:
+            self._loop.remove_reader(self._connection.fileno())
+        for answer in answers:
+            if answer == Answer.ALIVE:
+                self._liveness_due = False
+            else:
+                self._settle(ready=answer == Answer.READY)
+            self._on_sign()
+
+    def _settle(self, *, ready: bool) -> None:
+        due, self._readiness = self._readiness, None
+        if due is not None and not due.done():
+            due.set_result(ready)
+
+
+class Commands:
+    """Sends commands and matches the replies by number; who no longer waits cancels nothing."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._last = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._ended: InferenceError | None = None
+
+    def __len__(self) -> int:
+        """Number of commands that are not answered."""
+        return len(self._waiting)
+
+    async def ask(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        """What the backend returns; raises what it raises."""
+        if self._ended is not None:
+            raise self._ended
+        self._last += 1
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[self._last] = future
+        self._send(Kind.COMMAND, (self._last, action, json.dumps(dict(arguments))))
+        return await future
+
+    def on_commanded(self, header: Commanded, _: memoryview) -> None:
+        """Handle a reply."""
+        number, text, problem = header
+        future = self._waiting.pop(number)
+        if future.done():  # nobody waits any more
+            return
+        if problem is not None:
+            future.set_exception(error_from_code(*problem))
+        else:
+            future.set_result(json.loads(text))
+
+    def close(self) -> None:
+        """The process is gone: no reply will come."""
+        self._ended = UnavailableError("the model process ended before the command was carried out")
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(self._ended)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.backend import InstanceContext
@@ -14,8 +16,6 @@ from penstock.core.errors import UnavailableError, no_commands
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.model_process import ModelProcess
-from penstock.hosting.parent.process_state import ProcessState
-from penstock.hosting.parent.restart import RestartPolicy
 from penstock.hosting.parent.services import ModelServices
 from penstock.inflight.inference import Inference, start_batch, wait_until_answered
 from penstock.system.own_cores import OwnCores
@@ -276,3 +276,39 @@ class ProcessInstance:
     def _unavailable(self) -> UnavailableError:
         model = self._context.config.name
         return UnavailableError(f"model '{model}', instance '{self.name}': {self._down}")
+
+
+@dataclass(slots=True)
+class RestartPolicy:
+    """Backoff between restarts, and when to give up. Times are seconds on any one clock.
+
+    The first restart comes at once; each further failure inside `window` doubles the delay from
+    `first_delay` up to `longest_delay`; `limit` failures inside `window` are the end.
+    """
+
+    limit: int = 5
+    window: float = 60.0
+    first_delay: float = 0.1
+    longest_delay: float = 10.0
+    _failures: deque[float] = field(default_factory=deque)
+
+    def failed(self, now: float) -> float | None:
+        """Seconds to wait before the next start; `None` to give up."""
+        failures = self._failures
+        failures.append(now)
+        while failures[0] < now - self.window:
+            failures.popleft()
+        count = len(failures)
+        if count >= self.limit:
+            return None
+        if count == 1:
+            return 0.0
+        return float(min(self.first_delay * 2 ** (count - 2), self.longest_delay))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """`pid` is `None` while no process serves; `restarts` counts processes after the first."""
+
+    pid: int | None
+    restarts: int

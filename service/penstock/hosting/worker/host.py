@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -20,14 +21,17 @@ from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
 from penstock.core.errors import InferenceError, InternalError, as_inference_error
 from penstock.core.flow_control import Window
+from penstock.core.log.log_fields import fields_of
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, metered
 from penstock.hosting.link.introduction import Introduction, instance_context
-from penstock.hosting.link.link import Handler, Link
+from penstock.hosting.link.link import Handler, Link, Pulse
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import (
+    LONGEST_TEXT,
     RETIRE,
     Command,
+    Commanded,
     Done,
     Exchange,
     Execute,
@@ -38,12 +42,9 @@ from penstock.hosting.link.messages import (
     unpack_exchange,
     unpack_request,
 )
-from penstock.hosting.link.pulse import Pulse
 from penstock.hosting.link.region_sharing import Borrower, Offer
 from penstock.hosting.link.response_sender import EndKinds, ResponseSender, ResponseSenders
-from penstock.hosting.worker.commands import carried_out
 from penstock.hosting.worker.health import HealthMonitor
-from penstock.hosting.worker.log import LinkHandler
 from penstock.system import event_loop
 from penstock.system.allocator import tune_allocator
 from penstock.system.process_control import die_with_parent
@@ -273,3 +274,36 @@ def _load(target: str) -> Backend:
 def _end_group() -> None:
     """The server is gone: kill this process group, with everything that the engine has started."""
     kill_group(os.getpgrp())
+
+
+Control = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Carries out a command, by its action and arguments; may raise anything."""
+
+
+async def carried_out(control: Control, command: Command) -> Commanded:
+    """The reply to a command, once `control` has carried it out or refused it."""
+    number, action, arguments = command
+    try:
+        value = await control(action, json.loads(arguments))
+        return number, json.dumps(value), None
+    except Exception as error:  # a backend may raise anything, or return what JSON has not
+        return number, "", pack_error(as_inference_error(error))
+
+
+class LinkHandler(logging.Handler):
+    """Sends log records to the server, from any thread."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))  # the server adds the rest
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+            place = record.pathname, record.lineno
+            header = record.levelno, record.name, *place, text[:LONGEST_TEXT], fields_of(record)
+            self._loop.call_soon_threadsafe(self._link.send, Kind.LOG, header)
+        except RuntimeError:  # the loop is closed: the process is ending
+            return

@@ -8,16 +8,21 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Final
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
 from penstock.core.backend import Backend
 from penstock.core.config import InstanceKind, ModelConfig
-from penstock.core.errors import InferenceError
+from penstock.core.config.scheduling import EnsembleStep
+from penstock.core.errors import InferenceError, ModelLoadError, UnavailableError
+from penstock.core.http_exchange import AsgiApp
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
-from penstock.inflight.running_requests import RunningRequests
+from penstock.inflight.inference import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.measurement import Measurement
 from penstock.models.config.defaults import normalized, on_cpu
@@ -30,12 +35,9 @@ from penstock.models.config.validation import validate
 from penstock.models.config.validation.composition import composed
 from penstock.models.loading.backends import FoundBackend, backend_of
 from penstock.models.loading.dependencies import needs_of
-from penstock.models.loading.ensemble_labels import labels_of_steps
-from penstock.models.loading.gpu_memory import UsedMemory, check_gpu_memory
 from penstock.models.loading.instance_factory import BackendSettingsOf, InstanceFactory, host_of
 from penstock.models.loading.resizing import Resizing, matched
 from penstock.models.loading.schedulers import ensemble_scheduler, make_scheduler
-from penstock.models.loading.server_applications import server_application
 from penstock.models.loading.statistics_of import statistics_of
 from penstock.models.loading.token_queues import token_queue
 from penstock.models.loading.warmup import read_samples, warm_up
@@ -46,8 +48,7 @@ from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.scheduling.tokens.scheduler import TokenScheduler
@@ -353,3 +354,97 @@ async def start_instances(
             with suppress(Exception):  # the first failure is what counts
                 await instance.stop()
         raise
+
+
+def labels_of_steps(
+    steps: Sequence[EnsembleStep], models: Sequence[LoadedModel]
+) -> Mapping[str, Sequence[bytes]]:
+    """The labels of the tensors that steps make; `models` are theirs, one for each."""
+    return {
+        tensor: model.labels[output]
+        for step, model in zip(steps, models, strict=True)
+        for output, tensor in step.output_map.items()
+        if output in model.labels
+    }
+
+
+UsedMemory = Callable[[int], float]
+"""The fraction of a GPU's memory in use, by CUDA ordinal."""
+
+
+def check_gpu_memory(config: ModelConfig, limits: Mapping[int, float], used: UsedMemory) -> None:
+    """Refuse instances on a GPU above its limit. `used` may block, and raise `ModelLoadError`."""
+    groups = [group for group in config.instance_group if group.kind is InstanceKind.KIND_GPU]
+    for device in sorted({device for group in groups for device in group.gpus}):
+        if device in limits and used(device) > limits[device]:
+            raise UnavailableError(
+                f"can not create model '{config.name}': memory limit set for GPU {device} has "
+                "exceeded, model loading is rejected."
+            )
+
+
+GROUP: Final = "penstock.applications"
+"""The entry point group of functions that make the application of a model by its configuration.
+
+They are given the file or folder of the tokenizer that counts its tokens, too, where one is named.
+They return `None` for a model that is not of their kind, and may raise what a backend may.
+"""
+
+TOKENIZER: Final = "penstock.openai_tokenizer"
+"""Parameter of a model: the file or the folder of the tokenizer that its text is counted by."""
+
+MakeApplication = Callable[[ModelConfig, Path | None], AsgiApp | None]
+
+
+async def server_application(
+    backend: type[Backend] | None, config: ModelConfig, version_path: Path, tokenizer: str = ""
+) -> ServerApplication | None:
+    """The application of a model, which refuses where there is none; `None`: its backend's own.
+
+    `backend` is `None` for an ensemble. `tokenizer` is that of models whose configuration names
+    none. Raises `ModelLoadError`.
+    """
+    if backend is not None and backend.openai_app is not Backend.openai_app:
+        _warn_of_tokenizer(config, f"backend '{config.backend}' has an application of its own")
+        return None
+    application = ServerApplication(config.name, partial(_made, config, version_path, tokenizer))
+    await application.start()
+    return application
+
+
+async def _made(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp | None:
+    # On a thread, as it may import for a second.
+    return await asyncio.to_thread(_first, config, version_path, tokenizer)
+
+
+def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp | None:
+    found = _tokenizer(config, version_path) or (Path(tokenizer) if tokenizer else None)
+    for entry in entry_points(group=GROUP):
+        make: MakeApplication = entry.load()
+        application = make(config, found)
+        if application is not None:
+            return application
+    _warn_of_tokenizer(
+        config, "its tensors are neither those of a text model nor of a text encoder"
+    )
+    return None
+
+
+def _warn_of_tokenizer(config: ModelConfig, why: str) -> None:
+    if config.parameter(TOKENIZER) is not None:
+        logger.warning(
+            "model '%s': parameter '%s' is without effect: %s", config.name, TOKENIZER, why
+        )
+
+
+def _tokenizer(config: ModelConfig, version_path: Path) -> Path | None:
+    """The tokenizer that a configuration names, from the version's directory or the model's on."""
+    name = config.parameter(TOKENIZER)
+    if name is None:
+        return None
+    for folder in (version_path, version_path.parent):
+        if name and (folder / name).exists():
+            return folder / name
+    raise ModelLoadError(
+        f"parameter '{TOKENIZER}': '{name}' is neither in {version_path} nor above it"
+    )

@@ -1,29 +1,32 @@
-"""`InstanceFactory`: creates the instances of a model, on threads or in processes."""
+"""`InstanceFactory`: creates the instances of a model, on threads or in processes, whose command,
+settings and limits follow from its configuration.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.core.flow_control import Window
 from penstock.core.placement import Placement, parse_cores
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
-from penstock.models.loading.process_spec import (
-    ENGINE_CORES,
-    process_spec,
-    refuse_process_parameters,
-)
 from penstock.models.loading.token_queues import wants_usage
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling.rate_limiter import RateLimiter
+from penstock.system.model_variables import passed_on
 from penstock.system.own_cores import OwnCores
 from penstock.system.reaper import Reaper
 
@@ -153,3 +156,159 @@ def instance_contexts(
 
 async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
     raise AssertionError("the instance sets `run` in its context before the backend uses it")
+
+
+_EXECUTION_TIMEOUT = "penstock.execution_timeout_seconds"
+_HANG = "penstock.hang_seconds"
+_PRIVATE_TMP = "penstock.private_tmp"
+_RESTART_HUNG = "penstock.restart_hung"
+ENGINE_CORES = "penstock.engine_cores"
+"""Parameter of a model: the cores of its processes, which the server keeps off."""
+
+_OF_PROCESSES = (ENGINE_CORES, _EXECUTION_TIMEOUT, _HANG, _PRIVATE_TMP, _RESTART_HUNG)
+
+_HANG_SECONDS = 30.0
+"""Seconds without a sign of a process, while requests wait, after which it is hung."""
+
+NOTHING: Mapping[str, str] = {}
+
+_AHEAD = 16
+"""Batches that may be in flight at the only instance of a model without batching."""
+
+
+def process_spec(
+    backend: type[Backend],
+    config: ModelConfig,
+    interpreter: str | None,
+    max_responses: int | None = None,
+    environment: Mapping[str, str] = NOTHING,
+    *,
+    usage: bool = False,
+) -> ProcessSpec:
+    """The command, settings and limits of the model's processes.
+
+    `max_responses` limits the window of responses of every model; `environment` has variables of
+    every process besides those of the server's that are passed on; `usage` asks for the tokens of
+    each request.
+    """
+    names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
+    return ProcessSpec(
+        target=f"{backend.__module__}:{backend.__qualname__}",
+        serial=backend.serial,
+        packages=tuple(_package_directory(name) for name in names),
+        python=interpreter or sys.executable,
+        main=backend.process_main,
+        execution_timeout=_seconds(config, _EXECUTION_TIMEOUT),
+        ahead=_ahead(config),
+        window=_window(backend, config).at_most(max_responses),
+        private_tmp=_private_tmp(backend, config),
+        hang_seconds=_hang_seconds(config),
+        restart_hung=_restart_hung(config),
+        controlled=backend.control is not Backend.control
+        or backend.openai_app is not Backend.openai_app,
+        environment={**passed_on(os.environ), **environment},
+        usage=usage,
+    )
+
+
+def refuse_process_parameters(config: ModelConfig) -> None:
+    """Raise `ConfigError` for parameters that have no effect on instances on threads."""
+    for name in _OF_PROCESSES:
+        if config.parameter(name) is not None:
+            raise ConfigError(
+                f"parameter '{name}' is for instances in processes; those of this model are on"
+                " threads, unless parameter 'penstock.host' is 'process'"
+            )
+
+
+def _ahead(config: ModelConfig) -> int:
+    """Batches that may be in flight at a process: several only where that delays no request.
+
+    With a batcher, waiting forms larger batches; with several instances, another may be free first;
+    with a rate limiter, resources are released when a batch is done.
+    """
+    instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
+    groups = config.instance_group
+    batches = config.dynamic_batching is not None or config.sequence_batching is not None
+    limited = any(group.rate_limiter is not None for group in groups)
+    return 1 if batches or limited or instances > 1 else _AHEAD
+
+
+def _window(backend: type[Backend], config: ModelConfig) -> Window:
+    """The flow-control window of responses: `RESPONSES` or `RESPONSES,BYTES`."""
+    text = config.parameter("penstock.response_window")
+    if text is None:
+        return backend.window
+    try:
+        return Window(*map(int, text.split(",")))
+    except (ValueError, TypeError, ConfigError) as error:
+        raise ConfigError(
+            "parameter 'penstock.response_window' must be RESPONSES or RESPONSES,BYTES, numbers"
+            f" above 0, got '{text}'"
+        ) from error
+
+
+def _hang_seconds(config: ModelConfig) -> float:
+    """Seconds of silence after which a process is hung; 0 for no hang detection."""
+    text = config.parameter(_HANG)
+    if text is None:
+        return _HANG_SECONDS
+    seconds = _number(text)
+    if not 0.0 <= seconds < inf:
+        raise ConfigError(
+            f"parameter '{_HANG}' must be a number of seconds, or 0 for never, got '{text}'"
+        )
+    return seconds
+
+
+def _restart_hung(config: ModelConfig) -> bool:
+    wanted = _flag(config, _RESTART_HUNG) or False
+    if wanted and not _hang_seconds(config):
+        raise ConfigError(f"parameter '{_RESTART_HUNG}' has no effect where '{_HANG}' is 0")
+    return wanted
+
+
+def _private_tmp(backend: type[Backend], config: ModelConfig) -> bool:
+    """Whether each process has a temporary folder of its own: on request, or for its engine."""
+    wanted = _flag(config, _PRIVATE_TMP)
+    if backend.private_tmp and wanted is False:
+        raise ConfigError(
+            f"parameter '{_PRIVATE_TMP}' cannot be 'false': the engine of backend"
+            f" '{config.backend}' leaves files that must go with its process"
+        )
+    return backend.private_tmp or bool(wanted)
+
+
+def _flag(config: ModelConfig, name: str) -> bool | None:
+    """The value of a parameter that is `true` or `false`; `None` if it is not set."""
+    text = config.parameter(name)
+    if text is not None and text not in ("true", "false"):
+        raise ConfigError(f"parameter '{name}' must be 'true' or 'false', got '{text}'")
+    return None if text is None else text == "true"
+
+
+def _seconds(config: ModelConfig, name: str) -> float | None:
+    """The value of a parameter in seconds, above zero; `None` if it is not set."""
+    text = config.parameter(name)
+    if text is None:
+        return None
+    seconds = _number(text)
+    if not 0.0 < seconds < inf:
+        raise ConfigError(f"parameter '{name}' must be a number of seconds above 0, got '{text}'")
+    return seconds
+
+
+def _number(text: str) -> float:
+    """The number, or NaN for other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
+
+
+def _package_directory(package: str) -> Path:
+    """The folder of a package, which the process imports it from."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.inflight.running_requests import RunningRequests
+from penstock.inflight.inference import RunningRequests
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.dependencies import DependencyGraph
 from penstock.models.loading.load_graph import GraphLoad

@@ -18,10 +18,8 @@ from penstock.models.config.validation.composition import Parts
 from penstock.models.repository.implicit_state_files import read_states
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batching.compatibility import Signature, signature_for
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.forming import BatchPolicy
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
+from penstock.scheduling.batching.forming import BatchPolicy, Signature, signature_for
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.ensembles.plan import EnsemblePlan, MappedTensor, PlannedStep, Rebatch
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from penstock.core.config import ModelConfig
-from penstock.inflight.latencies import SummarizedStatistics
-from penstock.inflight.statistics import Statistics
+from penstock.inflight.statistics import Statistics, SummarizedStatistics
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measurement import Measurement
 

@@ -19,9 +19,8 @@ from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.models.config.validation.files import WARMUP
 from penstock.models.repository.named_file import read_named
-from penstock.models.serving.admission import Admission
+from penstock.models.serving.admission import Admission, request_reshape
 from penstock.models.serving.instance import ModelInstance
-from penstock.models.serving.reshape import request_reshape
 
 logger = logging.getLogger(__name__)
 

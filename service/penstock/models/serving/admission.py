@@ -1,17 +1,30 @@
-"""Validation of requests against the model's configuration, once, before scheduling.
+"""Admission of requests: validation against the model's configuration, once, before scheduling.
 
-Messages and order of checks are Triton's; inputs are checked last to first, as there.
+Messages and order of checks are Triton's; inputs are checked last to first, as there. What a
+request asks of its answer is read here too: the client's shapes (V-13, C-10), classes of an output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
+from penstock.core.call_chain import Candidates, NestedCall, Wait, find_cycle
 from penstock.core.config import ModelConfig, ModelInput
-from penstock.core.errors import InvalidRequestError, request_prefix, shortened
-from penstock.core.request import InferenceRequest
-from penstock.core.tensor import CutLengthError, DataType, Tensor, count_elements
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    UnsupportedError,
+    request_prefix,
+    shortened,
+)
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import Array, CutLengthError, DataType, Tensor, count_elements
+from penstock.inflight.statistics import Transform
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
@@ -220,3 +233,194 @@ def _dims(shape: Sequence[int]) -> str:
 def _as_int64(number: int) -> int:
     """The number wrapped to a signed 64-bit integer, as Triton computes it."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """Maps shapes that match `pattern` to `target`; the batch dimension is kept.
+
+    Variable dimensions correspond in order. Shapes that do not match are kept.
+    """
+
+    pattern: Shape
+    target: Shape
+    batched: bool = False
+
+    def __call__(self, shape: Shape) -> Shape:
+        batch, dims = (shape[:1], shape[1:]) if self.batched else ((), shape)
+        if not self._fits(dims):
+            return shape
+        variable = (n for n, given in zip(dims, self.pattern, strict=True) if given == -1)
+        return batch + tuple(next(variable) if n == -1 else n for n in self.target)
+
+    def _fits(self, dims: Shape) -> bool:
+        return len(dims) == len(self.pattern) and all(
+            n in (-1, m) for n, m in zip(self.pattern, dims, strict=True)
+        )
+
+
+def request_reshape(config: ModelConfig) -> Callable[[InferenceRequest], InferenceRequest] | None:
+    """A transform of inputs to the model's shapes; `None` if none is reshaped."""
+    reshapes = {
+        tensor.name: Reshape(tensor.dims, tensor.reshape.shape, config.max_batch_size > 0)
+        for tensor in config.input
+        if tensor.reshape is not None
+    }
+    if not reshapes:
+        return None
+    return lambda request: replace(request, inputs=_reshaped(request.inputs, reshapes))
+
+
+def response_reshape(
+    config: ModelConfig,
+) -> Callable[[InferenceResponse], InferenceResponse] | None:
+    """A transform of outputs to clients' shapes; `None` if none is reshaped."""
+    reshapes = {
+        tensor.name: Reshape(tensor.reshape.shape, tensor.dims, config.max_batch_size > 0)
+        for tensor in config.output
+        if tensor.reshape is not None
+    }
+    if not reshapes:
+        return None
+    return lambda response: response.with_outputs(_reshaped(response.outputs, reshapes))
+
+
+def _reshaped(tensors: Mapping[str, Tensor], reshapes: Mapping[str, Reshape]) -> dict[str, Tensor]:
+    return {
+        name: tensor.reshaped(reshapes[name](tensor.shape)) if name in reshapes else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+_MOST_ELEMENTS = 1_000_000
+_NO_CLASSES = (DataType.BOOL, DataType.BYTES, DataType.FP16, DataType.BF16)
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """Classifies the outputs of one model; `labels` are by output, in order of the index."""
+
+    batched: bool
+    labels: Mapping[str, Sequence[bytes]]
+
+    def transform(self, classes: Mapping[str, int], former: Transform | None) -> Transform:
+        """A transform, after `former`, that reduces outputs in `classes` to so many top classes."""
+
+        def classified(response: InferenceResponse) -> InferenceResponse:
+            if former is not None:
+                response = former(response)
+            try:
+                outputs = {
+                    name: self._classified(name, t, classes) for name, t in response.outputs.items()
+                }
+            except InferenceError as error:
+                return InferenceResponse(final=response.final, error=error)
+            return response.with_outputs(outputs)
+
+        return classified
+
+    def _classified(self, name: str, tensor: Tensor, classes: Mapping[str, int]) -> Tensor:
+        count = classes.get(name)
+        if count is None:
+            return tensor
+        return top_classes(tensor, count, self.labels.get(name, ()), self.batched)
+
+
+def top_classes(tensor: Tensor, count: int, labels: Sequence[bytes], batched: bool) -> Tensor:
+    """A BYTES tensor of shape `[batch,] count`: `value:index` or `value:index:label`, best first.
+
+    A row has no more classes than elements. Raises `InvalidRequestError` (X-01 to X-04).
+    """
+    if tensor.datatype in _NO_CLASSES:
+        raise InvalidRequestError(
+            "class result not available for output due to unsupported type"
+            f" '{tensor.datatype.value}'"
+        )
+    batch, dims = (tensor.shape[:1], tensor.shape[1:]) if batched else ((), tensor.shape)
+    length = prod(dims)
+    if length > _MOST_ELEMENTS:
+        raise InvalidRequestError("classification output tensor too large")
+    count = min(count, length)
+    rows = _elements(tensor).reshape(prod(batch), length)
+    texts = (text for row in rows for text in _texts(row, count, labels))
+    return Tensor.from_strings(texts, (*batch, count))
+
+
+def _elements(tensor: Tensor) -> Array:
+    try:
+        return tensor.numpy()
+    except ValueError as error:  # the data does not match the shape
+        raise InternalError(
+            f"the data of the output tensor does not fit its shape {list(tensor.shape)}"
+        ) from error
+
+
+def _texts(row: Array, count: int, labels: Sequence[bytes]) -> Iterator[bytes]:
+    for index in _highest(row, count):
+        value = row[index]
+        text = b"%.6f" % value if row.dtype.kind == "f" else b"%d" % value
+        label = labels[index] if index < len(labels) else b""
+        yield b"%b:%d:%b" % (text, index, label) if label else b"%b:%d" % (text, index)
+
+
+def _highest(row: Array, count: int) -> Array:
+    """The indexes of the highest values, best first; equal values in order of index."""
+    if not count:
+        return np.empty(0, np.intp)
+    # Sort only the candidates: a row may have a million elements.
+    lowest = np.partition(row, -count)[-count]
+    candidates = np.flatnonzero(~(row < lowest))
+    ascending = np.argsort(row[candidates][::-1], kind="stable")
+    return candidates[::-1][ascending][::-1][:count]
+
+
+class CallCycleCheck:
+    """Checks the calls that instances, of any model, make to one model.
+
+    `pool` returns the instances that can answer. Something `in_front` of their queue, such as a
+    response cache, may answer without them, so that a cycle need not be a deadlock.
+    """
+
+    def __init__(self, config: ModelConfig, pool: Candidates, *, in_front: bool = False) -> None:
+        self._name = config.name
+        self._pool = pool
+        self._certain = not (in_front or config.is_ensemble or _may_expire(config))
+
+    def check(self, request: InferenceRequest) -> None:
+        """Raise `UnsupportedError` for a request that only its own callers could answer."""
+        pool = set(self._pool())
+        if pool and pool <= {call.caller for call in request.call_chain}:
+            names = [*(call.caller.instance for call in request.call_chain), self._name]
+            raise UnsupportedError(
+                f"model '{self._name}' is called by a request that its every instance is waiting"
+                f" for: {' -> '.join(names)}; the call would wait for ever"
+            )
+        last = request.call_chain[-1]
+        if last.blocking and self._certain and (others := find_cycle(last, self._pool)):
+            raise UnsupportedError(
+                f"model '{self._name}' is called by instance '{last.caller.instance}', and its"
+                " every instance waits for that one:"
+                f" {', '.join(sorted(other.instance for other in others))};"
+                " the call would wait for ever"
+            )
+
+    def wait(self, request: InferenceRequest) -> Wait | None:
+        """The edge of the wait-for graph from caller to instances; `None` unless it is certain."""
+        last: NestedCall = request.call_chain[-1]
+        return Wait(last, self._pool) if last.blocking and self._certain else None
+
+
+def _may_expire(config: ModelConfig) -> bool:
+    """Whether a request may time out in the queue."""
+    batching = config.dynamic_batching
+    if batching is None:
+        return config.sequence_batching is not None
+    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    return any(
+        policy.default_timeout_microseconds or policy.allow_timeout_override
+        for policy in policies
+        if policy is not None
+    )

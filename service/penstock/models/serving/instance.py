@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 from penstock.core.call_chain import CallingInstance
-from penstock.hosting.parent.process_state import ProcessState
+from penstock.hosting.parent.process import ProcessState
 from penstock.scheduling import Instance
 
 

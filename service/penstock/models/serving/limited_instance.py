@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelRateLimiter
-from penstock.hosting.parent.process_state import ProcessState
+from penstock.hosting.parent.process import ProcessState
 from penstock.inflight.inference import Inference
 from penstock.models.serving.instance import ModelInstance
 from penstock.scheduling.rate_limiter import RateLimiter, Resource, ResourceClaim

@@ -9,7 +9,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import UnavailableError, UnsupportedError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.inflight.running_requests import RunningRequests
+from penstock.inflight.inference import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin

@@ -3,50 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from penstock.core.application import DESCRIBE, SPEAKS
 from penstock.core.call_chain import CallingInstance
-from penstock.core.config import ModelConfig
+from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import (
     InferenceError,
     RejectedError,
     UnavailableError,
+    as_inference_error,
+    no_commands,
     queue_full,
 )
 from penstock.core.http_exchange import WINDOW
 from penstock.core.request import InferenceRequest, with_infer
 from penstock.core.stream import ResponseStream
+from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
-from penstock.inflight.exchange_parts import BodyParts
-from penstock.inflight.inference import ComputeTimes, Inference
-from penstock.inflight.running_requests import RunningRequests
+from penstock.inflight.inference import (
+    BodyParts,
+    ComputeTimes,
+    Inference,
+    RunningRequests,
+    TracedResponses,
+)
 from penstock.inflight.statistics import Statistics
-from penstock.inflight.traced_responses import TracedResponses
+from penstock.metrics.histogram import Histogram
 from penstock.models.config.gpus import only_gpu
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
-from penstock.models.serving.admission import Admission
+from penstock.models.serving.admission import (
+    Admission,
+    CallCycleCheck,
+    Classifier,
+    request_reshape,
+    response_reshape,
+)
 from penstock.models.serving.answers import (
     EngineHistogram,
     Gauge,
     InstanceProcess,
     ModelMetadata,
     ModelStatistics,
+    TensorMetadata,
+    is_alike,
 )
-from penstock.models.serving.call_cycles import CallCycleCheck
-from penstock.models.serving.commands import control_all
 from penstock.models.serving.instance import ModelInstance
-from penstock.models.serving.model_reports import (
-    histograms_together,
-    metrics_together,
-    model_metadata,
-)
-from penstock.models.serving.readiness_log import ReadinessLog
-from penstock.models.serving.reshape import request_reshape
-from penstock.models.serving.response_transforms import ResponseTransforms
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
@@ -403,3 +409,132 @@ class LoadedModel:
 
 def _ignore() -> None:
     """An exchange occupies no instance."""
+
+
+class ResponseTransforms:
+    """Gives requests the transforms of their responses, in this order: shapes as the client knows
+    them, classes in place of scores, counters, the timeline of a traced request.
+
+    `labels` are class labels by output; `counts` says whether responses are counted one by one.
+    """
+
+    def __init__(
+        self, config: ModelConfig, labels: Mapping[str, Sequence[bytes]], *, counts: bool
+    ) -> None:
+        self._model = config.name
+        self._reshape = response_reshape(config)
+        self._classifier = Classifier(config.max_batch_size > 0, labels)
+        self._counts = counts
+
+    def follow(self, inference: Inference, request: InferenceRequest) -> None:
+        """Let each response of `inference` pass what its client, the counters or a trace want."""
+        to_client = self._reshape
+        if request.classes:
+            to_client = self._classifier.transform(request.classes, to_client)
+        if request.timeline is not None:
+            inference.record(request.timeline, self._model)
+        if self._counts:
+            to_client = inference.counting_responses(to_client)
+        if inference.timeline is not None:
+            to_client = TracedResponses(inference.timeline, to_client)
+        inference.stream.transform = to_client
+
+
+logger = logging.getLogger(__name__)
+
+
+class ReadinessLog:
+    """Logs each reason once, however often readiness is asked for, and the return of readiness."""
+
+    def __init__(self, model: str, version: int) -> None:
+        self._model = model
+        self._version = version
+        self._logged = ""
+
+    def update(self, instances: Sequence[ModelInstance], healthy: Sequence[bool]) -> None:
+        """Log a change, if the health of the instances now differs from the last call."""
+        reason = "; ".join(
+            f"instance '{instance.name}': {_reason(instance)}"
+            for instance, is_healthy in zip(instances, healthy, strict=True)
+            if not is_healthy
+        )
+        if reason == self._logged:
+            return
+        self._logged = reason
+        text = f"model '{self._model}' version {self._version}"
+        extra = {"model": self._model}
+        if reason:
+            logger.warning("%s is not ready: %s", text, reason, extra=extra)
+        else:
+            logger.info("%s is ready again", text, extra=extra)
+
+
+def _reason(instance: ModelInstance) -> str:
+    if instance.alive:
+        return "it answers that it cannot serve, or does not answer"
+    return instance.why_unavailable
+
+
+async def control_all(
+    instances: Sequence[ModelInstance], action: str, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Have every instance carry out a command; what each returned, by its name.
+
+    Raises the first error once all have ended; with several instances it names that one.
+    """
+    if not instances:  # an ensemble
+        raise no_commands(action)
+    commands = (instance.control(action, arguments) for instance in instances)
+    values = await asyncio.gather(*commands, return_exceptions=True)
+    done: dict[str, Any] = {}
+    for instance, value in zip(instances, values, strict=True):
+        if isinstance(value, BaseException):
+            error = as_inference_error(value)
+            if len(instances) > 1:
+                raise type(error)(f"instance '{instance.name}': {error.message}") from value
+            raise error from value
+        done[instance.name] = value
+    return done
+
+
+def model_metadata(config: ModelConfig, versions: Iterable[int]) -> ModelMetadata:
+    """Tensors and platform of a model, with the `versions` that are served."""
+    batches = config.max_batch_size > 0
+    return ModelMetadata(
+        name=config.name,
+        versions=tuple(map(str, versions)),
+        platform=config.platform or config.backend,
+        inputs=_tensors(config.input, batches),
+        outputs=_tensors(config.output, batches),
+    )
+
+
+def metrics_together(instances: Sequence[ModelInstance]) -> list[tuple[str, float]]:
+    """The instances' metrics by name: their sums, of shares and what is alike the mean."""
+    found: dict[str, list[float]] = {}
+    for instance in instances:
+        for name, value in instance.metrics().items():
+            found.setdefault(name, []).append(value)
+    return [
+        (name, sum(values) / len(values) if is_alike(name) else sum(values))
+        for name, values in found.items()
+    ]
+
+
+def histograms_together(instances: Sequence[ModelInstance]) -> list[tuple[str, Histogram]]:
+    """The instances' histograms, added up by name."""
+    states: dict[str, list[Any]] = {}
+    for instance in instances:
+        for name, state in instance.histograms().items():
+            states.setdefault(name, []).append(state)
+    return [(name, Histogram.merged(found)) for name, found in states.items()]
+
+
+def _tensors(
+    tensors: Iterable[ModelInput] | Iterable[ModelOutput], batches: bool
+) -> tuple[TensorMetadata, ...]:
+    batch = (-1,) if batches else ()
+    return tuple(
+        TensorMetadata(t.name, (t.data_type or DataType.INVALID).value, (*batch, *t.dims))
+        for t in tensors
+    )

@@ -20,7 +20,7 @@ from penstock.core.log.log_throttle import log_fault
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.hosting.parent.process_state import ProcessState
+from penstock.hosting.parent.process import ProcessState
 from penstock.inflight.inference import Inference, start_batch, wait_until_answered
 from penstock.system.eager_start import start_eagerly
 

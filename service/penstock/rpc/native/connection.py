@@ -13,8 +13,8 @@ from penstock.http2.connection import Connection
 from penstock.http2.frame_parser import DIRECT
 from penstock.http2.frames import HEADER_SIZE
 from penstock.http2.keepalive import ConnectionLifetime, LifetimeAction
+from penstock.rpc.native.call import RpcCall
 from penstock.rpc.native.routes import CallRoute, HeaderFields
-from penstock.rpc.native.rpc_call import RpcCall
 from penstock.rpc.native.server_state import ServerState
 from penstock.system.body_room import Incomplete
 

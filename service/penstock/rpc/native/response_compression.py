@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 
-from penstock.http2.compression import DEFLATE, GZIP, LARGE, Deflation
+from penstock.http2.grpc import DEFLATE, GZIP, LARGE, Deflation
 from penstock.http2.stream import Buffer
 from penstock.rpc.context import Reply, serialized
 from penstock.rpc.native.server_state import ServerState

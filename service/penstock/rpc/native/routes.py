@@ -8,13 +8,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from penstock.http2 import grpc_headers as responses
-from penstock.http2.compression import ENCODINGS
-from penstock.http2.grpc_headers import CallHead, read_call
+from penstock.http2 import grpc as responses
+from penstock.http2.grpc import ENCODINGS, CallHead, read_call
 from penstock.http2.hpack import Field
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
-from penstock.rpc.native.calls import StreamCall, UnaryCall
-from penstock.rpc.native.rpc_call import CallHost, RpcCall
+from penstock.rpc.native.call import CallHost, RpcCall, UnaryCall
+from penstock.rpc.native.stream_call import StreamCall
 from penstock.rpc.status import StatusCode
 
 _READABLE = frozenset(ENCODINGS)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from penstock.core.turns import LoopTurn, Ration
-from penstock.http2.compression import Work
+from penstock.http2.frames import Limits
+from penstock.http2.grpc import Work
 from penstock.http2.keepalive import ConnectionAges, PingStrikes
-from penstock.http2.limits import Limits
 from penstock.http2.stream import Buffer
 from penstock.settings import CompressionLevel, KeepaliveSettings
 from penstock.system.body_room import BodyRoom, Incomplete

@@ -11,13 +11,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.http2.frames import Limits
 from penstock.http2.keepalive import ConnectionAges
-from penstock.http2.limits import Limits
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
-from penstock.rpc.native.channelz_source import NativeChannelzSource
+from penstock.rpc.native.channelz import CountedServer, CountingConnection, NativeChannelzSource
 from penstock.rpc.native.connection import ConnectionProtocol
-from penstock.rpc.native.counting_connection import CountedServer, CountingConnection
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings

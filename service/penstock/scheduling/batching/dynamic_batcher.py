@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
+from penstock.core.config import DynamicBatching, ModelConfig
 from penstock.core.errors import InferenceError, RejectedError, queue_full
+from penstock.core.request import InferenceRequest
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.batching.batch_queue import BatchQueue, Entry
-from penstock.scheduling.batching.compatibility import length
-from penstock.scheduling.batching.gathering import Gathering
-from penstock.scheduling.batching.response_order import ResponseOrder
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.forming import (
+    BatchPolicy,
+    LengthBatching,
+    Signature,
+    length,
+    signature_for,
+)
+from penstock.scheduling.batching.gathering import Gathering, gather_share
+from penstock.scheduling.batching.priority import PriorityLevels
+from penstock.scheduling.direct import InstancePool
 from penstock.scheduling.first_batch import FirstBatch
-from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.timing import LoopClock, ScheduledCall
 
 logger = logging.getLogger(__name__)
@@ -159,3 +168,71 @@ class DynamicBatcher:
             return True
         self._first_batch = None
         return False
+
+
+class ResponseOrder:
+    """Holds responses back until their request is the oldest that was executed."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Inference] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, batch: Iterable[Inference]) -> None:
+        """Append the requests of a batch, in this order."""
+        for inference in batch:
+            if self._queue:
+                inference.stream.hold_back()
+            inference.on_end = self._ended
+            self._queue.append(inference)
+
+    def append(self, inference: Inference) -> None:
+        """Append a request that is still to be scheduled, by whoever, or is answered already."""
+        if self._queue:
+            inference.stream.hold_back()
+        inference.on_left = self._ended
+        self._queue.append(inference)
+
+    def _ended(self) -> None:
+        # Not at once: the reader of the stream that just ended is woken first.
+        self._loop.call_soon(self._advance)
+
+    def _advance(self) -> None:
+        while self._queue and self._queue[0].stream.ended:
+            self._queue.popleft()
+            if self._queue:
+                self._queue[0].stream.release_held()
+
+
+def signature(request: InferenceRequest) -> Hashable:
+    """The default signature, without a model configuration: names and shapes of all inputs."""
+    return frozenset((name, tensor.shape[1:]) for name, tensor in request.inputs.items())
+
+
+@dataclass(frozen=True, slots=True)
+class BatcherSettings:
+    """Batch sizes and delay, queue policies, compatibility of requests, and response ordering.
+
+    `gather` is the delay of `Gathering`, as a share of the last execution's time.
+    """
+
+    policy: BatchPolicy
+    levels: PriorityLevels = field(default_factory=PriorityLevels)
+    signature: Signature = signature
+    preserve_ordering: bool = False
+    gather: float = 0.0
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> BatcherSettings:
+        """Convert a complete configuration; raises `ConfigError` for invalid parameters."""
+        batching = config.dynamic_batching or DynamicBatching()
+        lengths = LengthBatching.from_config(config)
+        policy = BatchPolicy(
+            max_batch_size=config.max_batch_size,
+            preferred=frozenset(batching.preferred_batch_size),
+            max_queue_delay=batching.max_queue_delay,
+            max_elements=lengths.max_elements,
+            padded=lengths.padded,
+            buckets=lengths.buckets,
+        )
+        levels, ordered = PriorityLevels.from_config(batching), batching.preserve_ordering
+        return cls(policy, levels, signature_for(config), ordered, gather_share(config))

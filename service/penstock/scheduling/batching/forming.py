@@ -1,11 +1,20 @@
-"""Batch forming: which of the first requests of a queue make a batch (contract D-03 to D-06)."""
+"""Batch forming: which of the first requests of a queue make a batch (contract D-03 to D-06).
+
+By signature (D-06, D-07, C-12, C-13), size, and length.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from itertools import pairwise
+from math import inf, prod
 from typing import Generic, TypeVar
 
+from penstock.core.config import ModelConfig, ModelInput
+from penstock.core.errors import ConfigError
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import DataType, Tensor
 from penstock.scheduling.batching.priority_queue import Entry
 
 T = TypeVar("T")
@@ -148,3 +157,131 @@ class BucketedBatches(Generic[T]):
             forming.add(entry)
         self._room -= 1
         self.closed = self._room <= 0
+
+
+Signature = Callable[[InferenceRequest], Hashable]
+"""Computes a key that is equal for all requests of one batch."""
+
+
+def signature_for(config: ModelConfig) -> Signature:
+    """The cheapest signature that separates requests which must not share a batch.
+
+    Inputs of fixed shape are equal in all requests, ragged ones may differ.
+    """
+    compared = [tensor for tensor in config.input if _varies(tensor)]
+    contents = frozenset(tensor.name for tensor in config.input if tensor.is_shape_tensor)
+    if any(tensor.optional for tensor in config.input):
+        return _signature_of_present(frozenset(t.name for t in compared), contents)
+    if contents:
+        return _signature_of_contents([tensor.name for tensor in compared], contents)
+    return (
+        _signature_of_shapes([tensor.name for tensor in compared]) if compared else _same_signature
+    )
+
+
+def _varies(tensor: ModelInput) -> bool:
+    return tensor.is_shape_tensor or (not tensor.allow_ragged_batch and -1 in tensor.dims)
+
+
+def _same_signature(_: InferenceRequest) -> Hashable:
+    return None
+
+
+def _signature_of_shapes(names: Sequence[str]) -> Signature:
+    if len(names) == 1:
+        (name,) = names
+        return lambda request: request.inputs[name].shape[1:]
+    return lambda request: tuple(request.inputs[name].shape[1:] for name in names)
+
+
+def _signature_of_contents(names: Sequence[str], contents: frozenset[str]) -> Signature:
+    def signature(request: InferenceRequest) -> Hashable:
+        return tuple(_compared(request.inputs[name], name in contents) for name in names)
+
+    return signature
+
+
+def _signature_of_present(names: frozenset[str], contents: frozenset[str]) -> Signature:
+    def signature(request: InferenceRequest) -> Hashable:
+        return frozenset(
+            (name, _compared(tensor, name in contents) if name in names else None)
+            for name, tensor in request.inputs.items()
+        )
+
+    return signature
+
+
+def _compared(tensor: Tensor, contents: bool) -> Hashable:
+    """The shape of a row; for a shape tensor, its values too."""
+    shape = tensor.shape[1:]
+    return (shape, bytes(tensor.buffer)) if contents else shape
+
+
+def length(request: InferenceRequest) -> int:
+    """Elements per row of the longest input; for strings, bytes, averaged over the rows."""
+    return max((_row_length(tensor) for tensor in request.inputs.values()), default=0)
+
+
+def _row_length(tensor: Tensor) -> int:
+    if tensor.datatype is not DataType.BYTES:
+        return prod(tensor.shape[1:])
+    rows = max(tensor.shape[0], 1)
+    return max(0, tensor.nbytes - 4 * prod(tensor.shape)) // rows
+
+
+MAX_ELEMENTS = "penstock.max_batch_elements"
+BUCKETS = "penstock.length_buckets"
+PADDING = "penstock.padding"
+_UNKNOWN_STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBatching:
+    """Batching by length; 0 and empty mean that lengths do not count.
+
+    `max_elements` bounds a batch; `buckets` are rising upper bounds of lengths, and the requests of
+    a batch are of one bucket. `padded` says that the model gets rows of one length.
+    """
+
+    max_elements: int = 0
+    buckets: tuple[int, ...] = ()
+    padded: bool = True
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> LengthBatching:
+        """Read the parameters; raises `ConfigError` for invalid ones."""
+        _refuse_unusable(config)
+        text = config.parameter(MAX_ELEMENTS)
+        ragged = any(tensor.allow_ragged_batch for tensor in config.input)
+        return cls(
+            max_elements=_positive(MAX_ELEMENTS, text) if text is not None else 0,
+            buckets=_bounds(config.parameter(BUCKETS)),
+            padded=not ragged or config.parameter(PADDING) is not None,
+        )
+
+
+def _refuse_unusable(config: ModelConfig) -> None:
+    if config.dynamic_batching is None:
+        for name in (MAX_ELEMENTS, BUCKETS):
+            if config.parameter(name) is not None:
+                raise ConfigError(f"parameter '{name}' needs dynamic_batching")
+    if config.parameter(_UNKNOWN_STRATEGY) is not None:
+        raise ConfigError(
+            f"parameter '{_UNKNOWN_STRATEGY}' names a library for another server's interface, "
+            f"which cannot be used here; '{MAX_ELEMENTS}' bounds batches by their elements"
+        )
+
+
+def _bounds(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    bounds = tuple(_positive(BUCKETS, part.strip()) for part in text.split(","))
+    if any(low >= high for low, high in pairwise(bounds)):
+        raise ConfigError(f"parameter '{BUCKETS}' must be rising numbers, got '{text}'")
+    return bounds
+
+
+def _positive(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not int(text):
+        raise ConfigError(f"parameter '{name}' must be a number above 0, got '{text}'")
+    return int(text)

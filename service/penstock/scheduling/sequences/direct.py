@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import inf
 
 from penstock.core.errors import InferenceError
-from penstock.scheduling.batching.compatibility import Signature
-from penstock.scheduling.pool import InstancePool
+from penstock.scheduling.batching.forming import Signature
+from penstock.scheduling.direct import InstancePool
 from penstock.scheduling.sequences.instance import RowInstance
 from penstock.scheduling.sequences.strategy import RequestSource, SequenceStep
 from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot

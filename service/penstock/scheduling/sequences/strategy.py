@@ -8,8 +8,7 @@ from typing import Protocol
 
 from penstock.core.errors import InferenceError
 from penstock.inflight.inference import Inference
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.sequences.instance import ObservedInstance, OnExecuted, StatefulInstance
 from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 

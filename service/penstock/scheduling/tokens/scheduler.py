@@ -11,11 +11,10 @@ from penstock.core.errors import InferenceError, RequestCancelledError
 from penstock.core.request import Sender, having_waited, sent_by
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
-from penstock.scheduling.tokens.estimate import prompt_bytes, prompt_ids
 from penstock.scheduling.tokens.fair_share import FairRequest, TenantUsage
 from penstock.scheduling.tokens.limits import Refusal
 from penstock.scheduling.tokens.tenant_accounts import usage_metrics
-from penstock.scheduling.tokens.token_queue import TokenQueue
+from penstock.scheduling.tokens.token_queue import TokenQueue, prompt_bytes, prompt_ids
 
 
 class TokenScheduler:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
 from penstock.core.errors import DeadlineExceededError, ExhaustedError
-from penstock.core.request import Sender
-from penstock.scheduling.tokens.estimate import TokenRatio
+from penstock.core.request import InferenceRequest, Sender
+from penstock.core.tensor import DataType
 from penstock.scheduling.tokens.fair_share import FairRequest, FairShare, Tenant, TenantUsage
 from penstock.scheduling.tokens.limits import QueueLimits, Refusal
-from penstock.scheduling.tokens.prediction import FirstTokenPrediction
 from penstock.scheduling.tokens.tenants import ANONYMOUS, FairnessPolicy
 
 UNKNOWN: Final = Sender(ANONYMOUS, 0)
@@ -166,3 +165,82 @@ class TokenQueue:
             f"the first token of '{self._model}' is predicted in {predicted:.3g} s, and the"
             f" deadline is in {max(left, 0):.3g} s"
         )
+
+
+class FirstTokenPrediction:
+    """Predicts from the rate at which recent prompts that had to wait came to their first token.
+
+    Conservative, as refusals depend on it: it predicts nothing before there are `ENOUGH` recent
+    observations, nothing for a request that finds no other waiting, and goes by a rate that three
+    quarters of the observations do not reach. Times are in seconds.
+    """
+
+    ENOUGH: Final = 16
+    _MOST: Final = 64
+    _OLDEST: Final = 60.0
+
+    def __init__(self) -> None:
+        self._rates: deque[tuple[float, float]] = deque(maxlen=self._MOST)
+
+    def observe(self, ahead: int, tokens: int, waited: float, now: float) -> None:
+        """A prompt of `tokens` behind `ahead` others has its first token, after `waited`."""
+        if ahead > 0 and waited > 0:
+            self._rates.append((now, (ahead + tokens) / waited))
+
+    def rate(self, now: float) -> float:
+        """Waiting tokens that come to their first token in a second; 0 if that is not known."""
+        recent = sorted(rate for at, rate in self._rates if now - at <= self._OLDEST)
+        return recent[len(recent) * 3 // 4] if len(recent) >= self.ENOUGH else 0.0
+
+    def predict(self, ahead: int, tokens: int, now: float) -> float:
+        """Seconds to the first token of a prompt behind `ahead` tokens; 0 if that is not known."""
+        if ahead <= 0:
+            return 0.0
+        rate = self.rate(now)
+        return (ahead + tokens) / rate if rate > 0 else 0.0
+
+
+_TEXT: Final = "text_input"
+_IDS: Final = "input_ids"
+_LENGTH: Final = 4
+"""Bytes of the length in front of a text, and those of a token id."""
+
+
+def prompt_bytes(request: InferenceRequest) -> int:
+    """Bytes of the text of the prompt; 0 where it comes as token ids.
+
+    Of an exchange over HTTP, those of its body.
+    """
+    if request.exchange is not None:
+        return len(request.exchange.body)
+    text = request.inputs.get(_TEXT)
+    if text is None or text.datatype is not DataType.BYTES:
+        return 0
+    return max(text.nbytes - _LENGTH, 0)
+
+
+def prompt_ids(request: InferenceRequest) -> int:
+    """Number of token ids that the prompt comes as."""
+    ids = request.inputs.get(_IDS)
+    return 0 if ids is None else ids.nbytes // _LENGTH
+
+
+class TokenRatio:
+    """The tokens for each byte of a model's prompts: a moving ratio that begins at 1 / 4."""
+
+    _KEPT: Final = 0.95
+    """Share of the former observations that stays with each new one: about 20 requests."""
+
+    def __init__(self) -> None:
+        self._bytes = 4096.0
+        self._tokens = 1024.0
+
+    def observe(self, size: int, tokens: int) -> None:
+        """The engine has counted so many tokens in a text of `size` bytes."""
+        if size > 0 < tokens:
+            self._bytes = self._bytes * self._KEPT + size
+            self._tokens = self._tokens * self._KEPT + tokens
+
+    def estimate(self, size: int) -> int:
+        """Tokens that a text of `size` bytes probably has; at least 1."""
+        return max(1, ceil(size * self._tokens / self._bytes))

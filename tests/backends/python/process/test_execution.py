@@ -13,7 +13,7 @@ import pytest
 from backends.python.linked import Linked, answers, messages
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
-from penstock.hosting.link.frames import LARGEST_HEAD
+from penstock.hosting.link.link import LARGEST_HEAD
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.responses import (

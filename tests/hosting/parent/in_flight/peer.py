@@ -10,8 +10,7 @@ from fakes import make_inference, make_response
 from penstock.core.buffer import Buffer
 from penstock.core.request import InferenceRequest
 from penstock.hosting.link.arena import Arena, create
-from penstock.hosting.link.frames import FrameReader
-from penstock.hosting.link.link import Link
+from penstock.hosting.link.link import FrameReader, Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, pack_response
 from penstock.hosting.parent.answer_types import DECODERS

@@ -16,7 +16,7 @@ from penstock.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from penstock.hosting.link.frames import LARGEST_HEAD
+from penstock.hosting.link.link import LARGEST_HEAD
 from penstock.hosting.parent.process import ProcessInstance
 
 

@@ -22,7 +22,7 @@ from penstock.core.errors import (
 )
 from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest
-from penstock.hosting.link.frames import LARGEST_HEAD
+from penstock.hosting.link.link import LARGEST_HEAD
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.inflight.inference import Inference
 

@@ -15,7 +15,7 @@ from harness.serving import suspend
 from hosting.parent.process.lives import children, kill, pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything
 from penstock.core.errors import UnavailableError
-from penstock.hosting.parent.process_state import ProcessState
+from penstock.hosting.parent.process import ProcessState
 
 
 async def test_killed_process_is_started_again(puppets: Puppets) -> None:

@@ -22,8 +22,7 @@ from penstock.core.errors import DeadlineExceededError, InvalidRequestError
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling.batching.batch_queue import BatchPolicy
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.direct import DirectScheduler
 
 

@@ -21,8 +21,7 @@ from penstock.models.serving.answers import Gauge, TensorMetadata
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.batch_queue import BatchPolicy
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.direct import DirectScheduler
 
 # -- inference -------------------------------------------------------------------------------------

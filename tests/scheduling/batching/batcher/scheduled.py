@@ -6,8 +6,7 @@ from fakes import make_inference
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.scheduling.batching.batch_queue import BatchPolicy
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 
 EAGER = BatcherSettings(BatchPolicy(4))
 PATIENT = BatcherSettings(BatchPolicy(4, max_queue_delay=1.0))

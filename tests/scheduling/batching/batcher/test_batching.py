@@ -12,8 +12,7 @@ import uvloop
 
 from fakes import FakeInstance, in_virtual_time, marks, turns
 from penstock.scheduling.batching.batch_queue import BatchPolicy
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from scheduling.batching.batcher.scheduled import EAGER, PATIENT, scheduled
 
 # -- batching -------------------------------------------------------------------------------------

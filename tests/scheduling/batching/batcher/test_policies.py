@@ -12,9 +12,8 @@ from fakes import FakeInstance, in_virtual_time, make_inference, marks, turns
 from penstock.core.errors import RejectedError
 from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.scheduling.batching.batch_queue import BatchPolicy
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.batching.priority import LevelPolicy, PriorityLevels
-from penstock.scheduling.batching.settings import BatcherSettings
 from scheduling.batching.batcher.scheduled import EAGER, scheduled
 
 

@@ -12,8 +12,7 @@ from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock.inflight.inference import Inference
 from penstock.scheduling.batching.batch_queue import BatchPolicy
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
-from penstock.scheduling.batching.settings import BatcherSettings, signature
+from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher, signature
 from scheduling.batching.batcher.scheduled import EAGER, scheduled
 
 # -- order and lengths ----------------------------------------------------------------------------

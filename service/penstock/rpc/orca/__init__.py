@@ -1,1 +1,0 @@
-"""ORCA: load reports for load balancers, with answers and out of band."""
