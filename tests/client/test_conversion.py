@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock_client.client import InvalidArgumentError
 from penstock_client.client.conversion import as_input, converted, fitted, typed
-from penstock_client.client.views import ModelMetadata, TensorMetadata
+from penstock_client.reading.views import ModelMetadata, TensorMetadata
 
 
 def _input(datatype: str, *shape: int) -> TensorMetadata:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_client.top.counters import ModelKey
+from penstock_client.reading.counters import ModelKey
 from penstock_client.top.keys import Key, keys
 from penstock_client.top.navigation import Navigation, window
 from penstock_client.top.view import SORTS

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from penstock_client.top.fetch import FetchError
+from penstock_client.reading.fetch import FetchError
 from penstock_client.top.poller import Poller
 
 PATIENCE = 60.0

@@ -97,5 +97,5 @@ def test_it_imports_nothing_of_the_server() -> None:
         "print(*sorted(n for n in sys.modules if n.startswith('penstock')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    rooms = {name.split(".")[1] for name in done.stdout.split() if "." in name}
-    assert rooms == {"top"}
+    rooms = {".".join(name.split(".")[:2]) for name in done.stdout.split()}
+    assert rooms == {"penstock_client", "penstock_client.reading", "penstock_client.top"}

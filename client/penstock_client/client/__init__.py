@@ -36,7 +36,7 @@ from penstock_client.client.policy import CallPolicy
 from penstock_client.client.request import Result
 from penstock_client.client.shared_memory import SharedMemory, SharedTensor
 from penstock_client.client.transport import Tls
-from penstock_client.client.views import (
+from penstock_client.reading.views import (
     ModelEntry,
     ModelMetadata,
     ModelStatistics,

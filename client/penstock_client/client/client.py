@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from penstock.core.tensor import Array
-from penstock_client.client import embedding, generation
+from penstock_client.client import generation
 from penstock_client.client.conversion import Value, converted, is_typed, typed
 from penstock_client.client.errors import ClientError, InvalidArgumentError, UnavailableError
 from penstock_client.client.policy import CallPolicy
@@ -17,7 +19,7 @@ from penstock_client.client.request import InferRequest, Parameter, Result
 from penstock_client.client.server_calls import ONCE, ServerCalls
 from penstock_client.client.shared_memory import SharedMemory, SharedTensor
 from penstock_client.client.transport import Transport
-from penstock_client.client.window import in_order
+from penstock_client.reading.views import ModelMetadata, TensorMetadata
 
 _TEXTS_AT_A_TIME = 256
 Outputs = Iterable[str] | Mapping[str, SharedTensor | None]
@@ -184,7 +186,7 @@ class Client(ServerCalls):
         are `id-0`, `id-1` and so on; `timeout` is for each.
         """
         metadata = await self.model_metadata(model, version, timeout=timeout)
-        source, target = embedding.tensor_names(metadata)
+        source, target = _tensor_names(metadata)
 
         async def vector(number: int, text: str) -> Array | ClientError:
             try:
@@ -265,3 +267,47 @@ async def _forget(transport: Transport, name: str, timeout: float | None) -> Non
         await transport.unregister(name, timeout)
     except UnavailableError:  # a server that is gone knows nothing any more
         return
+
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+async def in_order(
+    call: Callable[[int, Item], Awaitable[Outcome]], items: Iterable[Item], size: int
+) -> AsyncGenerator[Outcome, None]:
+    """The outcomes of a call for each item and its number, in their order.
+
+    Up to `size` are open; items are taken as there is room. Closing the generator cancels those
+    that are open.
+    """
+    window: deque[asyncio.Future[Outcome]] = deque()
+    try:
+        for number, item in enumerate(items):
+            if len(window) == size:
+                yield await window[0]
+                window.popleft()
+            window.append(asyncio.ensure_future(call(number, item)))
+        while window:
+            yield await window[0]
+            window.popleft()
+    finally:
+        for one in window:
+            one.cancel()
+        await asyncio.gather(*window, return_exceptions=True)
+
+
+def _tensor_names(metadata: ModelMetadata) -> tuple[str, str]:
+    """The input for texts and the output of vectors; raises `InvalidArgumentError`."""
+    texts = [tensor for tensor in metadata.inputs if tensor.datatype == "BYTES"]
+    vectors = [tensor for tensor in metadata.outputs if tensor.datatype.startswith(("FP", "BF"))]
+    if len(texts) != 1 or not vectors:
+        raise InvalidArgumentError(
+            f"model '{metadata.name}' does not embed texts: that takes one input of strings and an"
+            " output of floating-point numbers; use `infer` for it"
+        )
+    return texts[0].name, _best(vectors).name
+
+
+def _best(vectors: list[TensorMetadata]) -> TensorMetadata:
+    return next((tensor for tensor in vectors if "embed" in tensor.name.lower()), vectors[0])

@@ -11,7 +11,7 @@ from penstock.core.nearest_name import suggestion
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock_client.client.errors import InvalidArgumentError
 from penstock_client.client.shared_memory import SharedTensor
-from penstock_client.client.views import ModelMetadata, TensorMetadata
+from penstock_client.reading.views import ModelMetadata, TensorMetadata
 
 Value = Any
 """An array, a `Tensor`, a `SharedTensor`, a number, a string, or lists of these two."""

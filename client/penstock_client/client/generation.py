@@ -9,7 +9,7 @@ from typing import Any
 from penstock_client.client.conversion import Value
 from penstock_client.client.errors import InvalidArgumentError
 from penstock_client.client.request import Parameter
-from penstock_client.client.views import ModelMetadata, TensorMetadata
+from penstock_client.reading.views import ModelMetadata, TensorMetadata
 
 _PROMPT = "text_input"
 _OPTIONS = "sampling_parameters"

@@ -11,7 +11,7 @@ from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock_client.client.request import InferRequest, Parameter, Result
 from penstock_client.client.shared_memory import SharedTensor
-from penstock_client.client.views import ModelMetadata, ModelStatistics, TensorMetadata
+from penstock_client.reading.views import ModelMetadata, ModelStatistics, TensorMetadata
 
 FINAL = "triton_final_response"
 _WANTS_FINAL = "triton_enable_empty_final_response"

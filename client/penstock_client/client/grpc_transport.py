@@ -13,7 +13,6 @@ import grpc.aio
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from penstock_client.client import grpc_messages as messages
-from penstock_client.client.address import Address
 from penstock_client.client.errors import (
     ClientError,
     UnknownError,
@@ -24,7 +23,8 @@ from penstock_client.client.errors import (
 )
 from penstock_client.client.request import InferRequest, Result
 from penstock_client.client.transport import Connection, Tls
-from penstock_client.client.views import ModelEntry, ModelMetadata, ModelStatistics, ServerMetadata
+from penstock_client.reading.address import ServerAddress
+from penstock_client.reading.views import ModelEntry, ModelMetadata, ModelStatistics, ServerMetadata
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -50,7 +50,7 @@ _LOST = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "Stream r
 class GrpcTransport:
     """The calls to one server over one channel."""
 
-    def __init__(self, address: Address, connection: Connection) -> None:
+    def __init__(self, address: ServerAddress, connection: Connection) -> None:
         self.address = address
         self._metadata = tuple((k.lower(), v) for k, v in connection.headers.items())
         if address.secure:

@@ -13,7 +13,7 @@ from penstock_client.client.errors import InternalError, InvalidArgumentError
 from penstock_client.client.grpc_messages import place_parameters
 from penstock_client.client.request import InferRequest, Result
 from penstock_client.client.shared_memory import SharedTensor
-from penstock_client.client.views import ModelMetadata, ModelStatistics, TensorMetadata
+from penstock_client.reading.views import ModelMetadata
 
 _SIZE = "binary_data_size"
 
@@ -118,46 +118,6 @@ def decode_event(event: Mapping[str, Any], metadata: ModelMetadata, model: str) 
     others = {k: v for k, v in event.items() if k not in outputs and k not in told}
     version = str(event.get("model_version", ""))
     return Result(event.get("model_name", model), version, event.get("id", ""), others, outputs)
-
-
-def metadata_of(told: Mapping[str, Any]) -> ModelMetadata:
-    """The metadata of a model."""
-    return ModelMetadata(
-        told["name"],
-        tuple(told.get("versions", ())),
-        told.get("platform", ""),
-        tuple(_described(told.get("inputs", ()))),
-        tuple(_described(told.get("outputs", ()))),
-    )
-
-
-def statistics_of(told: Mapping[str, Any]) -> ModelStatistics:
-    """The counters of a model version."""
-    stats = told.get("inference_stats", {})
-
-    def number(name: str, part: str) -> int:
-        return int(stats.get(name, {}).get(part, 0))
-
-    return ModelStatistics(
-        name=told["name"],
-        version=told["version"],
-        inferences=int(told.get("inference_count", 0)),
-        executions=int(told.get("execution_count", 0)),
-        succeeded=number("success", "count"),
-        failed=number("fail", "count"),
-        request_ns=number("success", "ns"),
-        queue_ns=number("queue", "ns"),
-        input_ns=number("compute_input", "ns"),
-        infer_ns=number("compute_infer", "ns"),
-        output_ns=number("compute_output", "ns"),
-        cache_hits=number("cache_hit", "count"),
-        cache_misses=number("cache_miss", "count"),
-        last_inference_ms=int(told.get("last_inference", 0)),
-    )
-
-
-def _described(tensors: Any) -> list[TensorMetadata]:
-    return [TensorMetadata(t["name"], t["datatype"], tuple(t["shape"])) for t in tensors]
 
 
 def _json_elements(tensor: Tensor) -> Any:

@@ -14,7 +14,6 @@ from urllib.parse import quote
 import orjson
 
 from penstock_client.client import http_messages as messages
-from penstock_client.client.address import Address
 from penstock_client.client.errors import (
     InternalError,
     InvalidArgumentError,
@@ -25,7 +24,18 @@ from penstock_client.client.errors import (
 )
 from penstock_client.client.request import InferRequest, Result
 from penstock_client.client.transport import Connection, Tls
-from penstock_client.client.views import ModelEntry, ModelMetadata, ModelStatistics, ServerMetadata
+from penstock_client.reading.address import ServerAddress
+from penstock_client.reading.events import EventStream, data_of
+from penstock_client.reading.views import (
+    ModelEntry,
+    ModelMetadata,
+    ModelStatistics,
+    ServerMetadata,
+    entries_of,
+    metadata_of,
+    server_of,
+    statistics_of,
+)
 
 if TYPE_CHECKING:
     import aiohttp
@@ -55,7 +65,7 @@ _CODES = {
 class HttpTransport:
     """The calls to one server over a pool of connections."""
 
-    def __init__(self, address: Address, connection: Connection) -> None:
+    def __init__(self, address: ServerAddress, connection: Connection) -> None:
         try:
             import aiohttp
         except ImportError:
@@ -110,12 +120,11 @@ class HttpTransport:
             try:
                 if reply.status != 200:
                     self._check(reply.status, await reply.read(), reply.headers)
-                lines = _lines(reply.content)
+                events = _events(reply.content)
                 # No timeout may be pending while the caller has its turn.
-                while (line := await _next(lines, end)) is not None:
-                    if line.startswith(b"data:"):
-                        event = messages.event_of(line[5:], str(self.address))
-                        yield messages.decode_event(event, metadata, request.model)
+                while (data := await _next(events, end)) is not None:
+                    event = messages.event_of(data, str(self.address))
+                    yield messages.decode_event(event, metadata, request.model)
             finally:
                 reply.close()  # in the middle, this is how the server learns of it
 
@@ -135,14 +144,13 @@ class HttpTransport:
 
     async def server_metadata(self, timeout: float | None) -> ServerMetadata:
         """The metadata of the server."""
-        told = await self._json("GET", "/v2", timeout)
-        return ServerMetadata(told["name"], told["version"], tuple(told.get("extensions", ())))
+        return server_of(await self._json("GET", "/v2", timeout))
 
     async def model_metadata(
         self, model: str, version: str, timeout: float | None
     ) -> ModelMetadata:
         """The inputs and outputs of a model."""
-        return messages.metadata_of(await self._json("GET", _model(model, version), timeout))
+        return metadata_of(await self._json("GET", _model(model, version), timeout))
 
     async def model_config(self, model: str, version: str, timeout: float | None) -> dict[str, Any]:
         """The configuration of a model."""
@@ -155,15 +163,14 @@ class HttpTransport:
         """The counters of a model version, a model, or all."""
         path = f"{_model(model, version)}/stats" if model else "/v2/models/stats"
         told = await self._json("GET", path, timeout)
-        return [messages.statistics_of(each) for each in told.get("model_stats", ())]
+        return [statistics_of(each) for each in told.get("model_stats", ())]
 
     # -- repository ---------------------------------------------------------------------------
 
     async def index(self, ready_only: bool, timeout: float | None) -> list[ModelEntry]:
         """The models of the repository."""
         told = await self._json("POST", "/v2/repository/index", timeout, {"ready": ready_only})
-        names = ("name", "version", "state", "reason")
-        return [ModelEntry(*(str(each.get(name, "")) for name in names)) for each in told]
+        return entries_of(told)
 
     async def load(
         self, model: str, parameters: Mapping[str, str | bytes], timeout: float | None
@@ -252,19 +259,19 @@ class HttpTransport:
             raise connection_lost(address, str(error) or type(error).__name__) from None
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a body, of any length."""
-    left = b""
-    async for data, _ in content.iter_chunks():
-        *lines, left = (left + data).split(b"\n")
-        for line in lines:
-            yield line
+async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The data of a body's events, of any length."""
+    stream = EventStream()
+    async for part, _ in content.iter_chunks():
+        for event in stream.take(part):
+            if data := data_of(event):
+                yield data
 
 
-async def _next(lines: AsyncIterator[bytes], end: float | None) -> bytes | None:
-    """The next line, until a time of the loop's clock; `None` behind the last."""
+async def _next(events: AsyncIterator[bytes], end: float | None) -> bytes | None:
+    """The next event, until a time of the loop's clock; `None` behind the last."""
     async with asyncio.timeout_at(end):
-        return await anext(lines, None)
+        return await anext(events, None)
 
 
 def _reason(error: OSError) -> str:

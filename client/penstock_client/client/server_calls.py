@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from penstock_client.client.address import Address, parse_address
 from penstock_client.client.caller import Answer, Caller, Unary
 from penstock_client.client.errors import DeadlineExceededError, UnavailableError
 from penstock_client.client.grpc_transport import GrpcTransport
 from penstock_client.client.http_transport import HttpTransport
 from penstock_client.client.policy import CallPolicy
 from penstock_client.client.transport import Connection, Tls, Transport
-from penstock_client.client.views import ModelEntry, ModelMetadata, ModelStatistics, ServerMetadata
+from penstock_client.reading.address import ServerAddress, parse_server
+from penstock_client.reading.views import ModelEntry, ModelMetadata, ModelStatistics, ServerMetadata
 
 Self = TypeVar("Self", bound="ServerCalls")
 ONCE = CallPolicy()
@@ -33,7 +33,7 @@ class ServerCalls:
     ) -> None:
         connection = Connection(headers=headers or {}, tls=tls or Tls())
         parsed = [
-            parse_address(each, secure=tls is not None) for each in addresses or ("localhost:8001",)
+            parse_server(each, secure=tls is not None) for each in addresses or ("localhost:8001",)
         ]
         self._timeout = timeout
         self._caller = Caller([_transport(each, connection) for each in parsed], policy)
@@ -183,6 +183,6 @@ class ServerCalls:
         return await self._caller.call(send, limit, policy or self._caller.policy, key)
 
 
-def _transport(address: Address, connection: Connection) -> Transport:
+def _transport(address: ServerAddress, connection: Connection) -> Transport:
     kind = HttpTransport if address.http else GrpcTransport
     return kind(address, connection)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock_client.client.address import Address
 from penstock_client.client.request import InferRequest, Result
-from penstock_client.client.views import ModelEntry, ModelMetadata, ModelStatistics, ServerMetadata
+from penstock_client.reading.address import ServerAddress
+from penstock_client.reading.views import ModelEntry, ModelMetadata, ModelStatistics, ServerMetadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Transport(Protocol):
     `timeout` is in seconds, `None` for none.
     """
 
-    address: Address
+    address: ServerAddress
 
     async def infer(self, request: InferRequest, timeout: float | None) -> Result: ...
 

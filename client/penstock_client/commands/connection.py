@@ -7,9 +7,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 from penstock_client.client import CallPolicy, Client, Tls
-from penstock_client.client.address import parse_address
 from penstock_client.commands.values import assignment, option_value
-from penstock_client.top.server_url import URL_VARIABLE, named_addresses
+from penstock_client.reading.address import URL_VARIABLE, named_addresses, parse_server
 
 _DEFAULT = "localhost:8001"
 
@@ -115,7 +114,7 @@ def _whole(text: str) -> int:
 
 def _address(text: str) -> str:
     try:
-        parse_address(text)
+        parse_server(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
     return text

@@ -12,7 +12,7 @@ from penstock_client.perf.requests.kserve import Parameter
 from penstock_client.perf.requests.prompts import SharedPrefix
 from penstock_client.perf.summary import GOALS, Goal
 from penstock_client.perf.wire.endpoint import Endpoint
-from penstock_client.top.address import Address, AddressError, parse_address
+from penstock_client.reading.address import Address, AddressError, parse_address
 
 _METRICS_PORT = 8002
 _MOST_LOADS = 1000

@@ -14,7 +14,7 @@ from penstock_client.perf.requests.prompts import SharedPrefix
 from penstock_client.perf.requests.tensors import TensorOptions
 from penstock_client.perf.summary import Goal
 from penstock_client.perf.wire.endpoint import Endpoint
-from penstock_client.top.address import Address
+from penstock_client.reading.address import Address
 
 INFER, GENERATE = "infer", "generate"
 GRPC, HTTP, OPENAI = "grpc", "http", "openai"

@@ -23,7 +23,7 @@ from penstock_client.perf.arguments import (
 from penstock_client.perf.options import GENERATE, GRPC, HTTP, INFER, OPENAI
 from penstock_client.perf.requests.language import OPENAI_PATHS
 from penstock_client.perf.requests.lengths import parse_lengths
-from penstock_client.top.server_url import URL_VARIABLE
+from penstock_client.reading.address import URL_VARIABLE
 
 T = TypeVar("T")
 

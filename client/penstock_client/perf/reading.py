@@ -28,8 +28,7 @@ from penstock_client.perf.parser import command_parser
 from penstock_client.perf.requests.language import CHAT, OPENAI_PATHS
 from penstock_client.perf.requests.tensors import TensorOptions
 from penstock_client.perf.trace_file import Trace, read_intervals, read_trace
-from penstock_client.top.address import AddressError
-from penstock_client.top.server_url import GRPC_PORT, HTTP_PORT, named_server
+from penstock_client.reading.address import GRPC_PORT, HTTP_PORT, AddressError, named_server
 
 _PORTS = {GRPC: GRPC_PORT, HTTP: HTTP_PORT, OPENAI: HTTP_PORT}
 

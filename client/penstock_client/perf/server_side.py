@@ -12,12 +12,12 @@ from typing import Any
 
 from penstock_client.perf.errors import PerfError
 from penstock_client.perf.server import Server
-from penstock_client.top.address import Address
-from penstock_client.top.counters import ModelCounters, ModelKey
-from penstock_client.top.fetch import FetchError, fetch_page
-from penstock_client.top.growth import Growth, growth, mean
-from penstock_client.top.kserve import model_statistics
-from penstock_client.top.metrics_page import MetricsPage
+from penstock_client.reading.address import Address
+from penstock_client.reading.counters import ModelCounters, ModelKey
+from penstock_client.reading.fetch import FetchError, fetch_page
+from penstock_client.reading.growth import Growth, growth, mean
+from penstock_client.reading.kserve import model_statistics
+from penstock_client.reading.metrics_page import MetricsPage
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock_client.top.counters import ProcessKey, ProcessNumbers
-from penstock_client.top.growth import mean
+from penstock_client.reading.counters import ProcessKey, ProcessNumbers
+from penstock_client.reading.growth import mean
 from penstock_client.top.model_view import (
     BatchView,
     CountView,

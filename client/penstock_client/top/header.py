@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from penstock_client.top.counters import GpuNumbers
+from penstock_client.reading.counters import GpuNumbers
 from penstock_client.top.texts import count, percent, printable, size
 from penstock_client.top.view import View
 

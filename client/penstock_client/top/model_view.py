@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock_client.top.counters import BatchCounts, Durations, ModelCounters, ModelKey
-from penstock_client.top.growth import Growth, batch_growth, growth, mean, quantile
-from penstock_client.top.kserve import VersionState
+from penstock_client.reading.counters import BatchCounts, Durations, ModelCounters, ModelKey
+from penstock_client.reading.growth import Growth, batch_growth, growth, mean, quantile
+from penstock_client.reading.views import ModelEntry
 
 CANCELLED = "CANCELED"
 """The reason of failures that clients asked for: they are not errors."""
@@ -132,7 +132,7 @@ def model_view(
     key: ModelKey,
     pairs: Sequence[Pair],
     batches: BatchPair | None,
-    state: VersionState,
+    state: ModelEntry,
     memory: float | None,
 ) -> ModelView:
     """The view of a model; the first of `pairs` that tells something is taken for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock_client.top.counters import ModelKey
+from penstock_client.reading.counters import ModelKey
 from penstock_client.top.keys import Key
 from penstock_client.top.view import SORTS
 

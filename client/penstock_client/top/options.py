@@ -7,8 +7,15 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock_client.top.address import Address, AddressError, parse_address
-from penstock_client.top.server_url import HTTP_PORT, METRICS_PORT, URL_VARIABLE, named_server
+from penstock_client.reading.address import (
+    HTTP_PORT,
+    METRICS_PORT,
+    URL_VARIABLE,
+    Address,
+    AddressError,
+    named_server,
+    parse_address,
+)
 from penstock_client.top.view import SORTS
 
 _SHORTEST = 0.1

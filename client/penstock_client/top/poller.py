@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from penstock_client.top.fetch import FetchError
+from penstock_client.reading.fetch import FetchError
 from penstock_client.top.readings import Readings
 
 Value = TypeVar("Value")

@@ -12,11 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from penstock_client.top.counters import ProcessKey, ProcessNumbers
-from penstock_client.top.fetch import AnswersFetcher, fetch_page
+from penstock_client.reading.counters import ProcessKey, ProcessNumbers
+from penstock_client.reading.fetch import AnswersFetcher, fetch_page
+from penstock_client.reading.kserve import ServerAnswers
+from penstock_client.reading.metrics_page import MetricsPage
 from penstock_client.top.header import header
-from penstock_client.top.kserve import ServerAnswers
-from penstock_client.top.metrics_page import MetricsPage
 from penstock_client.top.model_view import ModelView
 from penstock_client.top.options import Options
 from penstock_client.top.poller import read_again

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 
-from penstock_client.top.fetch import AnswersFetcher, fetch_page
+from penstock_client.reading.fetch import AnswersFetcher, fetch_page
+from penstock_client.reading.kserve import ServerAnswers
+from penstock_client.reading.metrics_page import MetricsPage
 from penstock_client.top.frame import Frame, make_frame
 from penstock_client.top.keys import keys
-from penstock_client.top.kserve import ServerAnswers
-from penstock_client.top.metrics_page import MetricsPage
 from penstock_client.top.navigation import Navigation
 from penstock_client.top.options import Options
 from penstock_client.top.poller import Poller

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from penstock_client.reading.counters import ModelKey, ProcessKey, ProcessNumbers
 from penstock_client.top.columns import NAME_WIDTH, Column, fitting, with_values
-from penstock_client.top.counters import ModelKey, ProcessKey, ProcessNumbers
 from penstock_client.top.model_view import ModelView
 from penstock_client.top.texts import UNKNOWN, count, printable, size
 

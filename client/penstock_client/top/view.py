@@ -6,15 +6,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock_client.top.counters import (
+from penstock_client.reading.counters import (
     Machine,
     ModelCounters,
     ModelKey,
     ProcessKey,
     ProcessNumbers,
 )
-from penstock_client.top.kserve import ServerAnswers, VersionState
-from penstock_client.top.metrics_page import MetricsPage
+from penstock_client.reading.kserve import ServerAnswers
+from penstock_client.reading.metrics_page import MetricsPage
+from penstock_client.reading.views import ModelEntry
 from penstock_client.top.model_view import BatchPair, ModelView, Pair, model_view
 from penstock_client.top.readings import Readings
 
@@ -75,7 +76,7 @@ def make_view(
             key,
             list(_pairs(key, page, answers)),
             _batches(key, answers),
-            told.states.get(key, VersionState("")),
+            told.states.get(key, ModelEntry(key.name, key.version)),
             _memory(key, processes),
         )
         for key in sorted(keys, key=_order)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_client.perf.wire.endpoint import Endpoint
-from penstock_client.top.address import Address
+from penstock_client.reading.address import Address
 from penstock_client.tune.choice import Aims
 from penstock_client.tune.load.loads import Loads
 

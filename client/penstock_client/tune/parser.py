@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock_client.perf.arguments import goal, positive, whole
 from penstock_client.perf.arguments import seconds as perf_seconds
 from penstock_client.perf.parser import checked
-from penstock_client.top.server_url import URL_VARIABLE
+from penstock_client.reading.address import URL_VARIABLE
 from penstock_client.tune.choice import OBJECTIVES
 from penstock_client.tune.options import MODES, QUICK
 from penstock_client.tune.values import (

@@ -15,7 +15,7 @@ from penstock_client.perf.errors import PerfError
 from penstock_client.perf.gate import Limit, read_gate
 from penstock_client.perf.load.plan import Point
 from penstock_client.perf.reading import read_options
-from penstock_client.top.server_url import URL_VARIABLE, named_server
+from penstock_client.reading.address import URL_VARIABLE, named_server
 from penstock_client.tune.analyzer.file import read_analysis
 from penstock_client.tune.choice import Aims, objective
 from penstock_client.tune.composition import is_of_part, named_parts, part_setting

@@ -15,7 +15,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock_client.perf.errors import Status
 from penstock_client.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc
 from penstock_client.perf.wire.endpoint import Endpoint
-from penstock_client.top.address import Address
+from penstock_client.reading.address import Address
 from penstock_client.tune.composition import Composition, read_composition, steps
 from penstock_client.tune.control_calls import SECONDS, SERVICE, ControlCalls, as_json
 from penstock_client.tune.errors import ServerGoneError, TuneError, VariantError

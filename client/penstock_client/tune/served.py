@@ -17,7 +17,7 @@ from typing import Any
 from penstock_client.perf.load.processes import ending
 from penstock_client.perf.server_side import processes_below
 from penstock_client.perf.wire.endpoint import Endpoint
-from penstock_client.top.address import Address
+from penstock_client.reading.address import Address
 from penstock_client.tune.control_calls import ControlCalls, as_json
 from penstock_client.tune.errors import VariantError
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from penstock_client.perf.compare import compare
 from penstock_client.perf.errors import PerfError, Status
@@ -20,7 +20,6 @@ from penstock_client.tune.check import Check, checked
 from penstock_client.tune.choice import FAILED, Aims, Figures, Standing, best_standing, objective
 from penstock_client.tune.composition import Composition, read_composition
 from penstock_client.tune.errors import ServerGoneError, TuneError, VariantError
-from penstock_client.tune.launch import Launch, LocalLaunch
 from penstock_client.tune.load.joint import AnyTest, JointTest
 from penstock_client.tune.load.load_test import LoadTest, Measurement, is_language_model, perf_words
 from penstock_client.tune.load.loads import Load
@@ -31,8 +30,45 @@ from penstock_client.tune.options import BRUTE, OPTUNA, Member, Plan
 from penstock_client.tune.record import FILE, Record
 from penstock_client.tune.remote import RemoteLaunch, RemoteServer, read_remote
 from penstock_client.tune.search import BruteSearch, QuickSearch, Search
-from penstock_client.tune.settings import is_engine, original
+from penstock_client.tune.served import serving
+from penstock_client.tune.settings import CACHE, is_engine, original
 from penstock_client.tune.space import Space, Variant, key, label
+
+_CACHE_BYTES = 64 << 20
+
+
+class Launch(Protocol):
+    """A way to serve variants one after the other."""
+
+    def loaded(self, changes: Mapping[str, Any]) -> AbstractContextManager[MeasuredServer]:
+        """A server with a variant; raises `VariantError` or `ServerGoneError`."""
+
+
+class LocalLaunch:
+    """A new server for each variant, over a repository in `folder` that holds it."""
+
+    def __init__(self, plan: Plan, composition: Composition, folder: Path) -> None:
+        self._composition = composition
+        self._repository = folder / "models"
+        self._log = plan.output / "server.log"
+        self._options = plan.serving
+        self._flags = plan.serving.flags
+        cached = any(composition.owner(name)[1] == CACHE for name in plan.values)
+        if cached and not any(flag.startswith("--cache-config") for flag in self._flags):
+            self._flags = (*self._flags, f"--cache-config=local,size={_CACHE_BYTES}")
+
+    @contextmanager
+    def loaded(self, changes: Mapping[str, Any]) -> Iterator[MeasuredServer]:
+        """A server with a variant; raises `VariantError`."""
+        self._composition.write_variant(changes, self._repository)
+        options = self._options
+        with serving(
+            self._repository, self._log, self._flags, options.environment, options.load_seconds
+        ) as server:
+            for files in self._composition.models:
+                server.load(files.name)
+            yield server
+
 
 _TITLE = 40  # letters of a variant's name beside its progress, which has to fit a line
 Say = Callable[[Iterable[str]], None]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import select
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import count
 
-from penstock_client.perf.load.arrivals import arrivals
 from penstock_client.perf.load.job import (
     CUT_OFF,
     OK,
@@ -16,6 +17,7 @@ from penstock_client.perf.load.job import (
     ClosedLoop,
     Job,
     Message,
+    OpenLoop,
 )
 from penstock_client.perf.load.pool import RETRY_SECONDS, Pool
 from penstock_client.perf.load.record import Record
@@ -303,3 +305,25 @@ class Worker:
 
     def _chunk(self) -> Chunk:
         return self._record.chunk(self._in_flight, len(self._waiting))
+
+
+def arrivals(shape: OpenLoop, start: float) -> Iterator[float]:
+    """Times in order; without an end but for a list of times."""
+    if shape.times:
+        for turn in count() if shape.period else (0,):
+            yield from (start + turn * shape.period + time for time in shape.times)
+    elif shape.poisson:
+        yield from _poisson(shape, start)
+    else:
+        gap, number = 1 / shape.rate, 0
+        while True:  # by multiplication, so that errors do not add up
+            yield start + (number + shape.phase) * gap
+            number += 1
+
+
+def _poisson(shape: OpenLoop, start: float) -> Iterator[float]:
+    chance = random.Random(shape.seed)
+    due = start
+    while True:
+        due += chance.expovariate(shape.rate)
+        yield due

@@ -1,32 +1,24 @@
-"""Where a server listens."""
+"""Where a server under load listens, and how connections to it are secured."""
 
 from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
 
+from penstock_client.reading.address import Address
+
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a server listens, and how connections to it are secured.
+class Endpoint(Address):
+    """An address with its certificates: empty files are the system's, and none of the client's.
 
-    `authority` names a certificate; empty files are the system's certificates and no certificate of
-    the client's. With `unverified` any certificate will do.
+    With `unverified` any certificate will do.
     """
 
-    host: str
-    port: int
-    secure: bool = False
     root_certificates: str = ""
     certificate: str = ""
     private_key: str = ""
     unverified: bool = False
-
-    @property
-    def authority(self) -> str:
-        """Host and port as they stand in requests."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
     def context(self, protocol: str) -> ssl.SSLContext:
         """TLS settings, with the protocol that is spoken inside."""

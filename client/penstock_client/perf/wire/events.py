@@ -1,8 +1,10 @@
-"""Server-sent events of one answer, wherever they are cut; of each is read what is counted."""
+"""Server-sent events of one answer; of each is read what is counted."""
 
 from __future__ import annotations
 
 import re
+
+from penstock_client.reading.events import EventStream
 
 _ERROR = re.compile(rb'"error"\s*:\s*(\{.*\}|"(?:[^"\\]|\\.)*")', re.DOTALL)
 _MESSAGE = re.compile(rb'"message"\s*:\s*"((?:[^"\\]|\\.)*)"')
@@ -23,17 +25,12 @@ class Events:
     def __init__(self) -> None:
         self.error = ""
         self.tokens = 0
-        self._rest = b""
+        self._stream = EventStream()
 
     def take(self, data: bytes) -> int:
         """How many of the events that end in what comes now are responses."""
-        if self._rest:
-            data = self._rest + data
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n")
-        *events, self._rest = data.split(b"\n\n")
         count = 0
-        for event in events:
+        for event in self._stream.take(data):
             if _is_usual(event) or self._read(event):
                 count += 1
         return count

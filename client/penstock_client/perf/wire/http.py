@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock_client.perf.wire.call import Call, Listener, Request
-from penstock_client.perf.wire.chunks import whole_chunks
 from penstock_client.perf.wire.endpoint import Endpoint
 from penstock_client.perf.wire.events import Events, completion_tokens, error_text
 from penstock_client.perf.wire.transport import Transport
@@ -236,3 +236,48 @@ def _read_head(block: bytes) -> _Head:
         status < 400 and headers.get(b"content-type", b"").startswith(b"text/event-stream"),
         headers.get(b"connection", b"").strip() == b"close",
     )
+
+
+@dataclass(slots=True)
+class Chunks:
+    """Where the contents of the whole chunks lie that `data` begins with.
+
+    `used` is where the first chunk begins that is not whole, or with `ended` what comes behind the
+    last one and its trailers. With `broken` there is something else instead of a chunk.
+    """
+
+    spans: list[tuple[int, int]]
+    used: int = 0
+    ended: bool = False
+    broken: bool = False
+
+
+def whole_chunks(data: bytes | bytearray) -> Chunks:
+    """The whole chunks at the start of `data`."""
+    found = Chunks([])
+    at = 0
+    while (line := data.find(b"\r\n", at)) >= 0:
+        size = _size(data[at:line])
+        if size < 0:
+            found.broken = True
+            break
+        start = line + 2
+        at = start + size + 2
+        if not size:
+            end = data.find(b"\r\n\r\n", line)  # of the trailers, mostly none
+            if end >= 0:
+                found.used, found.ended = end + 4, True
+            break
+        if at > len(data):
+            break
+        found.spans.append((start, at - 2))
+        found.used = at
+    return found
+
+
+def _size(line: bytes | bytearray) -> int:
+    """The size in the line in front of a chunk, before its extensions; negative without one."""
+    try:
+        return int(line.partition(b";")[0], 16)
+    except ValueError:
+        return -1

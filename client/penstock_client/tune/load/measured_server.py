@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock_client.perf.wire.endpoint import Endpoint
-from penstock_client.top.address import Address
+from penstock_client.reading.address import Address
 
 
 class MeasuredServer(Protocol):

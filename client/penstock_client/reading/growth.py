@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf
 
-from penstock_client.top.counters import BatchCounts, Buckets, CacheCounts, Durations, ModelCounters
+from penstock_client.reading.counters import (
+    BatchCounts,
+    Buckets,
+    CacheCounts,
+    Durations,
+    ModelCounters,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_client.top.address import Address, AddressError, parse_address
+from penstock_client.reading.address import Address, AddressError, parse_address
 from penstock_client.top.options import read_options
 
 

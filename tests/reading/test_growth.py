@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_client.top.counters import BatchCounts, CacheCounts, Durations, ModelCounters
-from penstock_client.top.growth import (
+from penstock_client.reading.counters import BatchCounts, CacheCounts, Durations, ModelCounters
+from penstock_client.reading.growth import (
     Growth,
     batch_growth,
     growth,

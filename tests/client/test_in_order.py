@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from penstock_client.client.window import in_order
+from penstock_client.client.client import in_order
 
 
 class _Calls:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 
-from penstock_client.top.address import Address
-from penstock_client.top.kserve import ServerAnswers, VersionState, model_statistics, server_name
-from penstock_client.top.kserve import version_states as states_of
-from penstock_client.top.metrics_page import MetricsPage, read_page
+from penstock_client.reading.address import Address
+from penstock_client.reading.counters import ModelKey
+from penstock_client.reading.kserve import ServerAnswers, model_statistics
+from penstock_client.reading.metrics_page import MetricsPage, read_page
+from penstock_client.reading.views import ModelEntry, entries_of, server_of
 
 CONNECT_SECONDS = 5.0
 """Seconds that a server may take for a connection, and for each part of an answer."""
@@ -81,7 +82,7 @@ class AnswersFetcher:
     def __init__(self, address: Address, clock: Callable[[], float] = time.monotonic) -> None:
         self._address = address
         self._clock = clock
-        self._states: dict[Any, VersionState] = {}
+        self._states: dict[ModelKey, ModelEntry] = {}
         self._states_at = float("-inf")
         self._server = ""
 
@@ -100,8 +101,10 @@ class AnswersFetcher:
         if self._clock() - self._states_at < INDEX_SECONDS:
             return
         try:
-            self._server = server_name(self._json("/v2") or {})
-            self._states = states_of(self._json("/v2/repository/index", "POST") or [])
+            server = server_of(self._json("/v2") or {})
+            self._server = f"{server.name} {server.version}".strip()
+            index = entries_of(self._json("/v2/repository/index", "POST") or [])
+            self._states = {ModelKey(each.name, each.version): each for each in index}
         except _NOT_OF_THE_FORM as error:
             raise FetchError(f"the repository index is not of KServe's form: {error}") from error
         self._states_at = self._clock()

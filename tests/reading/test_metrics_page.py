@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness import recorded
-from penstock_client.top.counters import (
+from penstock_client.reading.counters import (
     CacheCounts,
     Durations,
     GpuNumbers,
@@ -13,7 +13,7 @@ from penstock_client.top.counters import (
     ProcessKey,
     ProcessNumbers,
 )
-from penstock_client.top.metrics_page import MetricsPage, read_page
+from penstock_client.reading.metrics_page import MetricsPage, read_page
 
 KEY = ModelKey("m", "1")
 

@@ -6,11 +6,17 @@ from io import BufferedIOBase
 
 import pytest
 
-from penstock_client.top import fetch as fetching
-from penstock_client.top.address import Address
-from penstock_client.top.counters import ModelKey
-from penstock_client.top.fetch import INDEX_SECONDS, AnswersFetcher, FetchError, fetch, fetch_page
-from penstock_client.top.kserve import VersionState
+from penstock_client.reading import fetch as fetching
+from penstock_client.reading.address import Address
+from penstock_client.reading.counters import ModelKey
+from penstock_client.reading.fetch import (
+    INDEX_SECONDS,
+    AnswersFetcher,
+    FetchError,
+    fetch,
+    fetch_page,
+)
+from penstock_client.reading.views import ModelEntry
 from top.stub_server import StubServer, stub_server
 
 KEY = ModelKey("bert", "1")
@@ -29,7 +35,7 @@ def test_a_page_may_have_another_path(server: StubServer) -> None:
 def test_the_endpoint_is_asked(server: StubServer) -> None:
     answers = AnswersFetcher(server.address).fetch()
     assert (answers.ready, answers.server) == (True, "stub 1.2")
-    assert answers.states == {KEY: VersionState("READY")}
+    assert answers.states == {KEY: ModelEntry("bert", "1", "READY")}
 
 
 def test_a_server_that_is_not_ready_says_so(server: StubServer) -> None:

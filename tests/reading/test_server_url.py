@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_client.top.address import Address, AddressError
+from penstock_client.reading.address import Address, AddressError, named_server
 from penstock_client.top.options import read_options
-from penstock_client.top.server_url import named_server
 
 
 @pytest.mark.parametrize(

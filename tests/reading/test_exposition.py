@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from harness import recorded
 from penstock.metrics.exposition import Family, MetricKind, Series, render
-from penstock_client.top.exposition import Sample, parse
+from penstock_client.reading.metrics_page import Sample, parse
 
 
 def test_samples_have_names_labels_and_values() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from harness import recorded
-from penstock_client.top.counters import BatchCounts, CacheCounts, Durations, ModelKey
-from penstock_client.top.kserve import VersionState, model_statistics, server_name, version_states
+from penstock_client.reading.counters import BatchCounts, CacheCounts, Durations, ModelKey
+from penstock_client.reading.kserve import model_statistics
+from penstock_client.reading.views import ModelEntry, ServerMetadata, entries_of, server_of
 
 KEY = ModelKey("m", "1")
 
@@ -49,16 +50,17 @@ def test_the_index_gives_states_and_reasons() -> None:
         {"name": "n", "version": "1", "state": "UNAVAILABLE", "reason": "no file"},
         {"name": "never"},
     ]
-    assert version_states(index) == {
-        KEY: VersionState("READY"),
-        ModelKey("n", "1"): VersionState("UNAVAILABLE", "no file"),
-        ModelKey("never", ""): VersionState(""),
-    }
+    assert entries_of(index) == [
+        ModelEntry("m", "1", "READY"),
+        ModelEntry("n", "1", "UNAVAILABLE", "no file"),
+        ModelEntry("never", ""),
+    ]
 
 
 def test_a_server_is_named_with_its_version() -> None:
-    assert server_name({"name": "triton", "version": "2.51.0"}) == "triton 2.51.0"
-    assert server_name({}) == ""
+    told = {"name": "triton", "version": "2.51.0", "extensions": ["statistics"]}
+    assert server_of(told) == ServerMetadata("triton", "2.51.0", ("statistics",))
+    assert server_of({}) == ServerMetadata("", "", ())
 
 
 @recorded.needs_answers

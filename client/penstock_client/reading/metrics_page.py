@@ -1,12 +1,18 @@
-"""A metrics page as values: counters of models, model processes, and the machine."""
+"""A metrics page as values: counters of models, model processes, and the machine.
+
+It is Prometheus exposition: text in format 0.0.4, or OpenMetrics without its exemplars.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
-from penstock_client.top.counters import (
+from penstock_client.reading.counters import (
     CacheCounts,
     Durations,
     GpuNumbers,
@@ -16,7 +22,15 @@ from penstock_client.top.counters import (
     ProcessKey,
     ProcessNumbers,
 )
-from penstock_client.top.exposition import Labels, Sample, parse
+
+Labels = tuple[tuple[str, str], ...]
+
+_SAMPLE = re.compile(
+    r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+([^ \t]+)', re.ASCII
+)
+_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n"}
 
 _PROCESS = "penstock_model_process_"
 _FAILURE = "nv_inference_request_failure"
@@ -26,6 +40,14 @@ _PARTS = ("_sum", "_count", "_created")
 _GPU = ("nv_gpu_", "nv_energy_")
 _SERVER = ("nv_", "penstock_in_flight_requests")
 """Names of the server's own numbers; others of a model are its engine's."""
+
+
+class Sample(NamedTuple):
+    """One line of a metrics page; `labels` in the order of the page."""
+
+    name: str
+    labels: Labels
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +196,32 @@ def _gpus(gpus: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[GpuNumber
             memory_total=numbers.get("nv_gpu_memory_total_bytes"),
             power=numbers.get("nv_gpu_power_usage"),
         )
+
+
+def parse(text: str) -> Iterator[Sample]:
+    """The samples of a metrics page; comments and other lines are left out."""
+    for line in text.split("\n"):
+        if not line or line[0] == "#":
+            continue
+        found = _SAMPLE.match(line)
+        value = None if found is None else _number(found[3])
+        if found is not None and value is not None:
+            yield Sample(found[1], _labels(found[2] or ""), value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=1 << 16)  # the same labels stand in many lines, and in each scrape
+def _labels(text: str) -> Labels:
+    return tuple((name, _unescaped(value)) for name, value in _LABEL.findall(text))
+
+
+def _unescaped(value: str) -> str:
+    if "\\" not in value:
+        return value
+    return _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), value)
