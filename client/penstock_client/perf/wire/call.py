@@ -16,9 +16,9 @@ class Call:
     of it. `partial`, `missing` and `in_frames` belong to the connection: what came of a message
     that is not whole yet, how much of it is still to come and not looked at, and whether there is
     neither, nor anybody who reads messages. `tokens` are as many as the server says that it made, 0
-    if it does not say. `whole` gets the messages of gRPC where somebody reads them. `sent` is the
-    request, which a connection sends again where the server has refused to look at it, so
-    `refusals` times until now.
+    if it does not say. `whole` gets the messages of gRPC, or events, where somebody reads them.
+    `sent` is the request, which a connection sends again where the server has refused to look at
+    it, so `refusals` times until now.
     """
 
     # Most calls leave these as they are: no instance has them until they are set.

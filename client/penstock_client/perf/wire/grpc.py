@@ -52,6 +52,13 @@ def request_head(endpoint: Endpoint, method: str, metadata: Mapping[str, str]) -
     return encode([*fields, *((k.lower().encode(), v.encode()) for k, v in metadata.items())])
 
 
+def opening() -> bytes:
+    """What a connection begins with: windows that are never closed, and no dynamic table."""
+    settings = struct.pack(">HIHI", _TABLE_SIZE, 0, _INITIAL_WINDOW, _LARGEST)
+    opened = struct.pack(">I", _LARGEST - 65535)
+    return _PREFACE + frame(_SETTINGS, 0, 0, settings) + frame(_WINDOW, 0, 0, opened)
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """What a header block says: the fault in it, and whether it has a status of gRPC's."""
@@ -80,11 +87,7 @@ class GrpcWire:
         self._begin = self._good = b""
         # Without a dynamic table, equal blocks mean the same, so that all but the first are known.
         self._headers = HeaderCache(Decoder(0, 1 << 16), _answer)
-        settings = struct.pack(">HIHI", _TABLE_SIZE, 0, _INITIAL_WINDOW, _LARGEST)
-        opened = struct.pack(">I", _LARGEST - 65535)
-        self.transport.send(
-            _PREFACE + frame(_SETTINGS, 0, 0, settings) + frame(_WINDOW, 0, 0, opened)
-        )
+        self.transport.send(opening())
 
     @property
     def room(self) -> int:

@@ -182,6 +182,8 @@ class HttpWire:
             if len(self._body) < _KEPT:
                 self._body += data
             return
+        if call.whole is not None:
+            call.whole.append(data)
         for _ in range(self._events.take(data)):
             self._listener.on_response(call, now)
         call.tokens, call.error = self._events.tokens, self._events.error

@@ -10,18 +10,17 @@ from contextlib import closing
 
 import pytest
 from loadtest.process import cpu_seconds
+from loadtest.stream_line import http_line
 from loadtest.stream_tally import Tally
-from loadtest.wires.answer import AnswerWire
-from loadtest.wires.sse import SseWire
 
-_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _ROLE = b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
 _TOKEN = b'{"choices":[{"index":0,"delta":{"content":" list"}}]}'
 _LAST = b'{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}'
 _USAGE = b'{"choices":[],"usage":{"prompt_tokens": 7, "completion_tokens": 3}}'
 _END = b"0\r\n\r\n"
 
-Reading = Callable[[type[SseWire | AnswerWire], Sequence[bytes]], Tally]
+Reading = Callable[..., Tally]
 
 
 def _event(data: bytes) -> bytes:
@@ -47,16 +46,16 @@ def reading() -> Iterator[Reading]:
     """Has a reader ask, and read as often as parts come; what it counted."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def read(wire_of: type[SseWire | AnswerWire], parts: Sequence[bytes]) -> Tally:
-            tally = Tally()
+        def read(parts: Sequence[bytes], mark: str = "", refusal: str = "") -> Tally:
+            tally = Tally(mark, refusal)
             target = f"127.0.0.1:{listener.getsockname()[1]}"
-            wire = wire_of(target, "/v1/chat/completions", tally, lambda _: None, {})
+            line = http_line(target, "/v1/chat/completions", tally, lambda _: None, {})
             server, _ = listener.accept()
-            with server, closing(wire):
-                wire.start(b"{}")
+            with server, closing(line):
+                line.start(b"{}")
                 for part in parts:
                     server.sendall(part)
-                    wire.read()
+                    line.read()
             return tally
 
         yield read
@@ -68,42 +67,55 @@ def _cut(data: bytes, size: int) -> list[bytes]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50, 97, 10_000])
 def test_tokens_are_counted_however_the_stream_is_cut(reading: Reading, size: int) -> None:
-    tally = reading(SseWire, _cut(b"".join(_CHAT), size))
+    tally = reading(_cut(b"".join(_CHAT), size))
     assert (tally.messages, tally.tokens, tally.calls) == (3, 3, 1)
     assert (len(tally.firsts), len(tally.wholes)) == (1, 1)
 
 
 def test_tokens_are_counted_that_come_chunk_by_chunk(reading: Reading) -> None:
-    tally = reading(SseWire, _CHAT)
+    tally = reading(_CHAT)
     assert (tally.messages, tally.tokens, tally.calls) == (3, 3, 1)
 
 
 def test_the_role_is_not_the_first_token(reading: Reading) -> None:
-    tally = reading(SseWire, _CHAT[:2])
+    tally = reading(_CHAT[:2])
     assert (tally.messages, len(tally.firsts)) == (0, 0)
 
 
 def test_an_event_is_counted_once_where_chunks_cut_its_end(reading: Reading) -> None:
     event = _event(_TOKEN)
     parts = [_HEAD, _chunk(event), _chunk(event[:-1]), _chunk(event[-1:] + event)]
-    assert reading(SseWire, parts).messages == 3
+    assert reading(parts).messages == 3
 
 
 def test_an_error_ends_the_load(reading: Reading) -> None:
     parts = [_HEAD, _chunk(_event(_TOKEN)), _chunk(_event(b'{"error": {"message": "m"}}')), _END]
     with pytest.raises(SystemExit, match="an error came"):
-        reading(SseWire, parts)
+        reading(parts)
+
+
+def test_a_refusal_that_is_expected_is_counted(reading: Reading) -> None:
+    error = b'{"error":"too many"}'
+    head = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: %d\r\n\r\n" % len(error)
+    tally = reading([head + error], refusal="too many")
+    assert (tally.calls, len(tally.refusals)) == (1, 1)
+
+
+def test_marks_are_counted_that_share_an_event(reading: Reading) -> None:
+    event = _event(b'{"choices":[{"index":0,"delta":{"content":"~~a~~b"}}]}')
+    tally = reading([_HEAD, _chunk(event), _chunk(event)], mark="~~")
+    assert (tally.messages, tally.marks) == (2, 4)
 
 
 def test_a_refusal_ends_the_load(reading: Reading) -> None:
     with pytest.raises(SystemExit, match="429"):
-        reading(SseWire, [b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n"])
+        reading([b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n"])
 
 
 @pytest.mark.parametrize("size", [1, 40, 10_000])
 def test_a_whole_answer_is_one_message_with_its_usage(reading: Reading, size: int) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(_USAGE), _USAGE)
-    tally = reading(AnswerWire, _cut(answer, size))
+    tally = reading(_cut(answer, size))
     assert (tally.messages, tally.tokens, tally.calls) == (1, 3, 1)
     assert tally.firsts == tally.wholes
 
