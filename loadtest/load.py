@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.perf.load.job import Payload
-from penstock.perf.load.plan import Limits, Point, Traffic
-from penstock.perf.load.results import Floats, Mask
-from penstock.perf.measure import Measured, measure
-from penstock.perf.server_side import Observer
-from penstock.perf.wire import grpc, http
-from penstock.perf.wire.endpoint import Endpoint
+from penstock_client.perf.load.job import Payload
+from penstock_client.perf.load.plan import Limits, Point, Traffic
+from penstock_client.perf.load.results import Floats, Mask
+from penstock_client.perf.measure import Measured, measure
+from penstock_client.perf.server_side import Observer
+from penstock_client.perf.wire import grpc, http
+from penstock_client.perf.wire.endpoint import Endpoint
 
 _SERVICE = "/inference.GRPCInferenceService/"
 _CONNECTIONS = 4

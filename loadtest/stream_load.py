@@ -17,13 +17,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 from loadtest.process import cpu_seconds
+from loadtest.stream_line import Line, grpc_line, http_line
 from loadtest.stream_tally import Tally, percentile
-from loadtest.wires.answer import AnswerWire
-from loadtest.wires.http2 import Http2Wire
-from loadtest.wires.sse import SseWire
 
 _ENDLESS = 1 << 40  # rounds
 _WARMING = 1.0  # seconds of calls at a rate before what is measured
@@ -122,34 +119,33 @@ class _Client:
         self._tally = Tally(load.mark, load.refusal)
         self._firsts: list[float] = []
         self._left = 0
-        self._wires = self._opened()
+        self._lines = self._opened()
         self._poll = select.epoll()
-        self._by_number = {wire.fileno(): wire for wire in self._wires}
+        self._by_number = {line.fileno(): line for line in self._lines}
         for number in self._by_number:
             self._poll.register(number, select.EPOLLIN)
 
-    def _opened(self) -> list[Any]:
+    def _opened(self) -> list[Line]:
         load = self._load
         tally, ended, headers = self._tally, self._ended, load.headers
         if load.wire == "grpc":
             count = min(load.connections, load.streams)
-            return [Http2Wire(load.target, tally, ended, headers) for _ in range(count)]
-        paths = cycle(load.paths)
-        wire = AnswerWire if load.wire == "answer" else SseWire
-        return [wire(load.target, next(paths), tally, ended, headers) for _ in range(load.streams)]
+            return [grpc_line(load.target, tally, ended, headers) for _ in range(count)]
+        paths = (path for _, path in zip(range(load.streams), cycle(load.paths), strict=False))
+        return [http_line(load.target, path, tally, ended, headers) for path in paths]
 
     def close(self) -> None:
         """Close all connections."""
         self._poll.close()
-        for wire in self._wires:
-            wire.close()
+        for line in self._lines:
+            line.close()
 
     def run(self) -> StreamOutcome:
         """All of the load, and what came of it."""
         if self._load.rate:
             start, cpu = self._offered()
         elif self._load.rounds:
-            self._calls(len(self._wires), len(self._wires))
+            self._calls(len(self._lines), len(self._lines))
             start, cpu = self._begin()
             self._calls(self._load.streams, self._load.rounds * self._load.streams)
         else:
@@ -179,13 +175,13 @@ class _Client:
 
     def _offered(self) -> tuple[float, dict[str, float]]:
         """Calls at the rate, of which those are measured that end after the first second."""
-        wires, gap = cycle(self._wires), 1 / self._load.rate
+        lines, gap = cycle(self._lines), 1 / self._load.rate
         due = time.perf_counter()
         settled, cpu, start = due + _WARMING, self._cpu(), 0.0
         while not start or due < start + self._load.seconds:
             if not start and due >= settled:
                 start, cpu = self._begin()
-            next(wires).start(next(self._messages))
+            next(lines).start(next(self._messages))
             due += gap
             self._read(0.0)  # also where calls begin late
             while time.perf_counter() < due:
@@ -194,12 +190,12 @@ class _Client:
 
     def _start(self, streams: int) -> None:
         for number in range(streams):
-            self._ended(self._wires[number % len(self._wires)])
+            self._ended(self._lines[number % len(self._lines)])
 
-    def _ended(self, wire: Any) -> None:
+    def _ended(self, line: Line) -> None:
         if self._left:
             self._left -= 1
-            wire.start(next(self._messages))
+            line.start(next(self._messages))
 
     def _read_until(self, done: Callable[[], bool]) -> None:
         while not done():

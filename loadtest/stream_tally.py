@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Protocol
+
+
+class Timed(Protocol):
+    """A call that is answered by a stream; times are in seconds, 0 before there is one."""
+
+    start: float
+    last: float
 
 
 class Call:
-    """A call that is answered by a stream; times are in seconds, 0 before there is one."""
+    """A call of an engine that is asked without a server."""
 
-    __slots__ = ("last", "partial", "start")
+    __slots__ = ("last", "start")
 
     def __init__(self, start: float) -> None:
         self.start = start
         self.last = 0.0
-        self.partial = bytearray()
 
 
 class Tally:
@@ -39,7 +46,7 @@ class Tally:
 
     def __init__(self, mark: str = "", refusal: str = "") -> None:
         self.mark = mark.encode()
-        self.refusal = refusal.encode()
+        self.refusal = refusal
         self.clear()
 
     def clear(self) -> None:
@@ -50,7 +57,7 @@ class Tally:
         self.wholes = array("d")
         self.refusals = array("d")
 
-    def message(self, call: Call, now: float) -> None:
+    def message(self, call: Timed, now: float) -> None:
         """A message has come."""
         if call.last:
             self.gaps.append(now - call.last)
@@ -59,21 +66,21 @@ class Tally:
         call.last = now
         self.messages += 1
 
-    def ended(self, call: Call, now: float) -> None:
+    def ended(self, call: Timed, now: float) -> None:
         """A call has ended."""
         self.wholes.append(now - call.start)
         self.calls += 1
 
-    def error(self, call: Call, text: bytes, now: float) -> None:
+    def error(self, call: Timed, text: str, now: float) -> None:
         """An error has come: a refusal, or the end of the load."""
         if not self.refusal or self.refusal not in text:
-            raise SystemExit(f"an error came: {text!r}")
+            raise SystemExit(f"an error came: {text}")
         self.refusals.append(now - call.start)
 
-    def count_marks(self, buffer: bytes | bytearray, start: int, end: int) -> None:
-        """Count the tokens in a part of what was received."""
-        if self.mark:
-            self.marks += buffer.count(self.mark, start, end)
+    def count_marks(self, parts: list[bytes]) -> None:
+        """Count the tokens in what was received, and forget it."""
+        self.marks += sum(part.count(self.mark) for part in parts)
+        parts.clear()
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -43,7 +43,8 @@ def room_of(path: str) -> str:
     """The room that a file belongs to: `core`, `backends/python`, or `.` on top of the package."""
     _, package, *folders = PurePath(path).parent.parts
     room = folders[0] if folders else "."
-    return f"backends/{room}" if package == "penstock_backends" else room
+    inside = package.removeprefix("penstock").removeprefix("_")
+    return f"{inside}/{room}" if inside else room
 
 
 def rooms(report: Mapping[str, Any]) -> dict[str, Room]:

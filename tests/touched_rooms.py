@@ -17,8 +17,16 @@ from pathlib import Path, PurePosixPath
 import grimp
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"penstock": "service/penstock", "penstock_backends": "backends/penstock_backends"}
-_TESTS = {"penstock": ROOT / "tests", "penstock_backends": ROOT / "tests" / "backends"}
+PACKAGES = {
+    "penstock": "service/penstock",
+    "penstock_backends": "backends/penstock_backends",
+    "penstock_client": "client/penstock_client",
+}
+_TESTS = {
+    "penstock": ROOT / "tests",
+    "penstock_backends": ROOT / "tests" / "backends",
+    "penstock_client": ROOT / "tests",
+}
 _OTHERS = {
     "clients": ("clients",),
     "deploy": ("deployment", "observability"),
@@ -29,6 +37,7 @@ _OTHERS = {
 """Folders of the repository beside the packages -> their tests."""
 _SHARED = ("conftest.py", "fakes", "harness")
 """Modules that all tests use."""
+_COMMAND_LINE = "penstock.cli"
 _COMMAND = "penstock.__main__"
 """The module behind the word "penstock" in a test, which starts the command."""
 
@@ -71,7 +80,10 @@ def _of_module(package: str, file: PurePosixPath, graph: grimp.ImportGraph) -> I
     above = {module}
     if module in graph.modules:
         above |= graph.find_downstream_modules(module)
-    for test in {test for room in {_room(one) for one in above} for test in _files(room)}:
+    rooms = {_room(one) for one in above}
+    if package == "penstock_client":  # whose commands are found by entry points
+        above |= {_COMMAND, _COMMAND_LINE}
+    for test in {test for room in rooms for test in _files(room)}:
         if own not in test.parents and _reached(_name(test)) & above:
             yield str(test.relative_to(ROOT))
 

@@ -29,6 +29,7 @@ PYTHON = str(ROOT / ".venv/bin/python")
 COMPILED_PYTHON = str(ROOT / ".venv-compiled/bin/python")
 _GENERATED = "*/penstock/protocol/*,*/penstock/demo/assets/*"
 _SERVICE, _BACKENDS = "service/penstock", "backends/penstock_backends"
+_CLIENT = "client/penstock_client"
 _AT_ONCE = 3
 """Steps: with more, engines take minutes to start on two cores; with fewer, the cores idle."""
 _SLOWEST = 20
@@ -50,15 +51,15 @@ COMPILED = (
 """What else is tested compiled: what speaks by sockets and processes, and what strangers feed."""
 MEASURED: Mapping[str, tuple[str, ...]] = {
     "vllm": ("backends/vllm",),
-    "commands": ("app", "cli", "perf", "tune"),
+    "commands": ("app", "cli", "commands", "perf", "tune"),
     "clients": ("client", "clients", "demo", "gateway", "http1", "in_process"),
     "backends": ("backends",),
     "others": ("",),
 }
 """Run -> its tests, less those of the runs before it. The coverage of each is measured."""
 _SOURCES = {"vllm": (_BACKENDS,), "backends": (_SERVICE, _BACKENDS)}
-"""Run -> the packages whose coverage it measures, where that is not the service: each takes seconds
-of processor time to be made ready."""
+"""Run -> the packages whose coverage it measures, where those are not the service and the client:
+each takes seconds of processor time to be made ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _measured(name: str) -> list[str]:
     # SlipCover takes its probes out of code that it has seen run: coverage.py took as long as the
     # tests themselves, before Python 3.12.
     measure = ["-m", "slipcover", "--branch", "--immediate", "--json", "--out", _coverage(name)]
-    sources = _SOURCES.get(name, (_SERVICE,))
+    sources = _SOURCES.get(name, (_SERVICE, _CLIENT))
     packages = ["--source", ",".join(sources), "--omit", _GENERATED]
     return [PYTHON, *measure, *packages, *_pytest(PYTHON, name, *which)[1:]]
 

@@ -34,8 +34,8 @@ from loadtest.places import results_file
 from loadtest.process import penstock
 from loadtest.random_llms import MODELS, RandomLlm
 from loadtest.report import Row, show
-from loadtest.stream_tally import Call, Tally
-from loadtest.wires.answer import AnswerWire
+from loadtest.stream_line import Line, http_line
+from loadtest.stream_tally import Tally, Timed
 
 _STEPS = (
     "client sent",
@@ -73,7 +73,7 @@ class _Wholes(Tally):
         self.sent: list[float] = []
         self.read: list[float] = []
 
-    def ended(self, call: Call, now: float) -> None:
+    def ended(self, call: Timed, now: float) -> None:
         self.sent.append(call.start)
         self.read.append(now)
         super().ended(call, now)
@@ -88,24 +88,24 @@ class _Caller:
         self._message = route.body(model, PROMPT, sampling, stream=False)
         self._target, self._path = target, route.path
         self._poll = select.epoll()
-        self._wires: dict[int, AnswerWire] = {}
+        self._lines: dict[int, Line] = {}
         self.tally = _Wholes()
 
     def connect(self, streams: int) -> None:
         """Open so many connections."""
         for _ in range(streams):
-            wire = AnswerWire(self._target, self._path, self.tally, lambda _: None, {})
-            self._wires[wire.fileno()] = wire
-            self._poll.register(wire.fileno(), select.EPOLLIN)
+            line = http_line(self._target, self._path, self.tally, lambda _: None, {})
+            self._lines[line.fileno()] = line
+            self._poll.register(line.fileno(), select.EPOLLIN)
 
     def burst(self) -> None:
         """One call on every connection, until the last is answered."""
-        done = self.tally.calls + len(self._wires)
-        for wire in self._wires.values():
-            wire.start(self._message)
+        done = self.tally.calls + len(self._lines)
+        for line in self._lines.values():
+            line.start(self._message)
         while self.tally.calls < done:
             for number, _ in self._poll.poll(1.0):
-                self._wires[number].read()
+                self._lines[number].read()
         time.sleep(_PAUSE)
 
 
@@ -139,7 +139,9 @@ def _measured(
         version = write_llm(folder / "models", llm, "openvino_genai", _INTERVAL)
         os.environ["FIRST_TOKEN_NOTES"] = str(folder / "notes-")
         with (
-            penstock(folder / "models", paths=[_NOTES]) as server,
+            penstock(
+                folder / "models", "--model-env=FIRST_TOKEN_NOTES,PYTHONPATH", paths=[_NOTES]
+            ) as server,
             engine_process(sys.executable, "openvino_genai", version) as engine,
         ):
             target = f"127.0.0.1:{server.http_port}"

@@ -32,8 +32,8 @@ from loadtest.places import results_file
 from loadtest.process import penstock
 from loadtest.random_llms import MODELS, RandomLlm
 from loadtest.report import Row, show
-from loadtest.stream_tally import Call, Tally
-from loadtest.wires.http2 import Http2Wire
+from loadtest.stream_line import grpc_line
+from loadtest.stream_tally import Tally, Timed
 
 _STEPS = (
     "client sent",
@@ -66,7 +66,7 @@ class _Firsts(Tally):
         self.sent: list[float] = []
         self.read: list[float] = []
 
-    def message(self, call: Call, now: float) -> None:
+    def message(self, call: Timed, now: float) -> None:
         if not call.last:
             self.sent.append(call.start)
             self.read.append(now)
@@ -96,13 +96,15 @@ def _measured(llm: RandomLlm, streams: int, bursts: int) -> Iterator[Row]:
         folder = Path(temporary)
         write_llm(folder / "models", llm, "openvino_genai", "4")
         os.environ["FIRST_TOKEN_NOTES"] = str(folder / "notes-")
-        with penstock(folder / "models", paths=[_NOTES]) as server:
+        with penstock(
+            folder / "models", "--model-env=FIRST_TOKEN_NOTES,PYTHONPATH", paths=[_NOTES]
+        ) as server:
             tally = _burst_calls(server.target, model_name(llm, "4"), streams, bursts)
         del os.environ["FIRST_TOKEN_NOTES"]
         found: dict[str, list[float]] = {step: [] for step in _STEPS}
         for file in folder.glob("notes-*"):
             for step, at in json.loads(file.read_text()):
-                found[step].append(at)
+                found.setdefault(step, []).append(at)
     found["client sent"], found["client read"] = sorted(tally.sent), sorted(tally.read)
     yield from _rows(llm, streams, [*_bursts(found, streams)])
     yield from _step_rows(llm, streams, found)
@@ -112,13 +114,13 @@ def _burst_calls(target: str, model: str, streams: int, bursts: int) -> _Firsts:
     sampling = {"max_tokens": _TOKENS, "temperature": 0, "ignore_eos": True}
     message = grpc_request(model, PROMPT, sampling).SerializeToString()
     tally, poll = _Firsts(), select.epoll()
-    wires = [Http2Wire(target, tally, lambda _: None, {}) for _ in range(min(4, streams))]
-    by_number = {wire.fileno(): wire for wire in wires}
+    lines = [grpc_line(target, tally, lambda _: None, {}) for _ in range(min(4, streams))]
+    by_number = {line.fileno(): line for line in lines}
     for number in by_number:
         poll.register(number, select.EPOLLIN)
     for burst in range(1, bursts + 1):
         for number in range(streams):
-            wires[number % len(wires)].start(message)
+            lines[number % len(lines)].start(message)
         while tally.calls < burst * streams:
             for number, _ in poll.poll(1.0):
                 by_number[number].read()

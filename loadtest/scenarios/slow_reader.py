@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import select
+import socket
 import sys
 import tempfile
 import time
@@ -29,11 +30,11 @@ from loadtest.process import Server, penstock
 from loadtest.python_models import FLOOD
 from loadtest.recorded_models import Pace, installed, write_models
 from loadtest.report import Row, arguments, median_rows, show
+from loadtest.stream_line import STREAM, endpoint_of
 from loadtest.stream_load import StreamLoad, StreamOutcome, run
-from loadtest.stream_tally import Tally
-from loadtest.wires.http2 import Http2Wire
-from loadtest.wires.sse import SseWire
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock_client.perf.wire import grpc, http
+from penstock_client.perf.wire.outgoing import framed
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FLAT_OUT = Pace("flat out", 0, merge=False)
@@ -41,6 +42,8 @@ _PACED = Pace("5 ms", 5, merge=True)
 _ENDLESS = {"max_tokens": 10**9}
 _PROMPT = "What do you know?"
 _RECEIVE_BUFFER = 4096  # bytes, of readers that do not read
+_SEGMENT = 1448  # bytes, of Ethernet
+_AT_ONCE = 1 << 16  # bytes
 _LOOK = 1.0  # seconds between two looks at the server's CPU time
 _STILL = 0.05  # of a core: a front whose readers are all stuck uses less
 _LONGEST = 120.0  # seconds until they are
@@ -142,23 +145,37 @@ def _paced(server: Server, wire: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _begun(server: Server, wire: str, pace: Pace, message: bytes) -> Iterator[None]:
-    target, tally = _target(server, wire), Tally()
-    reader: Http2Wire | SseWire
-    if wire == "grpc":
-        reader = Http2Wire(target, tally, _ended, {}, _RECEIVE_BUFFER)
-    else:
-        reader = SseWire(target, _path(pace, wire), tally, _ended, {}, _RECEIVE_BUFFER)
-    try:
-        reader.start(message)
+    with _connected(_target(server, wire)) as reader:
+        reader.sendall(_asked(server, wire, pace, message))
         select.select([reader], [], [])
-        reader.read()
+        reader.recv(_AT_ONCE)
         yield
-    finally:
-        reader.close()
 
 
-def _ended(_: object) -> None:
-    raise SystemExit("an answer without end has ended")
+def _connected(target: str) -> socket.socket:
+    """A connection with a small buffer, and so small segments, as on a network.
+
+    On the loopback, whose are of 64 KiB, the kernel would hold megabytes for the peer before that
+    notices that nobody reads.
+    """
+    endpoint, connection = endpoint_of(target), socket.socket()
+    # Before it connects, since the window is told then.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.connect((endpoint.host, endpoint.port))
+    return connection
+
+
+def _asked(server: Server, wire: str, pace: Pace, message: bytes) -> bytes:
+    """The first bytes of a connection: all of one call."""
+    endpoint = endpoint_of(_target(server, wire))
+    if wire == "grpc":
+        begin, between, body = framed(grpc.request_head(endpoint, STREAM, {}), message)
+        number = (1).to_bytes(4, "big")  # of the first stream
+        return grpc.opening() + begin + number + between + number + body
+    head = http.request_head(endpoint, _path(pace, wire), {}, "application/json")
+    return http.request(head, message)[0]
 
 
 def _target(server: Server, wire: str) -> str:

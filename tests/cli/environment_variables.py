@@ -169,7 +169,7 @@ READ = (
     Variable(
         "PENSTOCK_URL",
         "`localhost:8001`",
-        ("top/server_url.py",),
+        ("client/reading/address.py",),
         "Of all commands of clients: the addresses of servers, between spaces; `perf`, `top` and"
         " `tune` ask the first.",
     ),

@@ -11,6 +11,7 @@ from typing import Any
 
 import penstock
 import penstock_backends
+import penstock_client
 from cli.reading import settings_of
 from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 
@@ -25,7 +26,8 @@ def modules(*, whole: bool = False) -> dict[str, ast.Module]:
         everything = modules(whole=True).items()
         return {place: tree for place, tree in everything if place.split("/")[0] not in _OWN_ROOMS}
     found = {}
-    for package, prefix in ((penstock, ""), (penstock_backends, "backends/")):
+    packages = {penstock: "", penstock_backends: "backends/", penstock_client: "client/"}
+    for package, prefix in packages.items():
         assert package.__file__ is not None
         root = Path(package.__file__).parent
         for path in sorted(root.rglob("*.py")):

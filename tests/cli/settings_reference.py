@@ -60,7 +60,8 @@ Every flag of `penstock serve` (and `tritonserver`) and every environment variab
 it. A flag without a reader is refused by name at the start, or told in the log as one without
 effect; a test holds this page against the code. Written by `tests/cli/settings_reference.py`.
 
-Modules lie in `service/penstock/`, and those below `backends/` in `backends/penstock_backends/`.
+Modules lie in `service/penstock/`, those below `backends/` in `backends/penstock_backends/`, and
+those below `client/` in `client/penstock_client/`.
 "all" stands for a flag that may be repeated. `--help`, and `--version` of `penstock`, are read by
 `cli`.
 

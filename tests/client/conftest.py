@@ -9,7 +9,7 @@ import pytest
 
 from harness.client_models import write_client_models
 from harness.serving import Served, serving
-from penstock.client import Client
+from penstock_client.client import Client
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from penstock.client.errors import ClientError
+from penstock_client.client.errors import ClientError
 
 Act = Callable[[], Any]
 

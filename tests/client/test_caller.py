@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from client.fake_transport import FakeTransport
-from penstock.client import (
+from penstock_client.client import (
     CallPolicy,
     ConnectionLostError,
     DeadlineExceededError,
@@ -17,7 +17,7 @@ from penstock.client import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from penstock.client.caller import Caller
+from penstock_client.client.caller import Caller
 
 _QUICK = CallPolicy(attempts=3, backoff=0.0)
 

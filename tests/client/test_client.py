@@ -14,7 +14,7 @@ import pytest
 
 from harness.client_models import LENGTH
 from harness.serving import Served, wait_until
-from penstock.client import (
+from penstock_client.client import (
     CallPolicy,
     Client,
     ClientError,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import InvalidArgumentError
-from penstock.client.conversion import as_input, converted, fitted, typed
-from penstock.client.views import ModelMetadata, TensorMetadata
+from penstock_client.client import InvalidArgumentError
+from penstock_client.client.conversion import as_input, converted, fitted, typed
+from penstock_client.reading.views import ModelMetadata, TensorMetadata
 
 
 def _input(datatype: str, *shape: int) -> TensorMetadata:

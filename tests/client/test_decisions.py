@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import CallPolicy, ResourceExhaustedError, UnavailableError
-from penstock.client.address import parse_address
-from penstock.client.balancer import Balancer
-from penstock.client.errors import UnknownError, error_of
+from penstock_client.client import CallPolicy, ResourceExhaustedError, UnavailableError
+from penstock_client.client.caller import Balancer
+from penstock_client.client.errors import UnknownError, error_of
+from penstock_client.reading.address import parse_server
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from penstock.client.errors import UnknownError, error_of
     ],
 )
 def test_addresses(text: str, told: str) -> None:
-    assert str(parse_address(text)) == told
+    assert str(parse_server(text)) == told
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_addresses(text: str, told: str) -> None:
 )
 def test_what_is_not_an_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
-        parse_address(text)
+        parse_server(text)
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_an_address_or_refused(text: str) -> None:
     try:
-        told = str(parse_address(text))
+        told = str(parse_server(text))
     except ValueError as error:
         told = str(error)
     assert told

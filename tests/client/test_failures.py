@@ -13,7 +13,7 @@ import pytest
 
 from harness.client_models import write_client_models
 from harness.serving import Served, serving
-from penstock.client import (
+from penstock_client.client import (
     Client,
     ConnectionLostError,
     DeadlineExceededError,
@@ -135,7 +135,7 @@ async def test_a_name_that_no_resolver_knows() -> None:
 
 async def test_http_without_aiohttp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(InvalidArgumentError, match=r"penstock\[http-client\]"):
+    with pytest.raises(InvalidArgumentError, match=r"penstock-client\[http\]"):
         Client("http://localhost:1")
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.generation import prompt_inputs
-from penstock.client.views import ModelMetadata, TensorMetadata
+from penstock_client.client.generation import prompt_inputs
+from penstock_client.reading.views import ModelMetadata, TensorMetadata
 
 PROMPT = {"text_input": "a"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.client import DataType
-from penstock.client.grpc_messages import decode
-from penstock.client.request import InferRequest
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock_client.client import DataType
+from penstock_client.client.grpc_messages import decode
+from penstock_client.client.request import InferRequest
 
 _REQUEST = InferRequest("m", "", {})
 _FIELDS = {

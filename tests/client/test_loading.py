@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from gateway.serving import LOCAL, FakeServer
-from penstock.client import Client, DeadlineExceededError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
+from penstock_client.client import Client, DeadlineExceededError
 
 
 class _NeverLoads(FakeServer):

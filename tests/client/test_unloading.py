@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gateway.serving import LOCAL, FakeServer
-from penstock.client import Client
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
+from penstock_client.client import Client
 
 
 async def test_parts_of_an_ensemble_are_left_unless_the_caller_names_them() -> None:

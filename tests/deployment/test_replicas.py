@@ -16,7 +16,7 @@ from deployment.proxies import NAMES, PROXIES, Balanced, balancing, missing
 from harness.client_models import write_client_models
 from harness.compose import needs_compose, project
 from harness.serving import Served, serving, wait_until
-from penstock.client import Client
+from penstock_client.client import Client
 
 _EACH = [pytest.param(name, marks=pytest.mark.needs(name, missing(name))) for name in NAMES]
 _SERVERS = ("server-1", "server-2")

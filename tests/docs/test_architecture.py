@@ -16,8 +16,9 @@ _STEP = re.compile(r"^\| `(?P<file>[\w/]+\.py)` \| (?P<functions>`[^|]+`) \|", r
 
 
 def _path(name: str) -> Path:
-    if name.startswith("backends/"):
-        return _ROOT / name.replace("backends/", "backends/penstock_backends/", 1)
+    for package in ("backends", "client"):
+        if name.startswith(f"{package}/"):
+            return _ROOT / package / f"penstock_{name}"
     return _SERVICE / name
 
 
@@ -47,8 +48,10 @@ def test_each_step_of_a_path_exists(file: str, function: str) -> None:
     assert function in _defined(_path(file))
 
 
-def test_each_room_of_the_server_is_on_the_map() -> None:
+def test_each_room_of_the_server_and_of_the_client_package_is_on_the_map() -> None:
     rooms = {init.parent.name for init in _SERVICE.glob("*/__init__.py")} - {"demo"}
+    clients = (_ROOT / "client" / "penstock_client").glob("*/__init__.py")
+    rooms |= {f"client/{init.parent.name}" for init in clients}
     assert [room for room in sorted(rooms) if not re.search(rf"`{room}[`/]", _PAGE)] == []
 
 

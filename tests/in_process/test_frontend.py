@@ -17,10 +17,10 @@ import pytest
 
 import penstock.in_process as tritonserver
 from harness.outcomes import raises_nothing
-from penstock.client import Client, NoServerError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.in_process.frontend import KServeGrpc, KServeHttp, Metrics
 from penstock.server.server import InferenceServer
+from penstock_client.client import Client, NoServerError
 
 _HERE = Path(__file__).parent
 

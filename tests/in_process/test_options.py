@@ -13,8 +13,8 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 import penstock.in_process as tritonserver
-from penstock.client import Client
 from penstock.in_process.frontend import KServeGrpc, KServeHttp
+from penstock_client.client import Client
 from rpc.certificates import write_certificates
 
 _SAME = """

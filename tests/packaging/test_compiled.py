@@ -23,12 +23,16 @@ import pytest
 
 import penstock
 import penstock_backends
+import penstock_client
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(penstock.__file__).parent
 PACKAGES = {
-    package.__name__: Path(package.__path__[0]) for package in (penstock, penstock_backends)
+    package.__name__: Path(package.__path__[0])
+    for package in (penstock, penstock_backends, penstock_client)
 }
+PROJECTS = (".", "client")
+"""Folders of the projects whose wheels may be compiled."""
 _WAITS = (ast.Await, ast.AsyncFor, ast.Yield, ast.YieldFrom)
 COMPILED = os.environ.get("PENSTOCK_TEST_COMPILED") == "1"
 
@@ -42,9 +46,10 @@ def _hook() -> ModuleType:
     return module
 
 
-def _settings() -> dict[str, Any]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    settings = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+def _settings(project: str) -> dict[str, Any]:
+    """What the hook is told by a project, which lies in this folder."""
+    read = tomllib.loads((ROOT / project / "pyproject.toml").read_text())
+    settings = read["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
     assert isinstance(settings, dict)
     return settings
 
@@ -52,7 +57,7 @@ def _settings() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages side by side, as they are compiled."""
-    folder = _hook().side_by_side(ROOT, tmp_path_factory.mktemp("sources"))
+    folder = _hook().side_by_side(tmp_path_factory.mktemp("sources"))
     assert isinstance(folder, Path)
     return folder
 
@@ -60,9 +65,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def listed(sources: Path) -> list[Path]:
     """The files that are compiled, as they lie in site-packages."""
-    settings = _settings()
-    files = _hook().selected(sources, settings["compiled"], settings["interpreted"])
-    return [Path(file) for file in files]
+    return [
+        Path(file)
+        for settings in map(_settings, PROJECTS)
+        for file in _hook().selected(sources, settings["compiled"], settings["interpreted"])
+    ]
 
 
 def _installed(file: Path) -> Path:
@@ -124,7 +131,8 @@ def test_sources_lie_beside_what_was_made_of_them(listed: list[Path]) -> None:
 def test_what_the_list_says_stays_interpreted() -> None:
     files = [
         file
-        for pattern in _settings()["interpreted"]
+        for settings in map(_settings, PROJECTS)
+        for pattern in settings["interpreted"]
         for folder in PACKAGES.values()
         for file in folder.parent.glob(pattern)
     ]
@@ -138,7 +146,7 @@ def test_only_a_wheel_that_is_asked_for_is_compiled(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_COMPILE", asked)
     build_data: dict[str, Any] = {}
-    hook = _hook().CompiledModules(str(ROOT), _settings(), None, None, "", "wheel")
+    hook = _hook().CompiledModules(str(ROOT), _settings("."), None, None, "", "wheel")
     hook.initialize(version, build_data)
     assert build_data == {}
 
@@ -146,7 +154,7 @@ def test_only_a_wheel_that_is_asked_for_is_compiled(
 def test_a_wheel_is_not_compiled_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_COMPILE", "1")
     monkeypatch.setenv("CC", "no-such-compiler -pthread")
-    hook = _hook().CompiledModules(str(ROOT), _settings(), None, None, "", "wheel")
+    hook = _hook().CompiledModules(str(ROOT), _settings("."), None, None, "", "wheel")
     with pytest.raises(SystemExit, match="needs a C compiler, and there is no no-such-compiler"):
         hook.initialize("standard", {})
 

@@ -27,6 +27,7 @@ def test_files_belong_to_the_room_below_their_package() -> None:
     assert coverage_floors.room_of("backends/penstock_backends/repeat/__init__.py") == (
         "backends/repeat"
     )
+    assert coverage_floors.room_of("client/penstock_client/perf/wire/grpc.py") == "client/perf"
 
 
 def test_room_counts_lines_and_branches_of_its_files() -> None:
@@ -59,7 +60,10 @@ def test_floor_of_a_room_that_is_gone_is_named() -> None:
 
 def test_rooms_of_the_packages_are_those_that_have_floors() -> None:
     """Found in a second, not at the end of a whole run; generated code is not measured."""
-    packages = (ROOT / "service" / "penstock", ROOT / "backends" / "penstock_backends")
+    packages = [
+        ROOT / name
+        for name in ("service/penstock", "backends/penstock_backends", "client/penstock_client")
+    ]
     modules = [
         str(path.relative_to(ROOT)) for package in packages for path in package.rglob("*.py")
     ]

@@ -7,9 +7,13 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+
+import penstock
+import penstock_client
 
 ROOT = Path(__file__).parents[2]
 MODULES = {
@@ -24,15 +28,28 @@ MODULES = {
 """The module that stands for a distribution, where it is not of the same name."""
 
 
-def _requirements() -> dict[str, str]:
-    """The versions that the package asks for, by the name of the distribution."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+PACKAGES = {
+    "penstock": (ROOT, ("service", "backends")),
+    "penstock-client": (ROOT / "client", ("client",)),
+}
+"""Distribution -> the folder of its project, and those of its sources."""
+
+
+def _project(distribution: str) -> dict[str, Any]:
+    folder, _ = PACKAGES[distribution]
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def _requirements(distribution: str) -> dict[str, str]:
+    """The versions that a package asks for, by the name of the distribution."""
+    declared = _project(distribution)["dependencies"]
     parts = (re.fullmatch(r"([\w-]+)(.*)", requirement) for requirement in declared)
     return {part[1]: part[2] for part in parts if part}
 
 
-def _imports() -> Iterator[str]:
-    for room in ("service", "backends"):
+def _imports(distribution: str) -> Iterator[str]:
+    for room in PACKAGES[distribution][1]:
         for path in (ROOT / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Import):
@@ -41,16 +58,30 @@ def _imports() -> Iterator[str]:
                     yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_each_dependency_is_imported() -> None:
-    imported = list(_imports())
-    modules = {MODULES.get(name, name.replace("-", "_")) for name in _requirements()}
+@pytest.mark.parametrize("distribution", PACKAGES)
+def test_each_dependency_is_imported(distribution: str) -> None:
+    imported = list(_imports(distribution))
+    modules = {MODULES.get(name, name.replace("-", "_")) for name in _requirements(distribution)}
     used = {module for module in modules if any(f"{n}.".startswith(f"{module}.") for n in imported)}
     assert modules - used == set()
 
 
+def test_client_package_is_for_the_server_of_its_version() -> None:
+    """What it imports of the server is not stable."""
+    assert penstock_client.__version__ == penstock.__version__
+    assert _requirements("penstock-client")["penstock"] == f"=={penstock.__version__}"
+
+
+def test_extras_of_the_server_that_moved_are_those_of_the_client_package() -> None:
+    extras = _project("penstock")["optional-dependencies"]
+    moved = [extra for name in ("http-client", "tune") for extra in extras[name]]
+    assert moved == ["penstock-client[http]", "penstock-client[tune]"]
+    assert {"http", "tune"} <= _project("penstock-client")["optional-dependencies"].keys()
+
+
 @pytest.mark.parametrize("name", ["grpcio", "protobuf"])
 def test_packages_whose_internals_are_used_have_an_upper_bound(name: str) -> None:
-    assert re.search(r">=[\d.]+,<[\d.]+$", _requirements()[name])
+    assert re.search(r">=[\d.]+,<[\d.]+$", _requirements("penstock")[name])
 
 
 def _pinned() -> dict[str, str]:
@@ -62,7 +93,7 @@ def _pinned() -> dict[str, str]:
 
 def test_the_image_has_pins_of_all_that_the_package_needs() -> None:
     """Write them with `make pins`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = _project("penstock")
     extras = project["optional-dependencies"]
     needed = project["dependencies"] + extras["onnx"] + extras["openvino"] + extras["openai"]
     for requirement in map(Requirement, needed):

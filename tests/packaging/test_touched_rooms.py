@@ -32,6 +32,14 @@ def test_a_room_of_rooms_has_the_tests_that_reach_the_module(graph: grimp.Import
     assert "tests/in_process/test_server.py" in found
 
 
+def test_a_module_of_the_client_package_has_tests_that_run_commands(
+    graph: grimp.ImportGraph,
+) -> None:
+    found = paths_of(["client/penstock_client/client/policy.py"], graph)
+    assert {"tests/client", "tests/commands/test_completion.py"} <= found
+    assert not [path for path in found if path.startswith("tests/cli/")]
+
+
 def test_a_backend_has_nothing_above_it(graph: grimp.ImportGraph) -> None:
     files = ["backends/penstock_backends/vllm/__init__.py"]
     assert paths_of(files, graph) == {"tests/backends/vllm"}

@@ -12,9 +12,9 @@ import pytest
 
 from harness.repeat_model import REPEAT
 from harness.serving import Served, serving
-from penstock.perf.command import run
-from penstock.perf.server import GrpcServer
-from penstock.perf.wire.endpoint import Endpoint
+from penstock_client.perf.command import run
+from penstock_client.perf.server import GrpcServer
+from penstock_client.perf.wire.endpoint import Endpoint
 from perf.failing_server import FailingServer, failing_server
 
 _IDENTITY = """\

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.perf.report.svg import Axis, Series, line_chart, stacked_bars
+from penstock_client.perf.report.svg import Axis, Series, line_chart, stacked_bars
 
 _NUMBERS = st.floats(0, 1e12, allow_subnormal=False)
 _POINTS = st.lists(st.tuples(_NUMBERS, _NUMBERS), max_size=70)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.perf.errors import Status
+from penstock_client.perf.errors import Status
 from perf.conftest import Perf
 from perf.core_server import CoreServer, core_server
 

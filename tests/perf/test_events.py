@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.perf.wire.chunks import whole_chunks
-from penstock.perf.wire.events import Events
+from penstock_client.perf.wire.events import Events
+from penstock_client.perf.wire.http import whole_chunks
 
 _EMPTY = [
     '{"id":"1","choices":[{"delta":{"role":"assistant","content":""}}]}',

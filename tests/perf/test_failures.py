@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from harness.serving import Served, alive, serving, wait_until
-from penstock.perf.errors import PerfError, Status
-from penstock.perf.load.job import ClosedLoop, Job, Payload, Ready
-from penstock.perf.load.pipe import read_message, write_message
-from penstock.perf.load.processes import processes
-from penstock.perf.wire.endpoint import Endpoint
+from penstock_client.perf.errors import PerfError, Status
+from penstock_client.perf.load.job import ClosedLoop, Job, Payload, Ready
+from penstock_client.perf.load.pipe import read_message, write_message
+from penstock_client.perf.load.processes import processes
+from penstock_client.perf.wire.endpoint import Endpoint
 from perf.conftest import Perf, requests_of, write_models
 from perf.failing_server import FailingServer
 

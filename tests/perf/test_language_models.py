@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.perf.errors import PerfError, Status
-from penstock.perf.requests.language import prompt_steps
-from penstock.perf.requests.lengths import parse_lengths
-from penstock.perf.requests.prompts import Prompt, SharedPrefix, make_prompts
-from penstock.perf.server import ModelInfo, TensorInfo
+from penstock_client.perf.errors import PerfError, Status
+from penstock_client.perf.requests.language import prompt_steps
+from penstock_client.perf.requests.lengths import parse_lengths
+from penstock_client.perf.requests.prompts import Prompt, SharedPrefix, make_prompts
+from penstock_client.perf.server import ModelInfo, TensorInfo
 from perf.conftest import Perf
 from perf.openai_server import OpenAiServer, openai_server
 

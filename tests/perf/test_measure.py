@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from harness.serving import Served, wait_until
-from penstock.perf.load.plan import Limits, Point
-from penstock.perf.measure import Progress, measure
-from penstock.perf.options import RequestOptions, Target
-from penstock.perf.server_side import Observer, server_side
-from penstock.perf.traffic import traffic_for
-from penstock.perf.wire.endpoint import Endpoint
+from penstock_client.perf.load.plan import Limits, Point
+from penstock_client.perf.measure import Progress, measure
+from penstock_client.perf.options import RequestOptions, Target
+from penstock_client.perf.server_side import Observer, server_side
+from penstock_client.perf.traffic import traffic_for
+from penstock_client.perf.wire.endpoint import Endpoint
 
 
 def test_a_load_that_is_over_when_its_warm_up_is_looked_at_counts_as_a_whole(

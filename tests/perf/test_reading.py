@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.perf.options import GRPC, HTTP, OPENAI, Options
-from penstock.perf.reading import read_options
+from penstock_client.perf.options import GRPC, HTTP, OPENAI, Options
+from penstock_client.perf.reading import read_options
 
 
 def _read(*words: str, url: str = "") -> Options:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.serving import Served, wait_until
-from penstock.perf.errors import Status
-from penstock.perf.gate import Limit, violations
+from penstock_client.perf.errors import Status
+from penstock_client.perf.gate import Limit, violations
 from perf.conftest import Perf, requests_of
 
 

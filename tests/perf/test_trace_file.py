@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.perf.errors import PerfError
-from penstock.perf.trace_file import read_intervals, read_trace
+from penstock_client.perf.errors import PerfError
+from penstock_client.perf.trace_file import read_intervals, read_trace
 
 _NUMBERS: st.SearchStrategy[object] = (
     st.integers() | st.floats() | st.sampled_from([10**400, "7", None, [], True])

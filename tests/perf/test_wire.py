@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.http2.frames import frame
-from penstock.perf.errors import Status
-from penstock.perf.wire.asking import ask_grpc
-from penstock.perf.wire.call import Call, Wire
-from penstock.perf.wire.endpoint import Endpoint
-from penstock.perf.wire.grpc import GrpcWire, request_head
-from penstock.perf.wire.http import HttpWire, request
-from penstock.perf.wire.outgoing import framed
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock_client.perf.errors import Status
+from penstock_client.perf.wire.asking import ask_grpc
+from penstock_client.perf.wire.call import Call, Wire
+from penstock_client.perf.wire.endpoint import Endpoint
+from penstock_client.perf.wire.grpc import GrpcWire, request_head
+from penstock_client.perf.wire.http import HttpWire, request
+from penstock_client.perf.wire.outgoing import framed
 from perf.conftest import Perf
 from perf.failing_server import failing_server
 

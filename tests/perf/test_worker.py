@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 
 from harness.serving import Served
-from penstock.perf.load.arrivals import arrivals
-from penstock.perf.load.job import ClosedLoop, Job, Message, OpenLoop, Sequences
-from penstock.perf.load.plan import Limits, Point, Traffic, jobs
-from penstock.perf.load.results import Collected, Results
-from penstock.perf.load.slots import Slots
-from penstock.perf.load.worker import Worker
-from penstock.perf.options import RequestOptions, SequenceOptions, Target
-from penstock.perf.requests.tensors import TensorOptions
-from penstock.perf.traffic import traffic_for
-from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock_client.perf.load.job import ClosedLoop, Job, Message, OpenLoop, Sequences
+from penstock_client.perf.load.plan import Limits, Point, Traffic, jobs
+from penstock_client.perf.load.results import Collected, Results
+from penstock_client.perf.load.slots import Slots
+from penstock_client.perf.load.worker import Worker, arrivals
+from penstock_client.perf.options import RequestOptions, SequenceOptions, Target
+from penstock_client.perf.requests.tensors import TensorOptions
+from penstock_client.perf.traffic import traffic_for
+from penstock_client.perf.wire.endpoint import Endpoint
 
 
 @pytest.fixture

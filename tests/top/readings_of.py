@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.top.counters import BatchCounts, ModelCounters, ModelKey
-from penstock.top.kserve import ServerAnswers, VersionState
-from penstock.top.metrics_page import MetricsPage, read_page
-from penstock.top.readings import Readings
+from penstock_client.reading.counters import BatchCounts, ModelCounters, ModelKey
+from penstock_client.reading.kserve import ServerAnswers
+from penstock_client.reading.metrics_page import MetricsPage, read_page
+from penstock_client.reading.views import ModelEntry
+from penstock_client.top.readings import Readings
 
 NO_PAGE: Readings[MetricsPage] = Readings()
 NO_ANSWERS: Readings[ServerAnswers] = Readings()
@@ -84,12 +85,15 @@ def _answers(seconds: int) -> ServerAnswers:
         ready=True,
         server="triton 0.1.0",
         states={
-            ModelKey("bert", "1"): VersionState("READY"),
-            ModelKey("llama", "2"): VersionState("READY"),
-            ModelKey("ranker", "1"): VersionState(
-                "UNAVAILABLE", "failed to read text proto from ranker/config.pbtxt:4:48"
+            ModelKey("bert", "1"): ModelEntry("bert", "1", "READY"),
+            ModelKey("llama", "2"): ModelEntry("llama", "2", "READY"),
+            ModelKey("ranker", "1"): ModelEntry(
+                "ranker",
+                "1",
+                "UNAVAILABLE",
+                "failed to read text proto from ranker/config.pbtxt:4:48",
             ),
-            ModelKey("spare", ""): VersionState(""),
+            ModelKey("spare", ""): ModelEntry("spare", "", ""),
         },
         counters={ModelKey("bert", "1"): ModelCounters(), ModelKey("llama", "2"): ModelCounters()},
         batches={ModelKey("bert", "1"): {4: small, 16: large}},

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 
-from penstock.top.address import Address
+from penstock_client.reading.address import Address
 
 Answer = bytes | Callable[[BufferedIOBase], None]
 """The body of an answer of status 200; or what writes an answer, from its first line on."""

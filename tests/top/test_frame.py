@@ -12,17 +12,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from penstock.top.address import Address
-from penstock.top.columns import COLUMNS, fitting
-from penstock.top.counters import ModelKey
-from penstock.top.details import grouped
-from penstock.top.frame import make_frame
-from penstock.top.kserve import ServerAnswers, VersionState
-from penstock.top.model_view import BatchView
-from penstock.top.navigation import Navigation
-from penstock.top.options import Options
-from penstock.top.report import WIDE, print_table
-from penstock.top.view import View, make_view
+from penstock_client.reading.address import Address
+from penstock_client.reading.counters import ModelKey
+from penstock_client.reading.kserve import ServerAnswers
+from penstock_client.reading.views import ModelEntry
+from penstock_client.top.columns import COLUMNS, fitting
+from penstock_client.top.details import grouped
+from penstock_client.top.frame import make_frame
+from penstock_client.top.model_view import BatchView
+from penstock_client.top.navigation import Navigation
+from penstock_client.top.options import Options
+from penstock_client.top.report import WIDE, print_table
+from penstock_client.top.view import View, make_view
 from top.readings_of import NO_ANSWERS, NO_PAGE, answer_readings, page_readings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -80,7 +81,8 @@ def test_frame_is_as_it_was_looked_at(name: str) -> None:
 
 
 def _many(count: int) -> View:
-    states = {ModelKey(f"m{number:03}", "1"): VersionState("READY") for number in range(count)}
+    keys = [ModelKey(f"m{number:03}", "1") for number in range(count)]
+    states = {key: ModelEntry(*key, "READY") for key in keys}
     told = ServerAnswers(True, states=states)
     return make_view(NO_PAGE, NO_ANSWERS.succeeded(told, 0.0))
 
@@ -123,7 +125,8 @@ def test_many_batch_sizes_are_grouped() -> None:
 
 def test_a_name_cannot_draw_on_the_terminal() -> None:
     told = ServerAnswers(
-        True, states={ModelKey("\x1b[2Jevil\n", "1"): VersionState("\x1b]0;x\x07")}
+        True,
+        states={ModelKey("\x1b[2Jevil\n", "1"): ModelEntry("\x1b[2Jevil\n", "1", "\x1b]0;x\x07")},
     )
     view = make_view(NO_PAGE, NO_ANSWERS.succeeded(told, 0.0))
     for navigation in (Navigation(), Navigation(opened=True)):

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.top.counters import ModelKey
-from penstock.top.keys import Key, keys
-from penstock.top.navigation import Navigation, window
-from penstock.top.view import SORTS
+from penstock_client.reading.counters import ModelKey
+from penstock_client.top.keys import Key, keys
+from penstock_client.top.navigation import Navigation, window
+from penstock_client.top.view import SORTS
 
 MODELS = [ModelKey(name, "1") for name in "abcdefgh"]
 

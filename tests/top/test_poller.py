@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from penstock.top.fetch import FetchError
-from penstock.top.poller import Poller
+from penstock_client.reading.fetch import FetchError
+from penstock_client.top.poller import Poller
 
 PATIENCE = 60.0
 

@@ -87,15 +87,15 @@ def test_an_interrupt_ends_it(server: StubServer, monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.top.report.time.sleep", interrupt)
+    monkeypatch.setattr("penstock_client.top.report.time.sleep", interrupt)
     assert cli.main(_arguments(server)) == 130
 
 
 def test_it_imports_nothing_of_the_server() -> None:
     program = (
-        "import sys, penstock.top.command;"
+        "import sys, penstock_client.top.command;"
         "print(*sorted(n for n in sys.modules if n.startswith('penstock')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    rooms = {name.split(".")[1] for name in done.stdout.split() if "." in name}
-    assert rooms == {"top"}
+    rooms = {".".join(name.split(".")[:2]) for name in done.stdout.split()}
+    assert rooms == {"penstock_client", "penstock_client.reading", "penstock_client.top"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.top.texts import count, milliseconds, percent, printable, size
+from penstock_client.top.texts import count, milliseconds, percent, printable, size
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.top.counters import Durations, ModelCounters, ModelKey
-from penstock.top.kserve import ServerAnswers, VersionState
-from penstock.top.metrics_page import MetricsPage
-from penstock.top.model_view import ModelView
-from penstock.top.view import SORTS, View, make_view, sort_models
+from penstock_client.reading.counters import Durations, ModelCounters, ModelKey
+from penstock_client.reading.kserve import ServerAnswers
+from penstock_client.reading.metrics_page import MetricsPage
+from penstock_client.reading.views import ModelEntry
+from penstock_client.top.model_view import ModelView
+from penstock_client.top.view import SORTS, View, make_view, sort_models
 from top.readings_of import NO_ANSWERS, NO_PAGE, answer_readings, page_readings
 
 
@@ -179,7 +180,9 @@ def test_models_are_sorted_by_what_is_asked() -> None:
 
 @given(st.lists(st.sampled_from(["1", "2", "10", "x", ""]), unique=True))
 def test_versions_are_sorted_as_numbers(versions: list[str]) -> None:
-    told = ServerAnswers(True, states={ModelKey("m", v): VersionState("READY") for v in versions})
+    told = ServerAnswers(
+        True, states={ModelKey("m", v): ModelEntry("m", v, "READY") for v in versions}
+    )
     models = make_view(NO_PAGE, NO_ANSWERS.succeeded(told, 0.0)).models
     numbers = [int(model.key.version) for model in models if model.key.version.isdecimal()]
     assert numbers == sorted(numbers)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.tune.command import run
+from penstock_client.tune.command import run
 
 CONFIG = """\
 # Sleeps for each execution.

@@ -11,13 +11,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tune.analyzer import file
-from penstock.tune.analyzer.keys import GLOBAL, OF_A_MODEL, WITHOUT_EFFECT
-from penstock.tune.analyzer.sweeps import dimensions
-from penstock.tune.errors import TuneError
-from penstock.tune.options import BRUTE, OPTUNA, Plan, Trials
-from penstock.tune.reading import read_plans
-from penstock.tune.values import named_values
+from penstock_client.tune.analyzer import file
+from penstock_client.tune.analyzer.keys import GLOBAL, OF_A_MODEL, WITHOUT_EFFECT
+from penstock_client.tune.analyzer.sweeps import dimensions
+from penstock_client.tune.errors import TuneError
+from penstock_client.tune.options import BRUTE, OPTUNA, Plan, Trials
+from penstock_client.tune.reading import read_plans
+from penstock_client.tune.values import named_values
 
 
 def _plans(tmp_path: Path, content: str, *words: str) -> list[Plan]:
@@ -339,7 +339,7 @@ def test_without_yaml_the_way_to_it_is_said(
     monkeypatch.setitem(__import__("sys").modules, "yaml", None)
     with pytest.raises(SystemExit):
         _plans(tmp_path, "profile_models: a")
-    assert "pip install 'penstock[tune]'" in capsys.readouterr().err
+    assert "pip install 'penstock-client[tune]'" in capsys.readouterr().err
 
 
 _json = st.recursive(

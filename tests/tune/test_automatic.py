@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from penstock.tune.automatic import automatic_values
-from penstock.tune.reading import read_plans
+from penstock_client.tune.automatic import automatic_values
+from penstock_client.tune.reading import read_plans
 
 _BATCHED = {"backend": "onnxruntime", "max_batch_size": 8}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.perf.gate import Limit
-from penstock.tune.check import checked
-from penstock.tune.choice import Aims, objective
+from penstock_client.perf.gate import Limit
+from penstock_client.tune.check import checked
+from penstock_client.tune.choice import Aims, objective
 
 _AIMS = Aims((objective("throughput"),), (Limit("latency_ms.p99", None, 20.0),))
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.perf.gate import Limit
-from penstock.tune.choice import Aims, best, broken, front, objective, standing
+from penstock_client.perf.gate import Limit
+from penstock_client.tune.choice import Aims, best, broken, front, objective, standing
 
 
 def _figures(rate: float = 100.0, p99: float = 10.0, **others: Any) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from google.protobuf import text_format
 
 from harness.serving import alive, wait_until
 from penstock import cli
-from penstock.perf.errors import Status
-from penstock.perf.server_side import processes_below
 from penstock.protocol.model_config_pb2 import ModelConfig
+from penstock_client.perf.errors import Status
+from penstock_client.perf.server_side import processes_below
 from tune.conftest import CONFIG, Tune, write_speaker
 
 pytestmark = pytest.mark.slow

@@ -10,12 +10,12 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.perf.errors import Status
 from penstock.protocol.model_config_pb2 import ModelConfig
-from penstock.tune.automatic import composed_values
-from penstock.tune.composition import MOST_PARTS, Composition, part_setting, read_composition
-from penstock.tune.errors import TuneError
-from penstock.tune.model_files import ModelFiles
+from penstock_client.perf.errors import Status
+from penstock_client.tune.automatic import composed_values
+from penstock_client.tune.composition import MOST_PARTS, Composition, part_setting, read_composition
+from penstock_client.tune.errors import TuneError
+from penstock_client.tune.model_files import ModelFiles
 from tune.conftest import Tune
 
 _STEP = 'step {{ model_name: "{name}" model_version: -1 {maps} }}'

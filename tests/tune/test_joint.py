@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.perf.errors import PerfError, Status
-from penstock.perf.gate import Limit
-from penstock.perf.load.plan import Point
-from penstock.tune.choice import Aims, broken, objective, standing
-from penstock.tune.command import run
-from penstock.tune.load.joint import JointTest, combined
-from penstock.tune.load.load_test import Measurement
-from penstock.tune.load.loads import Load
+from penstock_client.perf.errors import PerfError, Status
+from penstock_client.perf.gate import Limit
+from penstock_client.perf.load.plan import Point
+from penstock_client.tune.choice import Aims, broken, objective, standing
+from penstock_client.tune.command import run
+from penstock_client.tune.load.joint import JointTest, combined
+from penstock_client.tune.load.load_test import Measurement
+from penstock_client.tune.load.loads import Load
 
 _THROUGHPUT = (objective("throughput"),)
 

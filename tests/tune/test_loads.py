@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.perf.load.plan import Point
-from penstock.tune.load.loads import Load, Loads
+from penstock_client.perf.load.plan import Point
+from penstock_client.tune.load.loads import Load, Loads
 
 
 @pytest.mark.parametrize(

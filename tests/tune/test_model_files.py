@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tune.errors import VariantError
-from penstock.tune.model_files import read_files
+from penstock_client.tune.errors import VariantError
+from penstock_client.tune.model_files import read_files
 
 
 @pytest.mark.parametrize("name", ["instance_group.count", "name.first", "input.dims", "no_field"])

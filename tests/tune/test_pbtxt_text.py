@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.model_config_pb2 import ModelConfig
-from penstock.tune.pbtxt_text import fields, merge
+from penstock_client.tune.pbtxt_text import fields, merge
 
 _TEXT = """\
 # An encoder.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tune.reading import read_plans
+from penstock_client.tune.reading import read_plans
 
 
 def test_a_zero_on_the_command_line_is_a_value(tmp_path: Path) -> None:

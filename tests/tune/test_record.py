@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tune.errors import TuneError
-from penstock.tune.record import Record
-from penstock.tune.space import key
+from penstock_client.tune.errors import TuneError
+from penstock_client.tune.record import Record
+from penstock_client.tune.space import key
 
 _CIRCUMSTANCES = {"model": "m", "load": ("--duration=1",)}
 

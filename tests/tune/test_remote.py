@@ -12,8 +12,8 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from harness.serving import PROGRAM, Served, serving
-from penstock.perf.errors import Status
-from penstock.tune.command import run
+from penstock_client.perf.errors import Status
+from penstock_client.tune.command import run
 from tune.conftest import CONFIG, Ran
 
 pytestmark = pytest.mark.slow

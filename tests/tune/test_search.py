@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tune.choice import Standing
-from penstock.tune.errors import TuneError
-from penstock.tune.options import Trials
-from penstock.tune.optuna_search import OptunaSearch
-from penstock.tune.search import BruteSearch, QuickSearch, Search, is_better
-from penstock.tune.space import UNCHANGED, Dimension, Space, Variant
+from penstock_client.tune.choice import Standing
+from penstock_client.tune.errors import TuneError
+from penstock_client.tune.options import Trials
+from penstock_client.tune.optuna_search import OptunaSearch
+from penstock_client.tune.search import BruteSearch, QuickSearch, Search, is_better
+from penstock_client.tune.space import UNCHANGED, Dimension, Space, Variant
 
 Score = Callable[[Variant], float]
 
@@ -149,7 +149,7 @@ def test_optuna_proposes_the_same_after_a_stop() -> None:
 
 def test_without_optuna_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(TuneError, match=r"pip install 'penstock\[tune\]'"):
+    with pytest.raises(TuneError, match=r"pip install 'penstock-client\[tune\]'"):
         OptunaSearch(Space([]), Trials())
 
 

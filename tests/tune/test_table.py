@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.perf.gate import Limit
-from penstock.tune.choice import Aims, objective
-from penstock.tune.measured import Measured, Ranking
-from penstock.tune.report.table import others_cores, table
+from penstock_client.perf.gate import Limit
+from penstock_client.tune.choice import Aims, objective
+from penstock_client.tune.measured import Measured, Ranking
+from penstock_client.tune.report.table import others_cores, table
 
 
 def _figures(busy: float, server: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tune.values import (
+from penstock_client.tune.values import (
     delays,
     milliseconds,
     named_values,

@@ -1,5 +1,5 @@
-"""The command line: `penstock serve`, `demo`, `top`, `perf`, `tune` and the commands of
-clients, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `demo` and the commands that other packages bring, such as
+`perf`, and `tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Collection, Sequence
 
 from penstock import __version__
 from penstock.cli import usage
 from penstock.cli.arguments import HelpRequested, UsageError, parse_arguments
 from penstock.cli.getopt import OptionError
+from penstock.cli.installed_commands import OF_CLIENT, installed_command, where_it_is
 from penstock.cli.unsupported import refuse_unsupported
-from penstock.cli.verbs import VERBS
 from penstock.core.nearest_name import nearest_name
 from penstock.settings.rules import SettingsError
 
@@ -28,31 +27,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
         "demo": _demo,
-        "top": _top,
-        "perf": _perf,
-        "tune": _tune,
         "sagemaker": _sagemaker,
         "completion": _completion,
-        **{name: _verb(name) for name in VERBS},
     }
     command, *rest = words or ["--help"]
     if command in ("--version", "-V"):
         print(f"penstock {__version__}")
         return 0
     if command in ("--help", "-h", "help"):
-        print(usage.COMMANDS, end="")
+        print(usage.commands_usage(), end="")
         return 0
-    if command not in commands:
-        # Who comes from `tritonserver` names no command.
-        meant = (
-            f"{usage.SERVE} {command}"
-            if command.startswith("-")
-            else nearest_name(command, commands)
-        )
-        hint = f"\nDid you mean '{meant}'?" if meant else ""
-        _print_error(f"{usage.COMMANDS}\npenstock: unknown command '{command}'{hint}")
+    if command in commands:
+        return commands[command](rest)
+    if (installed := installed_command(command)) is not None:
+        return installed.run(rest)
+    if command in OF_CLIENT:
+        _print_error(where_it_is(command))
         return 1
-    return commands[command](rest)
+    _refuse(command, {*commands, *OF_CLIENT})
+    return 1
+
+
+def _refuse(command: str, known: Collection[str]) -> None:
+    # Who comes from `tritonserver` names no command.
+    meant = f"{usage.SERVE} {command}" if command.startswith("-") else nearest_name(command, known)
+    hint = f"\nDid you mean '{meant}'?" if meant else ""
+    _print_error(f"{usage.commands_usage()}\npenstock: unknown command '{command}'{hint}")
 
 
 def tritonserver(arguments: Sequence[str] | None = None) -> int:
@@ -91,14 +91,6 @@ def _completion(arguments: Sequence[str]) -> int:
     return completion.run(arguments)
 
 
-def _verb(name: str) -> Callable[[Sequence[str]], int]:
-    def run(arguments: Sequence[str]) -> int:
-        status: int = import_module(f"penstock.cli.verbs.{name}").run(arguments)
-        return status
-
-    return run
-
-
 def _sagemaker(arguments: Sequence[str]) -> int:
     from penstock.cli import sagemaker
     from penstock.models.config.gpus import visible_gpus
@@ -111,24 +103,6 @@ def _sagemaker(arguments: Sequence[str]) -> int:
     if model:
         os.environ[sagemaker.MODEL_VARIABLE] = model  # which the endpoint reads
     return _serve(usage.SERVE, [*options, *arguments])
-
-
-def _top(arguments: Sequence[str]) -> int:
-    from penstock.top.command import run
-
-    return run(arguments)
-
-
-def _perf(arguments: Sequence[str]) -> int:
-    from penstock.perf.command import run
-
-    return run(arguments)
-
-
-def _tune(arguments: Sequence[str]) -> int:
-    from penstock.tune.command import run
-
-    return run(arguments)
 
 
 def _open_closed_streams() -> None:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 
 from penstock.cli import demo
 from penstock.cli.flags import FLAGS
-from penstock.cli.verbs import VERBS
-from penstock.perf.parser import command_parser as perf_parser
-from penstock.top.options import parser as top_parser
-from penstock.tune.parser import command_parser as tune_parser
+from penstock.cli.installed_commands import installed_commands
 
-_OTHERS = {
+_OWN = {
     "serve": "Serve the models of a repository.",
     "sagemaker": "Serve as an endpoint of SageMaker.",
     "demo": "Write a repository of small models.",
-    "top": "Show models, queues and latencies of a running server.",
-    "perf": "Put a load on a server and measure it.",
-    "tune": "Search settings of a model.",
     "completion": "Print a script that completes commands in a shell.",
 }
 
@@ -80,7 +73,7 @@ compdef _penstock penstock
 
 def parser() -> ArgumentParser:
     """The parser of the command line."""
-    made = ArgumentParser("penstock completion", description=_OTHERS["completion"])
+    made = ArgumentParser("penstock completion", description=_OWN["completion"])
     made.add_argument("shell", choices=["bash", "zsh"])
     return made
 
@@ -94,9 +87,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def options_of_commands() -> Mapping[str, Sequence[str]]:
     """Every command with its long options."""
-    parsers = {"demo": demo.parser(), "top": top_parser(), "perf": perf_parser()}
-    parsers |= {"tune": tune_parser(), "completion": parser()}
-    parsers |= {verb: import_module(f"penstock.cli.verbs.{verb}").parser() for verb in VERBS}
+    parsers = {"demo": demo.parser(), "completion": parser()}
+    parsers |= {name: command.parser() for name, command in installed_commands().items()}
     found = {name: _options(each) for name, each in parsers.items()}
     serving = ["--help", *(f"--{name}=" for name in FLAGS)]
     return {"serve": serving, "sagemaker": serving, **found}
@@ -115,7 +107,8 @@ def bash_script() -> str:
 
 def zsh_script() -> str:
     """The script for zsh."""
-    told = {**_OTHERS, **VERBS}
+    summaries = {name: command.summary for name, command in installed_commands().items()}
+    told = {**_OWN, **summaries}
     cases = "\n".join(
         f"    {name}) options=({' '.join(map(shlex.quote, each))}) ;;"
         for name, each in options_of_commands().items()
@@ -132,4 +125,4 @@ def _options(parser: ArgumentParser) -> list[str]:
 
 def _of_models() -> list[str]:
     """The commands whose first argument is a model."""
-    return ["perf", "top", "tune", *(name for name in VERBS if name != "models")]
+    return [name for name, command in installed_commands().items() if command.of_model]

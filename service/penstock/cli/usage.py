@@ -4,47 +4,52 @@ import textwrap
 
 from penstock.cli.flags import GROUPS
 from penstock.cli.flags.flag import Flag
+from penstock.cli.installed_commands import installed_commands
 from penstock.settings.without_effect import WITHOUT_EFFECT
 
 SERVE = "penstock serve"
 
 _WITHOUT_EFFECT = {row.flag: row.reason for row in WITHOUT_EFFECT}
 
-COMMANDS = """\
+_COMMANDS = """\
 Usage: penstock COMMAND [options]
 
 Commands:
   serve      Serve the models of a repository, or one class of a Python file, as in
              `serve model.py:Double`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
-  top        Show models, queues, batches and latencies of a running server.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.
-  perf MODEL Put a load on a server and measure it: rates, latencies, tokens, comparisons.
-  tune MODEL Search settings of a model: instances, batch sizes, queue delays, the engine's.
-
-Commands that ask a running server:
-  infer      Send one request to a model, and print its outputs.
-  generate   Print what a language model generates, as it comes.
-  embed      Print the vectors of texts.
-  models     List the models of a server.
-  load       Load a model, or load it anew.
-  unload     Unload a model.
-  stats      Print requests, batches and mean times of models.
-  wait       Wait until a server, and models, are ready.
-
   completion Print a script that completes all this in bash or zsh.
 
+{installed}
   --version  Print the version.
   --help     Print this; after a command, its options.
+"""
 
-Commands ask the server of -u, or of the environment variable PENSTOCK_URL; top, perf and tune, too.
+_MISSING = """\
+Commands that ask a running server, such as top, perf and infer, are in the package penstock-client,
+which is not installed: pip install penstock-client
+"""
+
+_ADDRESS = """
+Commands ask the server of -u, or of the environment variable PENSTOCK_URL.
 """
 
 _FILES = """ [[NAME=]FILE.py[:CLASS] ...]
   [NAME=]FILE.py[:CLASS]
         Serve one class of a Python file, beside the repository's models if one is given. CLASS may
         be left out where the file has one model; NAME is the class in snake case otherwise."""
+
+
+def commands_usage() -> str:
+    """The help of `penstock`, with the commands of packages that are installed."""
+    commands = installed_commands()
+    if not commands:
+        return _COMMANDS.format(installed=_MISSING)
+    lines = [f"  {name:10} {command.summary}\n" for name, command in commands.items()]
+    installed = "".join(["Commands that ask a running server:\n", *lines])
+    return _COMMANDS.format(installed=installed) + _ADDRESS
 
 
 def serve_usage(program: str) -> str:

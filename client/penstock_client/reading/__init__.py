@@ -1,0 +1,1 @@
+"""What servers tell of themselves, read from their public endpoints, and where these are."""

@@ -1,0 +1,5 @@
+"""The server that `penstock top` is tested with, too."""
+
+from top.conftest import server
+
+__all__ = ["server"]
