@@ -15,7 +15,7 @@ from penstock.inflight.statistics import Statistics
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.repository.repository import ModelFiles
 from penstock.models.repository.version_files import origin_of
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling.direct import DirectScheduler
 from penstock.system.reaper import Reaper
 
@@ -68,9 +68,10 @@ class FakeBuilder(VersionBuilder):
         scheduler = DirectScheduler(instances)
         origin = origin_of(files, version) if self.remembers else None
         statistics = Statistics()
-        return LoadedModel(
-            config, version, instances, scheduler, statistics, folder=files.folder, origin=origin
+        parts = ModelParts(
+            config, version, scheduler, statistics, folder=files.folder, origin=origin
         )
+        return LoadedModel(parts, instances)
 
 
 def write_model(

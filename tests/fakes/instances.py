@@ -14,7 +14,7 @@ from penstock.core.errors import UnsupportedError
 from penstock.hosting.parent.process import ProcessState
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling import Instance
 from penstock.scheduling.direct import DirectScheduler
 
@@ -151,7 +151,8 @@ class FakeInstance:
 def make_model(*instances: FakeInstance, config: ModelConfig | None = None) -> LoadedModel:
     """Version 1 of a model on these instances, without batching."""
     return LoadedModel(
-        config or model_config(), 1, instances, DirectScheduler(instances), Statistics()
+        ModelParts(config or model_config(), 1, DirectScheduler(instances), Statistics()),
+        instances,
     )
 
 

@@ -10,13 +10,13 @@ from fakes import FakeInstance, make_model, make_request, model_config, turns
 from penstock.core.errors import UnavailableError
 from penstock.inflight.statistics import Statistics
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling.direct import DirectScheduler
 
 
 def _ensemble(*models: LoadedModel) -> LoadedEnsemble:
     return LoadedEnsemble(
-        model_config(), 1, models, DirectScheduler([FakeInstance()]), Statistics()
+        ModelParts(model_config(), 1, DirectScheduler([FakeInstance()]), Statistics()), models
     )
 
 

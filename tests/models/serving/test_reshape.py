@@ -16,7 +16,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.statistics import Statistics
 from penstock.models.serving.admission import Reshape, request_reshape, response_reshape
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling.direct import DirectScheduler
 
@@ -75,7 +75,9 @@ class Identity:
         context = InstanceContext("m_0", self.config, 1, Path("/m/1"), run=_nowhere)
         instance = ThreadInstance(backend, context)
         await instance.start()
-        model = LoadedModel(self.config, 1, [instance], DirectScheduler([instance]), statistics)
+        model = LoadedModel(
+            ModelParts(self.config, 1, DirectScheduler([instance]), statistics), [instance]
+        )
         tensor = Tensor.from_numpy(np.arange(np.prod(shape), dtype=np.int32).reshape(shape))
         stream = model.infer(InferenceRequest("m", inputs={"IN": tensor}))
         (response,) = [response async for response in stream]

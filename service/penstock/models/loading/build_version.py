@@ -45,7 +45,7 @@ from penstock.models.repository.repository import ModelFiles, naming_misplaced_c
 from penstock.models.repository.version_files import VersionFiles, origin_of
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
@@ -128,13 +128,7 @@ class VersionBuilder:
         batcher = make_scheduler(config, files.path, active)
         application = await server_application(backend, config, loaded.path, self._openai_tokenizer)
         await _start(instances, config, files.path, statistics)
-        model = self._model(backend, loaded, instances, batcher, statistics, application)
-        model.takes_device_tensors = (
-            backend.takes_device_tensors
-            and host_of(backend, config) == "thread"
-            and not statistics.cached  # the cache needs the bytes on the host
-        )
-        return model
+        return self._model(backend, loaded, instances, batcher, statistics, application)
 
     async def refusal(self, files: ModelFiles) -> InferenceError | None:
         """Why a model could not be built whatever versions it had, by its configuration alone."""
@@ -187,8 +181,8 @@ class VersionBuilder:
         self, files: ModelFiles, version: int, find: FindModel
     ) -> LoadedEnsemble:
         """Build a version of an ensemble over the models that serve now."""
-        parts = {name: find(name, ANY_VERSION).config for name in needs_of(files.config)}
-        config = composed(normalized(files.config), parts)
+        configs = {name: find(name, ANY_VERSION).config for name in needs_of(files.config)}
+        config = composed(normalized(files.config), configs)
         validate(config)
         refuse_unsupported(config)
         loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
@@ -200,10 +194,12 @@ class VersionBuilder:
         scheduler = self._cached(batcher, loaded, batcher)
         statistics.cached = scheduler is not batcher
         application = await server_application(None, config, loaded.path, self._openai_tokenizer)
-        ensemble = LoadedEnsemble(
+        if application is not None and not application.opened:
+            application = None
+        accounts = None if application is None else self._tenant_accounts()
+        parts = ModelParts(
             config,
             version,
-            models,
             scheduler,
             statistics,
             {**labels_of_steps(steps, models), **loaded.labels},
@@ -212,11 +208,11 @@ class VersionBuilder:
             origin=loaded.origin,
             batcher=batcher,
             running=self.running,
-            application=application if application and application.opened else None,
+            application=application,
+            accounts=accounts,
+            queue_metrics=None if accounts is None else accounts.metrics,
         )
-        if application is not None and application.opened:
-            self._account(ensemble)
-        return ensemble
+        return LoadedEnsemble(parts, models)
 
     def _model(
         self,
@@ -232,10 +228,12 @@ class VersionBuilder:
         admitting = tokens or batcher
         scheduler = self._cached(admitting, version, batcher)
         statistics.cached = scheduler is not admitting
-        model = LoadedModel(
+        speaks = application is None or application.opened
+        accounts = self._tenant_accounts() if tokens is None and speaks else None
+        counted = tokens or accounts
+        parts = ModelParts(
             version.config,
             version.number,
-            instances,
             scheduler,
             statistics,
             version.labels,
@@ -246,19 +244,22 @@ class VersionBuilder:
             exchanges=None if backend.serial else admitting,
             running=self.running,
             application=application,
+            accounts=accounts,
+            queue_metrics=None if counted is None else counted.metrics,
+            takes_device_tensors=(
+                backend.takes_device_tensors
+                and host_of(backend, version.config) == "thread"
+                and not statistics.cached  # the cache needs the bytes on the host
+            ),
         )
+        model = LoadedModel(parts, instances)
         if tokens is not None:
             tokens.capacity = model.places
-            model.queue_metrics = tokens.metrics
-        elif application is None or application.opened:
-            self._account(model)
         return model
 
-    def _account(self, model: LoadedModel) -> None:
-        """Count what the tenants ask of OpenAI's API of a model without queues of theirs."""
-        if self._fairness is not None:
-            model.accounts = TenantAccounts(self._fairness)
-            model.queue_metrics = model.accounts.metrics
+    def _tenant_accounts(self) -> TenantAccounts | None:
+        """What counts what tenants ask of OpenAI's API of a model without queues of theirs."""
+        return None if self._fairness is None else TenantAccounts(self._fairness)
 
     def _cached(self, scheduler: Scheduler, version: VersionFiles, batcher: Scheduler) -> Scheduler:
         """The scheduler, behind the response cache if the model enables it and there is one.

@@ -12,7 +12,7 @@ from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.instance import ModelInstance
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling import SequenceScheduler
 
 
@@ -46,7 +46,9 @@ class Resizing:
             return None
         model = self.model
         scheduler = _RemovedInstances(instances, sequences)
-        return LoadedModel(model.config, model.version, instances, scheduler, Statistics())
+        return LoadedModel(
+            ModelParts(model.config, model.version, scheduler, Statistics()), instances
+        )
 
 
 class _RemovedInstances:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from penstock.core.config import ModelConfig
 from penstock.core.errors import UnavailableError, UnsupportedError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.inflight.inference import RunningRequests
-from penstock.inflight.statistics import Statistics
-from penstock.models.repository.override import ScratchFolder
-from penstock.models.repository.version_files import Origin
-from penstock.models.serving.loaded_model import NO_NEW_REQUESTS, LoadedModel
-from penstock.models.serving.server_application import ServerApplication
-from penstock.scheduling import Scheduler
+from penstock.models.serving.loaded_model import NO_NEW_REQUESTS, LoadedModel, ModelParts
 
 
 class LoadedEnsemble(LoadedModel):
@@ -24,36 +17,8 @@ class LoadedEnsemble(LoadedModel):
     It admits requests whatever the state of these models: a call to one that is down fails.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        version: int,
-        models: Sequence[LoadedModel],
-        scheduler: Scheduler,
-        statistics: Statistics,
-        labels: Mapping[str, Sequence[bytes]] | None = None,
-        *,
-        max_pending: int = 0,
-        folder: ScratchFolder | None = None,
-        origin: Origin | None = None,
-        batcher: Scheduler | None = None,
-        running: RunningRequests | None = None,
-        application: ServerApplication | None = None,
-    ) -> None:
-        super().__init__(
-            config,
-            version,
-            (),
-            scheduler,
-            statistics,
-            labels,
-            max_pending=max_pending,
-            folder=folder,
-            origin=origin,
-            batcher=batcher,
-            running=running,
-            application=application,
-        )
+    def __init__(self, parts: ModelParts, models: Sequence[LoadedModel]) -> None:
+        super().__init__(parts)
         self._models = list(dict.fromkeys(models))
         for model in self._models:
             model.retain()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -66,69 +67,76 @@ NO_NEW_REQUESTS = (
 """Triton's message (W-08)."""
 
 
-class LoadedModel:
-    """One version of a model that serves: admits requests and owns the instances.
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """What a version of a model is made of, beside its instances.
 
     `scheduler` takes the requests. Where it is a response cache, `batcher` is the scheduler behind
     it. `exchanges` takes exchanges over HTTP; without it, any instance does at once; `application`
-    takes them where the model's backend has no application of its own. `labels` are
-    class labels by output; `max_pending` limits the queue, 0 for no limit. `running` keeps the
-    requests in flight by their ids.
+    takes them where the model's backend has no application of its own. `labels` are class labels by
+    output; `max_pending` limits the queue, 0 for no limit. `running` keeps the requests in flight
+    by their ids, `folder` the files that came with a request to load it. `accounts` count what
+    tenants ask of OpenAI's API of a model without queues of theirs; `queue_metrics` are those of
+    its queues, or of the accounts. `takes_device_tensors`: other models may leave its inputs in
+    device memory.
     """
 
-    # What its loader knows only once the model is there.
-    load_seconds: float = 0.0
-    takes_device_tensors: bool = False
+    config: ModelConfig
+    version: int
+    scheduler: Scheduler
+    statistics: Statistics
+    labels: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    max_pending: int = 0
+    folder: ScratchFolder | None = None
+    origin: Origin | None = None
+    batcher: Scheduler | None = None
+    exchanges: Scheduler | None = None
+    running: RunningRequests | None = None
+    application: ServerApplication | None = None
     accounts: TenantAccounts | None = None
     queue_metrics: Callable[[], Mapping[str, float]] | None = None
+    takes_device_tensors: bool = False
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        version: int,
-        instances: Sequence[ModelInstance],
-        scheduler: Scheduler,
-        statistics: Statistics,
-        labels: Mapping[str, Sequence[bytes]] | None = None,
-        *,
-        max_pending: int = 0,
-        folder: ScratchFolder | None = None,
-        origin: Origin | None = None,
-        batcher: Scheduler | None = None,
-        exchanges: Scheduler | None = None,
-        running: RunningRequests | None = None,
-        application: ServerApplication | None = None,
-    ) -> None:
-        self.config = config
-        self.decoupled = config.decoupled
-        self.version = version
-        self._version = str(version)
-        self._readiness_log = ReadinessLog(config.name, version)
-        self.statistics = statistics
-        self.origin = origin
+
+class LoadedModel:
+    """One version of a model that serves: admits requests and owns the instances.
+
+    `load_seconds` is set by its loader, once the model is there.
+    """
+
+    def __init__(self, parts: ModelParts, instances: Sequence[ModelInstance] = ()) -> None:
+        self.load_seconds = 0.0
+        self.config, self.origin = parts.config, parts.origin
+        self.decoupled = parts.config.decoupled
+        self.version = parts.version
+        self._version = str(parts.version)
+        self._readiness_log = ReadinessLog(parts.config.name, parts.version)
+        self.statistics = parts.statistics
+        self.takes_device_tensors = parts.takes_device_tensors
         self._use(instances)
-        self._scheduler = scheduler
-        self._batcher = batcher or scheduler
-        self._exchanges = exchanges
-        self._running = RunningRequests() if running is None else running
-        self._application = application
+        self._scheduler = parts.scheduler
+        self._batcher = parts.batcher or parts.scheduler
+        self._exchanges = parts.exchanges
+        self._running = parts.running or RunningRequests()
+        self._application = parts.application
+        self._accounts, self._queue_metrics = parts.accounts, parts.queue_metrics
         self._speaks: bool | None = None  # until an instance has told
         self._cycle_check = CallCycleCheck(
-            config, self._callers, in_front=self._batcher is not scheduler
+            parts.config, self._callers, in_front=self._batcher is not parts.scheduler
         )
-        self._admission = Admission(config)
-        self._to_model = request_reshape(config)
-        self.labels = labels or {}
+        self._admission = Admission(parts.config)
+        self._to_model = request_reshape(parts.config)
+        self.labels = parts.labels
         self._transforms = ResponseTransforms(
-            config, self.labels, counts=statistics.follows_responses
+            parts.config, self.labels, counts=parts.statistics.follows_responses
         )
-        self._max_pending = max_pending
+        self._max_pending = parts.max_pending
         self._deadlines = Deadlines()
         self._stopping = False
         self._described: Mapping[str, Any] = {}
-        self._folder = folder
-        if folder is not None:
-            folder.retain()
+        self._folder = parts.folder
+        if parts.folder is not None:
+            parts.folder.retain()
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
@@ -163,8 +171,8 @@ class LoadedModel:
     def exchange(self, request: InferenceRequest) -> ResponseStream:
         """Admit an exchange over HTTP; returns the `ExchangePart`s of its answer."""
         self._check_serving()
-        if self.accounts is not None:
-            request = self.accounts.followed(request)
+        if self._accounts is not None:
+            request = self._accounts.followed(request)
         inference = Inference(request, 1, self.statistics, self._version, window=WINDOW)
         with_infer(request, partial(self._infer_part, inference))
         inference.on_usage = request.report_usage
@@ -257,8 +265,8 @@ class LoadedModel:
     def gauges(self) -> Iterable[Gauge]:
         """Metrics that the instances report, summed by name; of shares the mean."""
         found = metrics_together(self.instances)
-        if self.queue_metrics is not None:
-            found = [*found, *self.queue_metrics().items()]
+        if self._queue_metrics is not None:
+            found = [*found, *self._queue_metrics().items()]
         return (Gauge(name, self.config.name, self._version, value) for name, value in found)
 
     def places(self) -> int:

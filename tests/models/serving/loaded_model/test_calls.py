@@ -19,7 +19,7 @@ from penstock.core.config import (
 from penstock.core.errors import InvalidRequestError, UnsupportedError
 from penstock.core.request import InferenceRequest
 from penstock.inflight.statistics import Statistics
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling.direct import DirectScheduler
 
 
@@ -86,7 +86,7 @@ async def test_an_instance_that_has_its_answer_waits_no_more() -> None:
 
 async def test_an_instance_whose_call_was_refused_does_not_wait() -> None:
     ours, theirs = calling(), calling("b_0")
-    refusing = LoadedModel(model_config(), 1, [theirs], Refusing(), Statistics())
+    refusing = LoadedModel(ModelParts(model_config(), 1, Refusing(), Statistics()), [theirs])
     with pytest.raises(InvalidRequestError):
         refusing.infer(called_by(ours.caller))
     ours.release()
@@ -132,7 +132,9 @@ async def test_a_request_that_a_cache_may_answer_closes_no_circle() -> None:
     ours, theirs = calling(), calling("b_0")
     make_model(theirs).infer(called_by(ours.caller))
     cached, batcher = DirectScheduler([ours]), DirectScheduler([ours])
-    model = LoadedModel(model_config(), 1, [ours], cached, Statistics(), batcher=batcher)
+    model = LoadedModel(
+        ModelParts(model_config(), 1, cached, Statistics(), batcher=batcher), [ours]
+    )
     stream = model.infer(called_by(theirs.caller))
     ours.release()
     assert await marks(stream) == [""]

@@ -28,7 +28,7 @@ from penstock.core.errors import InferenceError, UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import Duration, Statistics
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.batch_queue import BatchPolicy
@@ -79,7 +79,9 @@ async def test_whatever_becomes_of_requests_the_counters_are_exact_and_all_is_qu
     context = InstanceContext("m_0", model_config(), 1, Path("/m/1"), run=_nowhere)
     instance = ThreadInstance(Script(outcomes=_outcomes).backend, context)
     await instance.start()
-    model = LoadedModel(model_config(), 1, [instance], _scheduler(instance, batched), statistics)
+    model = LoadedModel(
+        ModelParts(model_config(), 1, _scheduler(instance, batched), statistics), [instance]
+    )
 
     async def call(kind: str, arrival: float, patience: float) -> bool:
         await asyncio.sleep(arrival)
@@ -107,13 +109,9 @@ async def _nowhere(*_: Any) -> Any:
 async def test_a_batch_is_one_execution_and_as_many_successes() -> None:
     """As the recorded statistics of a real server count them."""
     statistics, instance = Statistics(), FakeInstance()
-    model = LoadedModel(
-        model_config(dynamic_batching=DynamicBatching()),
-        1,
-        [instance],
-        DynamicBatcher(BatcherSettings(BatchPolicy(8)), [instance]),
-        statistics,
-    )
+    config = model_config(dynamic_batching=DynamicBatching())
+    batcher = DynamicBatcher(BatcherSettings(BatchPolicy(8)), [instance])
+    model = LoadedModel(ModelParts(config, 1, batcher, statistics), [instance])
     streams = [model.infer(make_request(id, rows)) for id, rows in (("a", 1), ("b", 3))]
     assert [await marks(stream) for stream in streams] == [["a"], ["b"]]
     assert (statistics.success.count, statistics.inference_count) == (2, 4)

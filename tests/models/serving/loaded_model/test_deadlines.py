@@ -20,7 +20,7 @@ from fakes import (
 from models.serving.loaded_model.schedulers import Refusing
 from penstock.core.errors import DeadlineExceededError, InvalidRequestError
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling.batching.batch_queue import BatchPolicy
 from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.direct import DirectScheduler
@@ -28,7 +28,7 @@ from penstock.scheduling.direct import DirectScheduler
 
 def _batched(instance: FakeInstance, statistics: Statistics) -> LoadedModel:
     scheduler = DynamicBatcher(BatcherSettings(BatchPolicy(8, max_queue_delay=1.0)), [instance])
-    return LoadedModel(model_config(), 1, [instance], scheduler, statistics)
+    return LoadedModel(ModelParts(model_config(), 1, scheduler, statistics), [instance])
 
 
 @pytest.mark.contract("GP-23")
@@ -69,7 +69,7 @@ async def test_deadline_of_an_executing_request_passes() -> None:
 @in_virtual_time
 async def test_deadline_of_a_refused_request_is_forgotten() -> None:
     instance = FakeInstance()
-    model = LoadedModel(model_config(), 1, [instance], Refusing(), Statistics())
+    model = LoadedModel(ModelParts(model_config(), 1, Refusing(), Statistics()), [instance])
     with pytest.raises(InvalidRequestError):
         model.infer(make_request("a", deadline=0.5))
     await asyncio.sleep(1)
@@ -81,7 +81,7 @@ async def test_deadline_of_a_refused_request_is_forgotten() -> None:
 async def test_phase_of_a_cancelled_request_is_counted() -> None:
     statistics = Statistics()
     busy = FakeInstance(held=True)
-    model = LoadedModel(model_config(), 1, [busy], DirectScheduler([busy]), statistics)
+    model = LoadedModel(ModelParts(model_config(), 1, DirectScheduler([busy]), statistics), [busy])
     executing, queued = model.infer(make_request("a")), model.infer(make_request("b"))
     queued.close()
     executing.close()

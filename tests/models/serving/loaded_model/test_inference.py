@@ -18,7 +18,7 @@ from penstock.core.tensor import DataType
 from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.metrics.histogram import Histogram
 from penstock.models.serving.answers import Gauge, TensorMetadata
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.batch_queue import BatchPolicy
 from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
@@ -43,7 +43,7 @@ async def test_a_request_that_is_not_fit_is_refused_before_it_counts() -> None:
 
 
 async def test_a_request_that_the_queue_refuses_is_raised_and_counted_as_rejected() -> None:
-    model = LoadedModel(model_config(), 1, [FakeInstance()], Full(), Statistics())
+    model = LoadedModel(ModelParts(model_config(), 1, Full(), Statistics()), [FakeInstance()])
     with pytest.raises(RejectedError, match="Exceeds maximum queue size"):
         model.infer(make_request())
     assert model.statistics.failures == {FailureReason.REJECTED: 1}
@@ -54,7 +54,7 @@ async def test_no_more_requests_wait_than_the_server_lets() -> None:
     """Whatever the scheduler; executing requests do not count, and cancelled ones make room."""
     instance, statistics = FakeInstance(held=True), Statistics()
     config, scheduler = model_config(), DirectScheduler([instance])
-    model = LoadedModel(config, 1, [instance], scheduler, statistics, max_pending=2)
+    model = LoadedModel(ModelParts(config, 1, scheduler, statistics, max_pending=2), [instance])
     streams = [model.infer(make_request(id)) for id in "abc"]
     with pytest.raises(RejectedError, match=r"^\[request id: d\] Exceeds maximum queue size$"):
         model.infer(make_request("d"))
@@ -86,7 +86,7 @@ async def test_queued_requests_fail_once_all_instances_are_lost(batched: bool) -
     scheduler: Scheduler = DirectScheduler(instances)
     if batched:
         scheduler = DynamicBatcher(BatcherSettings(BatchPolicy(8)), instances)
-    model = LoadedModel(model_config(), 1, instances, scheduler, Statistics())
+    model = LoadedModel(ModelParts(model_config(), 1, scheduler, Statistics()), instances)
     *_, waiting = [model.infer(make_request(id, rows=8)) for id in "abc"]
     await turns()
     first.give_up()

@@ -16,7 +16,7 @@ from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import Statistics
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.scheduling.direct import DirectScheduler
 
 
@@ -25,7 +25,7 @@ async def model() -> AsyncIterator[LoadedModel]:
     instance = thread_instance(Talker)
     await instance.start()
     scheduler = DirectScheduler([instance])
-    model = LoadedModel(model_config(), 1, [instance], scheduler, Statistics())
+    model = LoadedModel(ModelParts(model_config(), 1, scheduler, Statistics()), [instance])
     yield model
     await model.abort()
 
