@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.caching.entry import pack, unpack
+from penstock.caching.redis import pack, unpack
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -43,31 +42,10 @@ def test_connections_leave_the_last_numbers(limit: int, number: int | None, stay
     assert DescriptorReserve().admits(Connection(number)) is stays
 
 
-class Idle:
-    """An idle connection of a port."""
-
-    def __init__(self, reserve: DescriptorReserve, number: int) -> None:
-        self.transport = Connection(number)
-        self.closed = not reserve.admits(self.transport)
-        reserve.became_idle(self, self.transport)
-
-    def close_idle(self) -> None:
-        self.closed = True
-
-
-def test_longest_idle_makes_room(limit: int) -> None:
-    reserve = DescriptorReserve()
-    one, two, three = (Idle(reserve, number) for number in (10, 11, 12))
-    reserve.became_busy(one)
-    reserve.became_idle(two, two.transport)
-    assert reserve.admits(Connection(960))
-    assert [one.closed, two.closed, three.closed] == [False, False, True]
-
-
 class Asked:
-    """A connection that is asked since when it is idle."""
+    """A connection of a port, which says since when it is idle."""
 
-    def __init__(self, reserve: DescriptorReserve, number: int, since: float | None) -> None:
+    def __init__(self, reserve: DescriptorReserve, number: int, since: float | None = 0.0) -> None:
         self.transport = Connection(number)
         self.idle_since = since
         self.closed = not reserve.admits(self.transport, self)
@@ -76,19 +54,15 @@ class Asked:
         self.closed = True
 
 
-def test_longest_idle_of_those_asked_and_those_that_tell_makes_room(limit: int) -> None:
+def test_longest_idle_makes_room(limit: int) -> None:
     reserve = DescriptorReserve()
-    tells = Idle(reserve, 9)
-    now = time.monotonic()
-    times = (now - 10, None, now - 20, now + 20)
-    asked = [Asked(reserve, 10 + index, since) for index, since in enumerate(times)]
-    order: list[Asked | Idle] = [asked[2], asked[0], tells, asked[3]]
-    for index, connection in enumerate(order):
-        assert not connection.closed
-        assert reserve.admits(Connection(960 + index))
-        assert connection.closed
+    asked = [Asked(reserve, 10 + index, since) for index, since in enumerate((2.0, None, 1.0, 3.0))]
+    closed = []
+    for number in range(960, 963):
+        assert reserve.admits(Connection(number))
+        closed.append([index for index, each in enumerate(asked) if each.closed])
+    assert closed == [[2], [0, 2], [0, 2, 3]]
     assert not reserve.admits(Connection(970))
-    assert not asked[1].closed
 
 
 def test_those_that_are_busy_do_not_hide_those_that_are_idle(limit: int) -> None:
@@ -110,7 +84,7 @@ def test_a_connection_that_has_left_is_not_asked(limit: int) -> None:
 
 def test_idle_connection_makes_room_once(limit: int) -> None:
     reserve = DescriptorReserve()
-    idle = Idle(reserve, 10)
+    idle = Asked(reserve, 10)
     assert reserve.admits(Connection(960))
     assert not reserve.admits(Connection(961))
     assert idle.closed
@@ -119,19 +93,19 @@ def test_idle_connection_makes_room_once(limit: int) -> None:
 def test_number_that_came_free_is_no_room_while_the_reserve_is_used(limit: int) -> None:
     """However many come and go, there are never more than when room ran out."""
     reserve = DescriptorReserve()
-    waiting = [Idle(reserve, number) for number in range(10)]
-    waiting += [Idle(reserve, number) for number in (960, 961)]
-    waiting += [Idle(reserve, number) for number in (0, 1, 2)]
+    waiting = [Asked(reserve, number) for number in range(10)]
+    waiting += [Asked(reserve, number) for number in (960, 961)]
+    waiting += [Asked(reserve, number) for number in (0, 1, 2)]
     assert sum(not idle.closed for idle in waiting) == 10
 
 
 def test_there_is_room_again_when_the_reserve_is_free(limit: int) -> None:
     reserve = DescriptorReserve()
-    waiting = [Idle(reserve, number) for number in range(3)]
-    last = Idle(reserve, 960)
-    reserve.became_busy(last)
+    waiting = [Asked(reserve, number) for number in range(3)]
+    last = Asked(reserve, 960)
+    last.idle_since = None
     reserve.released(last.transport)
-    waiting += [Idle(reserve, number) for number in (0, 3, 4)]
+    waiting += [Asked(reserve, number) for number in (0, 3, 4)]
     assert [idle.closed for idle in waiting] == [True, *[False] * 5]
 
 

@@ -2,7 +2,7 @@
 
 The engine compiles a constraint in a step, and a step that fails takes all running requests with
 it. So nothing of the client's reaches it as it is: a regular expression, choices and a checked
-subset of JSON schemas become a grammar written here, and a grammar is checked and written anew.
+subset of JSON schemas become a grammar written here, and a client's own grammar is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import Any, Final
 
 from penstock_backends.language_model import refuse
 from penstock_backends.language_model.constraints import NAME, check_constraint
-from penstock_backends.openvino_genai.decided import check_decided
-from penstock_backends.openvino_genai.ebnf import read_grammar
-from penstock_backends.openvino_genai.grammar import in_class, quoted, written
+from penstock_backends.openvino_genai.grammar import in_class, quoted
 from penstock_backends.openvino_genai.json_grammar import json_grammar
 from penstock_backends.openvino_genai.regex_cost import check_cost
 
-_KINDS: Final = ("json", "regex", "grammar", "choice")
+_KINDS: Final = ("json", "regex", "choice")
+_OF_VLLM: Final = ("grammar", "structural_tag")
 _TYPES: Final = ("object", "array", "string", "integer", "number", "boolean", "null")
 _NOTES: Final = ("title", "description", "default", "examples", "$schema")
 _MOST: Final = 10_000
@@ -62,8 +61,6 @@ def read_structure(given: Any) -> Structure | None:
         return Structure(_choice_grammar(value))
     if kind == "regex":
         return Structure(_regex_grammar(value))
-    if kind == "grammar":
-        return Structure(_checked_grammar(value))
     schema = _json(value) if isinstance(value, str) else value
     _check_schema(schema, 0)
     _check_lengths(schema)
@@ -80,7 +77,12 @@ def _check_size(kind: str, value: Any) -> None:
 def _kind(names: Sequence[str]) -> str:
     for name in names:
         if name not in _KINDS:
-            refuse(NAME, f"of '{name}' is not supported by the openvino_genai backend")
+            elsewhere = f"; the vllm backend takes '{name}', too" if name in _OF_VLLM else ""
+            refuse(
+                NAME,
+                f"of '{name}' is not supported by the openvino_genai backend, which takes "
+                f"{', '.join(_KINDS)}{elsewhere}",
+            )
     if len(names) != 1:
         refuse(NAME, f"must hold one of {', '.join(_KINDS)}")
     return names[0]
@@ -91,17 +93,6 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         refuse(NAME, "holds text that is not JSON")
-
-
-def _checked_grammar(text: Any) -> str:
-    if not isinstance(text, str) or not text:
-        refuse(NAME, "must have a text as grammar")
-    try:
-        rules = read_grammar(text)
-        check_decided(rules)
-        return written(rules)
-    except RecursionError:
-        refuse(NAME, "has a grammar that is nested too deeply")
 
 
 # -- choices and regular expressions ---------------------------------------------------------------

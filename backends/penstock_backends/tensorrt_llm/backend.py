@@ -40,7 +40,7 @@ from penstock_backends.tensorrt_llm.environment import leave_job, pin_devices
 from penstock_backends.tensorrt_llm.face import Face
 from penstock_backends.tensorrt_llm.generation import CANCELLED, Generation
 from penstock_backends.tensorrt_llm.images import ImageReader
-from penstock_backends.tensorrt_llm.layout_settings import name_ineffective, read_layout_settings
+from penstock_backends.tensorrt_llm.layout import name_ineffective, read_layout_settings
 from penstock_backends.tensorrt_llm.llm_api import LlmApiFace
 from penstock_backends.tensorrt_llm.logits_processors import LogitsProcessors
 from penstock_backends.tensorrt_llm.openai_app import trtllm_application

@@ -15,15 +15,13 @@ from penstock.backend import (
 )
 from penstock_backends.tensorrt_llm.answer import OutputEncoder
 from penstock_backends.tensorrt_llm.face import Respond
-from penstock_backends.tensorrt_llm.layout_answer import (
+from penstock_backends.tensorrt_llm.layout import (
     COMMON,
     CommonOutputs,
-    excludes_input,
-    output,
-)
-from penstock_backends.tensorrt_llm.layout_sampling import (
     declared,
+    excludes_input,
     optional,
+    output,
     read_outputs,
     read_sampling,
 )

@@ -19,17 +19,15 @@ from penstock.backend import (
 )
 from penstock_backends.tensorrt_llm.answer import OutputEncoder
 from penstock_backends.tensorrt_llm.face import Respond
-from penstock_backends.tensorrt_llm.layout_answer import (
+from penstock_backends.tensorrt_llm.layout import (
     COMMON,
+    TOKENS,
     CommonOutputs,
+    declared,
     excludes_input,
+    optional,
     output,
     padded,
-)
-from penstock_backends.tensorrt_llm.layout_sampling import (
-    TOKENS,
-    declared,
-    optional,
     read_outputs,
     read_sampling,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from penstock.backend import (
     AsgiApp,
@@ -34,7 +34,6 @@ from penstock_backends.vllm.arguments.engine_args import prepare_environment, re
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.generation import VllmGeneration
-from penstock_backends.vllm.health_check import unloads_unhealthy
 from penstock_backends.vllm.inputs.media import Medium, limits_of, load_media, read_media
 from penstock_backends.vllm.inputs.prompts import prompt_of
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, read_options
@@ -55,6 +54,10 @@ from penstock_backends.vllm.pooling import (
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.triton_metrics import wants_triton_metrics
 
+HEALTH_CHECK: Final = "ENABLE_VLLM_HEALTH_CHECK"
+"""The parameter of a model that has it unloaded when its engine is not healthy (VL-16), as by
+Triton's backend; else its process is restarted."""
+
 
 class VllmBackend(LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
@@ -69,6 +72,7 @@ class VllmBackend(LanguageModelBackend):
         pin_devices(arguments, context.config, context.kind, context.device_id)
         prepare_environment(arguments)
         self._model = arguments.model
+        arguments.values["served_model_name"] = self._name  # by which vLLM's errors call it
         self._interval = stream_interval(context.config)
         self._media_limits = limits_of(context.config, context.settings, arguments.values)
         lora = read_paths(context.version_path) if arguments.enable_lora else None
@@ -86,7 +90,8 @@ class VllmBackend(LanguageModelBackend):
         except InferenceError as error:
             self._engine.stop()
             raise ModelLoadError(f"vLLM started but does not answer: {error}") from error
-        self.unload_unhealthy = unloads_unhealthy(context.config)
+        health_check = context.config.parameter(HEALTH_CHECK) or ""
+        self.unload_unhealthy = health_check.lower() == "true"
         if wants_triton_metrics(context.config) and arguments.keeps_statistics:
             self._engine.statistics.report_as_triton()
 

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,14 +24,20 @@ from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.failures import UNHEALTHY, rejection_reason, translated
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions
+from penstock_backends.vllm.internals import (
+    Inside,
+    PushedRequest,
+    Put,
+    ReadRequest,
+    noted_failure,
+    render,
+    watch_outputs,
+)
 from penstock_backends.vllm.kv_events import KvEventsProof
 from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
-from penstock_backends.vllm.pushed_request import PushedRequest, Put
 from penstock_backends.vllm.request_record import RequestRecord
-from penstock_backends.vllm.start_failures import noted_failure
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
-from penstock_backends.vllm.watched_outputs import watch_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -50,18 +56,19 @@ class VllmEngine:
         self._makes_spans = add_endpoint(arguments)
         before = descendants(os.getpid())
         try:
-            self._llm = _start(arguments, self.statistics)
+            self.inside, self._llm = _start(arguments, self.statistics)
         except ModelLoadError:
             kill_leftovers(descendants(os.getpid()) - before)
             raise
-        watch_outputs(self._llm, self.statistics)
+        if self.inside.has("outputs"):
+            watch_outputs(self._llm, self.statistics)
         self._children = descendants(os.getpid()) - before
         self.calls = EngineCalls(self._llm, arguments)
         self.adapters: Adapters | None = None
         self.kv_events = KvEventsProof({})
         self.on_cpu = _on_cpu()
         self.logprobs = not self.on_cpu or _has_compiler()
-        self.facts = read_facts(self._llm)
+        self.facts = read_facts(self._llm, self.inside)
 
     async def warm_up(self) -> None:
         """Ask for one token, so that no client waits for kernels that are compiled lazily.
@@ -123,12 +130,8 @@ class VllmEngine:
         try:
             lora = await self.acquire(adapter)
             rendered = await self.rendered(prompt)
-            begin, more = self._method(params, options)
             headers = self._headers(options, None)
-            number = str(next(self._numbers))
-            outputs = begin(
-                rendered, params, number, lora_request=lora, trace_headers=headers, **more
-            )
+            outputs = self._outputs(rendered, params, _named(options, lora, headers))
             async with aclosing(outputs):
                 async for output in outputs:
                     finished = output.finished
@@ -161,9 +164,8 @@ class VllmEngine:
             self.adapters.release(adapter)
 
     async def rendered(self, prompt: Any) -> Any:
-        """The prompt in tokens."""
-        (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
-        return rendered
+        """The prompt in tokens; as it is where vLLM makes tokens of it later."""
+        return await render(self._llm, prompt) if self.inside.has("render") else prompt
 
     async def add(
         self,
@@ -173,7 +175,7 @@ class VllmEngine:
         options: RequestOptions,
         record: RequestRecord | None,
         put: Put,
-    ) -> PushedRequest:
+    ) -> PushedRequest | ReadRequest:
         """Give vLLM a request, whose outputs, and the error that ends it, are passed to `put`.
 
         Must not be cancelled: vLLM might have the request then, and it could not be aborted.
@@ -181,17 +183,21 @@ class VllmEngine:
         headers = self._headers(options, record)
         if record is not None:
             record.submitted()
-        collector = await self._llm.add_request(
-            str(next(self._numbers)),
-            rendered,
-            sampling,
-            lora_request=lora,
-            trace_headers=headers,
-            priority=options.priority,
-            session_id=options.session_id,
-            data_parallel_rank=options.data_parallel_rank,
-        )
+        number, named = str(next(self._numbers)), _named(options, lora, headers)
+        if not self.inside.has("push"):
+            return ReadRequest(self._llm.generate(rendered, sampling, number, **named), put)
+        collector = await self._llm.add_request(number, rendered, sampling, **named)
         return PushedRequest(self._llm, collector, put)
+
+    def _outputs(
+        self, rendered: Any, params: Any, named: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs for sampling or pooling parameters."""
+        number = str(next(self._numbers))
+        if hasattr(params, "max_tokens"):
+            return self._llm.generate(rendered, params, number, **named)  # type: ignore[no-any-return]
+        del named["session_id"], named["data_parallel_rank"]  # which pooling does not have
+        return self._llm.encode(rendered, params, number, **named)  # type: ignore[no-any-return]
 
     def failure(self, error: Exception) -> InferenceError:
         """The error of a request that has begun, which is counted, in the server's words."""
@@ -211,17 +217,6 @@ class VllmEngine:
             self.statistics.reject(why)
         else:
             self.statistics.failed += 1
-
-    def _method(self, params: Any, options: RequestOptions) -> tuple[Any, dict[str, Any]]:
-        """vLLM's method for sampling or pooling parameters, and its arguments from the options."""
-        if hasattr(params, "max_tokens"):
-            more = {
-                "priority": options.priority,
-                "session_id": options.session_id,
-                "data_parallel_rank": options.data_parallel_rank,
-            }
-            return self._llm.generate, more
-        return self._llm.encode, {"priority": options.priority}
 
     async def prove_kv_events(self) -> None:
         """Find out whether its publishers of KV events send any, if it has some."""
@@ -273,6 +268,17 @@ class VllmEngine:
             logger.warning("killed %d processes that vLLM had left behind", killed)
 
 
+def _named(options: RequestOptions, lora: Any, headers: Mapping[str, str] | None) -> dict[str, Any]:
+    """The keywords of vLLM's methods for a request."""
+    return {
+        "lora_request": lora,
+        "trace_headers": headers,
+        "priority": options.priority,
+        "session_id": options.session_id,
+        "data_parallel_rank": options.data_parallel_rank,
+    }
+
+
 def _on_cpu() -> bool:
     from vllm.platforms import current_platform
 
@@ -284,7 +290,7 @@ def _has_compiler() -> bool:
     return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
-def _start(arguments: EngineArguments, statistics: VllmStatistics) -> Any:
+def _start(arguments: EngineArguments, statistics: VllmStatistics) -> tuple[Inside, Any]:
     try:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -293,9 +299,10 @@ def _start(arguments: EngineArguments, statistics: VllmStatistics) -> Any:
             f"backend 'vllm' needs vLLM: pip install 'penstock[vllm]' ({error})"
         ) from error
     keywords = engine_keywords(arguments)
-    with noted_failure() as cause:
+    inside = Inside()
+    with noted_failure() if inside.has("start") else nullcontext(str) as cause:
         try:
-            return AsyncLLM.from_engine_args(
+            return inside, AsyncLLM.from_engine_args(
                 AsyncEngineArgs(**keywords), stat_loggers=[logger_factory(statistics)]
             )
         except Exception as error:  # unknown arguments, missing files, too little memory ...

@@ -12,8 +12,8 @@ from penstock_backends.vllm.adapters import Adapter
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.inputs.ending_json import with_ending_json
 from penstock_backends.vllm.inputs.request_options import RequestOptions
+from penstock_backends.vllm.internals import PushedRequest, ReadRequest
 from penstock_backends.vllm.outputs import OutputReader
-from penstock_backends.vllm.pushed_request import PushedRequest
 from penstock_backends.vllm.request_record import RequestRecord
 
 Prompt = Callable[[], Awaitable[Any]]
@@ -43,7 +43,7 @@ class VllmGeneration:
         self._record = record
         self._usage = usage
         self._delivery = Delivery(answer, self._left, merge=merge, interval=interval)
-        self._request: PushedRequest | None = None
+        self._request: PushedRequest | ReadRequest | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun = self._adding = self._over = False
         self._release: Callable[[], None] = _nothing

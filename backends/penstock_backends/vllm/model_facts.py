@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.backend import InvalidRequestError
+from penstock_backends.vllm.internals import Inside, media_limits
 from penstock_backends.vllm.reasoning import parser_class
+
+_MODALITIES: Final = ("image", "audio", "video")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class ModelFacts:
             ) from error
 
 
-def read_facts(llm: Any) -> ModelFacts:
+def read_facts(llm: Any, inside: Inside) -> ModelFacts:
     """The facts of a started `AsyncLLM`."""
     config = llm.vllm_config
     model, structured = config.model_config, config.structured_outputs_config
@@ -50,14 +53,14 @@ def read_facts(llm: Any) -> ModelFacts:
         vocabulary=model.get_vocab_size(),
         context_length=model.max_model_len,
         by_priority=config.scheduler_config.policy == "priority",
-        modalities=_modalities(llm),
+        modalities=_modalities(llm, inside),
         reasoning_parser=parser_class(structured.reasoning_parser),
-        by_xgrammar=structured.backend in ("auto", "xgrammar"),
+        by_xgrammar=structured.backend in ("auto", "xgrammar") and inside.has("schemas"),
         compact_json=structured.disable_any_whitespace,
     )
 
 
-def _modalities(llm: Any) -> Mapping[str, int | None]:
+def _modalities(llm: Any, inside: Inside) -> Mapping[str, int | None]:
     if not llm.vllm_config.model_config.supports_multimodal_inputs:
         return {}
-    return dict(llm.renderer.get_mm_processor().info.allowed_mm_limits)
+    return media_limits(llm) if inside.has("media") else dict.fromkeys(_MODALITIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.flow_control import WINDOW, Window
@@ -168,7 +169,13 @@ class ResponseStream:
         if self._held:
             return []
         responses = self._responses
-        ready = [responses.popleft() for _ in range(min(limit, len(responses)))]
+        if len(responses) <= limit:
+            ready = list(responses)
+            responses.clear()
+        else:
+            ready = list(islice(responses, max(limit, 0)))
+            for _ in ready:
+                responses.popleft()
         if ready:
             self._taken(len(ready))
         return ready
@@ -245,7 +252,8 @@ class ResponseStream:
         if on_end is not None:
             on_end(error)
         self._wake_reader()
-        self._wake_writer()
+        if self._writer is not None:
+            self._wake_writer()
 
     def _taken(self, count: int) -> None:
         if self._writer is not None:
@@ -262,7 +270,8 @@ class ResponseStream:
             self._reader.set_result(None)
 
     def _wake_writer(self) -> None:
-        if self._writer is not None and not self._writer.done():
+        assert self._writer is not None
+        if not self._writer.done():
             self._writer.set_result(None)
 
 

@@ -17,12 +17,12 @@ from http import HTTPStatus
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
-from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue, called, sent_by
+from penstock.core.request import InferenceRequest, ParameterValue, sent_by
 from penstock.core.stream import ResponseStream
 from penstock.gateway.call_guard import guards
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply, error_reply, method_not_allowed
-from penstock.header_forward import header_forward
+from penstock.header_forward import HeaderForward, header_forward
 from penstock.scheduling.tokens.tenants import Tenants
 from penstock.settings import Feature, Restriction
 
@@ -122,19 +122,16 @@ class Router:
 
 
 def _begin(call: HttpCall, route: Route, target: Target) -> None:
-    if not _started(call, route, target):
+    """Answer by callbacks where the route can, else by a coroutine."""
+    started = False
+    if route.start is not None and call.body.complete:
+        try:
+            started = route.start(call, target)
+        except Exception as error:  # becomes a reply
+            call.send(_failure(call, route, error))
+            return
+    if not started:
         call.run(_handle(call, route, target))
-
-
-def _started(call: HttpCall, route: Route, target: Target) -> bool:
-    """Whether the call is answered without a coroutine, now or by callbacks."""
-    if route.start is None or not call.body.complete:
-        return False
-    try:
-        return route.start(call, target)
-    except Exception as error:  # becomes a reply
-        call.send(_failure(call, route, error))
-        return True
 
 
 async def _handle(call: HttpCall, route: Route, target: Target) -> None:
@@ -163,11 +160,20 @@ HEADER = "request-timeout"
 """Header with a deadline in seconds, fractions allowed; then the request is cancelled with 504."""
 
 
-def with_deadline(inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
-    """`inference` with the deadline in the header of `call`; unchanged without one."""
-    text = call.headers.get(HEADER)
-    if text is None:
-        return inference
+def scoped(
+    inference: InferenceRequest, call: HttpCall, tenants: Tenants | None
+) -> InferenceRequest:
+    """`inference` with its deadline, and its sender where the server has tenants."""
+    headers = call.headers
+    if HEADER in headers:
+        inference = replace(inference, deadline=_deadline(headers[HEADER]))
+    if tenants is not None:
+        inference = sent_by(inference, tenants.sender(headers))
+    return inference
+
+
+def _deadline(text: str) -> float:
+    """The time on the loop's clock, in so many seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -176,27 +182,20 @@ def with_deadline(inference: InferenceRequest, call: HttpCall) -> InferenceReque
         raise InvalidRequestError(
             f"header '{HEADER}' must be a number of seconds above 0, got '{text}'"
         )
-    return replace(inference, deadline=asyncio.get_running_loop().time() + seconds)
+    return asyncio.get_running_loop().time() + seconds
 
 
-def with_sender(
-    inference: InferenceRequest, call: HttpCall, tenants: Tenants | None
-) -> InferenceRequest:
-    """`inference` with its sender by the headers of `call`, where the server has tenants."""
-    return inference if tenants is None else sent_by(inference, tenants.sender(call.headers))
-
-
-def with_call_id(inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
-    """`inference`, just made, with the `x-request-id` of `call`, if it has one."""
-    call_id = call.headers.get(CALL_ID)
-    return called(inference, call_id) if call_id else inference
+def forwarded_headers(pattern: str, restrictions: Iterable[Restriction]) -> ForwardedHeaders | None:
+    """What forwards the headers whose names match a pattern; `None` if it is empty."""
+    forward = header_forward(pattern, [one.key for one in restrictions])
+    return None if forward is None else ForwardedHeaders(forward)
 
 
 class ForwardedHeaders:
-    """Forwards headers whose names match a pattern; none if it is empty, and no secrets."""
+    """Forwards headers that were chosen by a pattern, and no secrets."""
 
-    def __init__(self, pattern: str, restrictions: Iterable[Restriction]) -> None:
-        self._forward = header_forward(pattern, [one.key for one in restrictions])
+    def __init__(self, forward: HeaderForward) -> None:
+        self._forward = forward
 
     def added_to(self, inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
         """`inference` with headers of `call` among its parameters; refuses reserved ones."""
@@ -208,8 +207,6 @@ class ForwardedHeaders:
 
     def of(self, call: HttpCall) -> Mapping[str, ParameterValue]:
         """The headers of `call` that become parameters; refuses reserved ones."""
-        if self._forward is None:
-            return {}
         pairs = ((name.decode("latin-1"), _text(value)) for name, value in call.fields)
         return self._forward.select(pairs)
 

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from penstock.core.buffer import Buffer
 from penstock.http1.limits import HttpLimits, ReceiveClock
 from penstock.http1.requests import (
+    BACKLOG,
     Exchange,
     Field,
     HeadCache,
@@ -17,9 +18,6 @@ from penstock.http1.requests import (
     RequestSink,
 )
 from penstock.http1.responses import CONTINUE, ResponseWriter, SendBuffer, error_response
-
-_BACKLOG = 64 << 10
-"""Bytes of a body beyond those that its reader waits for, up to which more are read."""
 
 _DIRECT = 32 << 10
 """Bytes that are missing of a body, from which they are read into its memory past the parser."""
@@ -80,24 +78,6 @@ class Connection(RequestSink):
     # -- what the shell asks ------------------------------------------------------------------
 
     @property
-    def unparsed(self) -> bool:
-        """Whether bytes wait that can be parsed now, so that `parse` must be called soon."""
-        return bool(self._unparsed) and not (self._stopped or self._enough_waits)
-
-    @property
-    def wants_bytes(self) -> bool:
-        """Whether more should be read from the client."""
-        if self._stopped:
-            return not self._ended
-        receiving = self._receiving
-        if self._ended or self._unparsed or self._enough_waits:
-            return False
-        if receiving is None or receiving.finished:
-            return True
-        body = receiving.body
-        return body.received - body.wanted <= _BACKLOG
-
-    @property
     def receiving(self) -> Exchange | None:
         """The request whose body is not complete, if it is one that is counted and kept."""
         receiving = self._receiving
@@ -112,14 +92,9 @@ class Connection(RequestSink):
             self._advance()
 
     @property
-    def idle(self) -> bool:
-        """Whether no request is in flight."""
-        return not self.exchanges
-
-    @property
-    def due(self) -> float:
-        """The time of the next call of `check_time`; `inf` for never."""
-        return self._clock.due
+    def idle_since(self) -> float | None:
+        """Since when no request is in flight; `None` while one is."""
+        return None if self.exchanges else self._clock.since
 
     def direct_memory(self) -> memoryview | None:
         """Memory that the next bytes are to be read into, for `filled`; mostly `None`."""
@@ -210,8 +185,13 @@ class Connection(RequestSink):
         self._ended = True
         return True
 
-    def settle(self, now: float) -> None:
-        """Go on after responses were written: with the next request, times, and the end."""
+    def settle(self, now: float) -> tuple[bool, bool, float]:
+        """Go on after responses were written: with the next request, times, and the end.
+
+        Returns whether more should be read from the client, whether bytes wait that can be parsed
+        now, so that `parse` must be called soon, and the time of the next call of `check_time`,
+        `inf` for never.
+        """
         if self.exchanges and not self.exchanges[0].begun:
             self._advance()
         if self._left_idle:
@@ -221,6 +201,16 @@ class Connection(RequestSink):
             front = self.exchanges[0] if self.exchanges else None
             if front is None or front is self._receiving:
                 self.closing = True
+        wants, parses = not self._ended, bool(self._unparsed)
+        if self._stopped:
+            parses = False
+        elif len(self.exchanges) > 1 and self._enough_waits:
+            wants = parses = False
+        elif wants:
+            receiving = self._receiving
+            enough = receiving is not None and receiving.waits
+            wants = not (parses or enough)
+        return wants, parses, self._clock.due
 
     def check_time(self, now: float, *, reading: bool) -> bool:
         """Refuse a request whose client takes too long; returns whether to close an idle one."""
@@ -314,7 +304,7 @@ class Connection(RequestSink):
         """Whether no more is parsed before a request that waits is begun."""
         waiting = len(self.exchanges) - 1
         return waiting >= _MAX_WAITING or (
-            waiting > 0 and self.exchanges[-1].body.received > _BACKLOG
+            waiting > 0 and self.exchanges[-1].body.received > BACKLOG
         )
 
     def _advance(self) -> None:

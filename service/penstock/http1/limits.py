@@ -53,7 +53,7 @@ class ReceiveClock:
     def __init__(self, limits: HttpLimits, now: float) -> None:
         self._limits = limits
         self._phase = _Phase.FIRST_HEAD
-        self._since = now
+        self.since = now
         self._extended: float | None = None
         self._received = 0
         self._answering = False
@@ -77,11 +77,11 @@ class ReceiveClock:
     def head_begun(self, now: float) -> None:
         """Report the beginning of a head, which came with the end of the request before it."""
         if self._phase is _Phase.NOTHING:
-            self._phase, self._since = _Phase.HEAD, now
+            self._phase, self.since = _Phase.HEAD, now
 
     def head_completed(self, now: float) -> None:
         """Report the end of a request's head."""
-        self._phase, self._since, self._received = _Phase.BODY, now, 0
+        self._phase, self.since, self._received = _Phase.BODY, now, 0
         self._answering = True
 
     def body_received(self, size: int) -> None:
@@ -90,21 +90,21 @@ class ReceiveClock:
 
     def request_completed(self, now: float) -> None:
         """Report the end of a request: what comes next is another one's head."""
-        self._phase, self._since = _Phase.NOTHING, now
+        self._phase, self.since = _Phase.NOTHING, now
 
     def answered(self, now: float) -> None:
         """Report that all requests so far have their answers."""
         self._answering = False
         if self._phase is _Phase.NOTHING:
-            self._since = now
+            self.since = now
 
     @property
     def due(self) -> float:
         """The time of the next call of `expired`; `inf` for never."""
         limits = self._limits
         if self._phase is _Phase.NOTHING:
-            return inf if self._answering else self._since + limits.idle
-        return self._since + (limits.body_period if self.in_body else limits.opening)
+            return inf if self._answering else self.since + limits.idle
+        return self.since + (limits.body_period if self.in_body else limits.opening)
 
     def expired(self, now: float, *, reading: bool) -> bool:
         """Whether the client's time is up; not while the server is not `reading` from it.
@@ -115,13 +115,13 @@ class ReceiveClock:
         due = self.due
         if now < due:
             return False
-        if now > due + _GRACE and self._since != self._extended:
-            self._since = self._extended = self._since + now + _GRACE - due
+        if now > due + _GRACE and self.since != self._extended:
+            self.since = self._extended = self.since + now + _GRACE - due
             return False
         enough = self.in_body and self._received >= self._limits.body_part
         if reading and not enough:
             return True
-        self._since, self._received = now, 0
+        self.since, self._received = now, 0
         return False
 
 

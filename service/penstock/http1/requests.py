@@ -185,6 +185,10 @@ class RequestParser:
             raise _RefusedError
 
 
+BACKLOG = 64 << 10
+"""Bytes of a body beyond those that its reader waits for, up to which more are read."""
+
+
 class Exchange:
     """A request, and how far its response is.
 
@@ -204,6 +208,12 @@ class Exchange:
     def __init__(self, head: RequestHead) -> None:
         self.head = head
         self.body = Body(head.content_length)
+
+    @property
+    def waits(self) -> bool:
+        """Whether enough of its body waits for its reader."""
+        body = self.body
+        return not self.finished and body.received - body.wanted > BACKLOG
 
     def on_begin(self) -> None:
         """Answer the request, whose body may still be incomplete. Called once."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import thread
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from penstock.app.core import (
-    ExitTimeoutError,
-    open_repository,
-    open_response_cache,
-    open_server,
-)
+from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
 from penstock.app.endpoints import Frontends, metrics_scraper
 from penstock.app.failed_start import failed_start
 from penstock.app.gpus import ServerGpus, open_gpus
@@ -21,15 +18,9 @@ from penstock.app.preflight import StartError, check_repository, open_log
 from penstock.caching import ResponseCache
 from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.in_process.errors import (
-    InternalError,
-    TritonError,
-    UnavailableError,
-    error_from,
-)
+from penstock.in_process.errors import InternalError, TritonError, UnavailableError, error_from
 from penstock.in_process.host_metrics import MetricsOfAll
 from penstock.in_process.loop_thread import HeldContext, LoopThread
-from penstock.in_process.process_exit import stop_at_exit, withdraw
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import ModelControlMode, Settings
@@ -217,3 +208,31 @@ def _translated(error: StartError) -> TritonError:
     if isinstance(error.__cause__, InferenceError):
         return error_from(error.__cause__)
     return InternalError(str(error).removeprefix("creating server: Internal - "))
+
+
+_STOPS: list[Callable[[], None]] = []
+
+
+def stop_at_exit(stop: Callable[[], None]) -> None:
+    """Call `stop` when the program ends, unless it is withdrawn."""
+    _STOPS.append(stop)
+
+
+def withdraw(stop: Callable[[], None]) -> None:
+    """Do not call `stop` any more."""
+    if stop in _STOPS:
+        _STOPS.remove(stop)
+
+
+def _stop_all() -> None:
+    for stop in reversed(_STOPS):
+        try:
+            stop()
+        except Exception:  # the others are stopped too
+            logger.exception("a server could not be stopped")
+
+
+# Functions of `atexit` run when executors take no work any more, of which a stop needs some. Those
+# of `threading`, which executors use for that, run last registered first: so ahead of theirs.
+assert thread is not None
+getattr(threading, "_register_atexit", atexit.register)(_stop_all)

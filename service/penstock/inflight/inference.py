@@ -486,4 +486,5 @@ class SingleAnswer:
     def _release(self) -> None:
         """Release the request's shared memory; nothing of the stream is looked at any more."""
         self._stream = None  # breaks the reference cycle
-        self._regions.release(self._request)
+        if self._regions.entries:
+            self._regions.release(self._request)

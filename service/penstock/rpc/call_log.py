@@ -26,7 +26,6 @@ from penstock.core.errors import (
     request_prefix,
     shortened,
 )
-from penstock.core.log.verbosity import VERBOSITY, Verbosity
 from penstock.core.turns import Sliced, Steps
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import (
@@ -60,10 +59,6 @@ class ObservedCall(Protocol):
 class Observer(Protocol):
     """Observes calls from their first message on, or streams from their beginning."""
 
-    @property
-    def switch(self) -> Verbosity:
-        """Calls that begin while its level is 0 are not observed."""
-
     def parsed(self, size: int) -> None:
         """A request message of so many bytes was parsed; `received` follows at once."""
 
@@ -83,9 +78,36 @@ def _observed(method: Method, observer: Observer, sizes: bool) -> Method:
     return replace(
         method,
         handler=handler(method, observer),
-        start=None if method.start is None else _starter(method, method.start, observer),
+        start=None if method.start is None else _starter(method, observer),
         parse=_sized(method, observer) if sizes else method.parse,
     )
+
+
+class VerboseServices:
+    """Services whose calls are observed while the log is verbose, and cost nothing else.
+
+    `follow` exchanges their handlers, for calls that begin later.
+    """
+
+    def __init__(self, services: Iterable[Service], observer: Observer) -> None:
+        self._methods: list[tuple[Method, Method, Method]] = []
+        self.services = [
+            replace(
+                service, methods=[self._switched(method, observer) for method in service.methods]
+            )
+            for service in services
+        ]
+
+    def _switched(self, method: Method, observer: Observer) -> Method:
+        switched = replace(method)
+        self._methods.append((switched, method, _observed(method, observer, sizes=False)))
+        return switched
+
+    def follow(self, level: int) -> None:
+        """Observe calls at levels above 0."""
+        for switched, plain, seen in self._methods:
+            now = seen if level else plain
+            switched.handler, switched.start = now.handler, now.start
 
 
 class _Unparsed:
@@ -131,19 +153,16 @@ def _check(message: Any) -> None:
 # -- calls with one request ----------------------------------------------------------------------
 
 
-def _starter(method: Method, inner: Starter, observer: Observer) -> Starter:
-    switch = observer.switch
-
+def _starter(method: Method, observer: Observer) -> Starter:
     def start(
         message: Any, context: RpcContext, callbacks: CompletionCallbacks
     ) -> Callable[[], None] | None:
-        if not switch.level:
-            return inner(message, context, callbacks)
         call = observer.begin(method, context)
         call.received(message)
         try:
             _check(message)
-            cancel = inner(message, context, _ObservedCallbacks(callbacks, call))
+            assert method.start is not None
+            cancel = method.start(message, context, _ObservedCallbacks(callbacks, call))
         except BaseException as error:
             call.ended(error)
             raise
@@ -179,14 +198,10 @@ class _ObservedCallbacks:
 
 
 def _unary_handler(method: Method, observer: Observer) -> Handler:
-    inner, switch = method.handler, observer.switch
-
     def handler(message: Any, context: RpcContext) -> Awaitable[Reply | None]:
-        if not switch.level:
-            return inner(message, context)
         call = observer.begin(method, context)
         call.received(message)
-        return _run(inner, message, context, call)
+        return _run(method.handler, message, context, call)
 
     return handler
 
@@ -210,13 +225,10 @@ async def _run(
 
 
 def _stream_handler(method: Method, observer: Observer) -> Handler:
-    inner, switch = method.handler, observer.switch
-
     def handler(messages: Any, context: RpcContext) -> Awaitable[Reply | None]:
-        if not switch.level:
-            return inner(messages, context)
         call = observer.begin(method, context)
-        return _run(inner, _ObservedMessages(messages, call), _ObservedContext(context, call), call)
+        seen = _ObservedMessages(messages, call), _ObservedContext(context, call)
+        return _run(method.handler, *seen, call)
 
     return handler
 
@@ -306,8 +318,6 @@ class LoggedCalls:
     """An observer of calls that adds a line to the access log for each."""
 
     def __init__(self, log: AccessSink) -> None:
-        self.switch = Verbosity()
-        self.switch.level = 1
         self.log = log
         self._size = 0
 
@@ -395,8 +405,6 @@ _MOST_TENSORS = 16
 
 class VerboseCalls:
     """An observer of calls that logs their steps; it numbers the calls that it has seen."""
-
-    switch = VERBOSITY
 
     def __init__(self) -> None:
         self._next = 0

@@ -129,9 +129,11 @@ def method_name(handler: Callable[..., object]) -> str:
     return handler.__name__.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Method:
     """One RPC: its name, its message classes, and its handler.
+
+    `handler` and `start` may be exchanged while it serves, for calls that begin later.
 
     `handler`: takes a request, or, with `client_streaming`, an iterator of requests. It returns
     the response, or, with `server_streaming`, writes its responses to the context.

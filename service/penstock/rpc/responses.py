@@ -47,10 +47,7 @@ class UnaryAnswer(SingleAnswer):
         """
         self._stream = stream
         stream.watch(self._on_response)
-        return self._cancel if self._pending() else None
-
-    def _pending(self) -> bool:
-        return self._stream is not None
+        return None if stream.exhausted else self._cancel
 
     def _on_cancelled(self) -> None:
         if self._record is not None:
@@ -106,7 +103,9 @@ class ResponseEncoder:
         """The serialized message of a response; raises `InferenceError` if it cannot be encoded."""
         if response.parameters or request.output_places:
             return encode_response(request, version, response)
-        outputs = _wanted(request, response)
+        wanted, outputs = request.requested_outputs, response.outputs
+        if wanted:
+            outputs = {name: tensor for name, tensor in outputs.items() if name in wanted}
         parts: list[Buffer] = [self._head(request.model_name, version, outputs)]
         if request.id:
             parts.append(field(_ID, request.id.encode()))
@@ -133,13 +132,6 @@ def add_contents(parts: list[Buffer], outputs: Mapping[str, Tensor]) -> None:
     for tensor in outputs.values():
         buffer = octets(tensor.buffer)
         parts += (CONTENTS, varint(len(buffer)), buffer)
-
-
-def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[str, Tensor]:
-    wanted, outputs = request.requested_outputs, response.outputs
-    if not wanted or all(name in wanted for name in outputs):
-        return outputs
-    return {name: tensor for name, tensor in outputs.items() if name in wanted}
 
 
 def field(tag: int, value: bytes) -> bytes:

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from penstock.core.access import AccessSink
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.core.log.verbosity import VERBOSITY
 from penstock.header_forward import header_forward
-from penstock.rpc.call_log import LoggedCalls, VerboseCalls, observed
+from penstock.rpc.call_log import LoggedCalls, VerboseCalls, VerboseServices, observed
 from penstock.rpc.channelz.servicer import ChannelzServicer
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
@@ -74,7 +75,8 @@ async def open_grpc(
     if settings.reflection:
         services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
-    services = observed(services, VerboseCalls(), sizes=False)
+    verbose = VerboseServices(services, VerboseCalls())
+    services = verbose.services
     if access is not None:
         services = observed(services, LoggedCalls(access), sizes=True)
     if settings.tls.mutual and not settings.tls.root_certificate:
@@ -82,10 +84,12 @@ async def open_grpc(
             "mutual TLS refuses every client without a root certificate; set --grpc-root-cert"
         )
     opened = transport(settings.transport)
-    async with opened(
+    listening = opened(
         services, settings, grace, registry=registry, descriptors=descriptors, bodies=bodies
-    ) as port:
-        yield port
+    )
+    with VERBOSITY.followed_by(verbose.follow):
+        async with listening as port:
+            yield port
 
 
 def transport(name: str) -> OpenTransport:

@@ -49,7 +49,7 @@ class Regions:
     def __init__(self, *, allowed: bool = False, prefix: str = "") -> None:
         self._allowed = allowed
         self._prefix = prefix
-        self._entries: dict[str, _Entry] = {}
+        self.entries: dict[str, _Entry] = {}
         self._numbers = count(1)
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
@@ -68,7 +68,7 @@ class Regions:
     def unregister(self, kind: Kind, name: str = "") -> None:
         """Unregister one region of a kind, or all of them; regions in use once they are idle."""
         self.check_allowed()
-        for entry in list(self._entries.values()):
+        for entry in list(self.entries.values()):
             if isinstance(entry.region, kind) and (not name or entry.region.name == name):
                 entry.unregistered = True
                 self._remove_idle(entry)
@@ -79,7 +79,7 @@ class Regions:
             found = sorted(self._regions(), key=lambda region: region.name)
             return [region for region in found if isinstance(region, kind)]
         own, other = _NAMES[kind]
-        entry = self._entries.get(name)
+        entry = self.entries.get(name)
         if entry is None:
             own = own.lower()
             raise NotFoundError(f"Unable to find {own} shared memory region: '{name}'")
@@ -92,7 +92,7 @@ class Regions:
 
     def slice(self, name: str, offset: int, size: int) -> RegionSlice:
         """Part of a region, for a tensor; raises when there is no such part (X-09, X-10)."""
-        entry = self._entries.get(name)
+        entry = self.entries.get(name)
         if entry is None:
             raise NotFoundError(f"Unable to find shared memory region: '{shortened(name)}'")
         region = entry.region
@@ -105,8 +105,8 @@ class Regions:
         return region.slice(offset, size)
 
     def release(self, request: InferenceRequest) -> None:
-        """Release the regions of a request that is answered."""
-        if not self._entries:
+        """Release the regions of a request that is answered; nothing to do without `entries`."""
+        if not self.entries:
             return
         for tensor in request.inputs.values():
             if tensor.shared is not None:
@@ -116,13 +116,13 @@ class Regions:
 
     def close(self) -> None:
         """Release all regions: the server ends."""
-        entries, self._entries = self._entries, {}
+        entries, self.entries = self.entries, {}
         for entry in entries.values():
             _close(entry.region)
 
     def _check_new(self, name: str) -> None:
         self.check_allowed()
-        if name in self._entries:
+        if name in self.entries:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
 
     def check_allowed(self) -> None:
@@ -131,19 +131,19 @@ class Regions:
             raise UnsupportedError(_DISABLED)
 
     def _add(self, region: SystemRegion | CudaRegion) -> None:
-        entry = self._entries[region.name] = _Entry(region)
+        entry = self.entries[region.name] = _Entry(region)
         region.uses.on_idle = lambda: self._remove_idle(entry)
 
     def _remove_idle(self, entry: _Entry) -> None:
         """Close an unregistered region once it is idle; called from any thread (G-16)."""
         name = entry.region.name
-        if not entry.unregistered or entry.region.uses or self._entries.get(name) is not entry:
+        if not entry.unregistered or entry.region.uses or self.entries.get(name) is not entry:
             return
-        del self._entries[name]
+        del self.entries[name]
         _close(entry.region)
 
     def _regions(self) -> Iterator[SystemRegion | CudaRegion]:
-        return (entry.region for entry in self._entries.values())
+        return (entry.region for entry in self.entries.values())
 
 
 def _close(region: SystemRegion | CudaRegion) -> None:

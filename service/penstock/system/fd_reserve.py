@@ -20,19 +20,15 @@ _LOOKS = 512
 """Connections that are asked whether they are idle when one must go."""
 
 
-class IdleConnection(Protocol):
+class OpenConnection(Protocol):
     """A connection that may be closed while it waits for a request."""
-
-    def close_idle(self) -> None:
-        """Close it."""
-
-
-class AskedConnection(IdleConnection, Protocol):
-    """A connection that does not report whether it is idle, but is asked."""
 
     @property
     def idle_since(self) -> float | None:
         """Since when, on the clock of `time.monotonic`; `None` while it has something to do."""
+
+    def close_idle(self) -> None:
+        """Close it."""
 
 
 class DescriptorReserve:
@@ -44,16 +40,14 @@ class DescriptorReserve:
     """
 
     def __init__(self) -> None:
-        # The longest idle first, with their times.
-        self._idle: dict[IdleConnection, tuple[float, asyncio.BaseTransport]] = {}
-        self._asked: dict[asyncio.BaseTransport, AskedConnection] = {}
+        self._asked: dict[asyncio.BaseTransport, OpenConnection] = {}
         self._open: set[asyncio.BaseTransport] = set()
         self._most = 0
         self._borrowing: set[asyncio.BaseTransport] = set()
         self._throttles = {"refused": LogThrottle(), "closed": LogThrottle()}
 
     def admits(
-        self, transport: asyncio.BaseTransport, connection: AskedConnection | None = None
+        self, transport: asyncio.BaseTransport, connection: OpenConnection | None = None
     ) -> bool:
         """Whether a new connection may stay; it is counted until it is `released`.
 
@@ -95,39 +89,26 @@ class DescriptorReserve:
         self._open.discard(transport)
         self._asked.pop(transport, None)
 
-    def became_idle(self, connection: IdleConnection, transport: asyncio.BaseTransport) -> None:
-        """A connection waits for a request, from now on."""
-        self._idle.pop(connection, None)
-        self._idle[connection] = time.monotonic(), transport
-
-    def became_busy(self, connection: IdleConnection) -> None:
-        """A connection has a request, or is closed."""
-        self._idle.pop(connection, None)
-
-    def _ask(self, transport: asyncio.BaseTransport, connection: AskedConnection | None) -> None:
+    def _ask(self, transport: asyncio.BaseTransport, connection: OpenConnection | None) -> None:
         if connection is not None:
             self._asked[transport] = connection
 
     def _close_oldest(self) -> bool:
         """Close the connection that has been idle for longest; false if there is none."""
-        oldest, since, transport = self._oldest_asked()
-        connection = next(iter(self._idle), None)
-        if connection is not None and self._idle[connection][0] < since:
-            oldest, transport = connection, self._idle[connection][1]
+        oldest, transport = self._oldest_asked()
         if oldest is None or transport is None:
             return False
-        self._idle.pop(oldest, None)
         self.released(transport)
         oldest.close_idle()
         self._log("closed", "Idle connections are closed")
         return True
 
-    def _oldest_asked(self) -> tuple[IdleConnection | None, float, asyncio.BaseTransport | None]:
-        """The longest idle of the first `_LOOKS` that are asked, and since when.
+    def _oldest_asked(self) -> tuple[OpenConnection | None, asyncio.BaseTransport | None]:
+        """The longest idle of the first `_LOOKS` that are asked.
 
         Those that are busy are asked last from then on, so that all get asked in turn.
         """
-        oldest: IdleConnection | None = None
+        oldest: OpenConnection | None = None
         since, found = inf, None
         for transport, connection in list(islice(self._asked.items(), _LOOKS)):
             its = connection.idle_since
@@ -136,7 +117,7 @@ class DescriptorReserve:
                 self._asked[transport] = connection
             elif its < since:
                 oldest, since, found = connection, its, transport
-        return oldest, since, found
+        return oldest, found
 
     def _log(self, kind: str, text: str) -> None:
         throttle = self._throttles[kind]

@@ -48,7 +48,7 @@ def configure(settings: LogSettings) -> None:
         root.addHandler(handler)
     # What libraries log below a warning is detail, shown with --log-verbose only.
     root.setLevel(INFO if settings.verbose else WARNING)
-    VERBOSITY.level = max(0, settings.verbose)
+    VERBOSITY.change(max(0, settings.verbose))
     for name in _OWN:
         logging.getLogger(name).setLevel(max(1, DEBUG + 1 - settings.verbose))
 

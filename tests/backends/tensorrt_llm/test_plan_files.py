@@ -9,7 +9,7 @@ import pytest
 from harness.outcomes import raises_nothing
 from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import ModelLoadError
-from penstock_backends.tensorrt_llm.layout_settings import read_layout_settings
+from penstock_backends.tensorrt_llm.layout import read_layout_settings
 from penstock_backends.tensorrt_llm.plan_files import refuse_plans
 from penstock_backends.tensorrt_llm.settings import read_settings
 

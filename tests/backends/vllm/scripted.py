@@ -16,6 +16,7 @@ from penstock_backends.vllm import VllmBackend, backend
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_calls import EngineCalls
+from penstock_backends.vllm.internals import Inside, Touch
 from penstock_backends.vllm.model_facts import ModelFacts
 from penstock_backends.vllm.statistics import VllmStatistics
 
@@ -139,8 +140,13 @@ class ScriptedLlm:
         )
 
 
-def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = False) -> VllmBackend:
-    """The backend over the scripted engine; its `SamplingParams` are plain."""
+def vllm(
+    monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = False, lacks: str = ""
+) -> VllmBackend:
+    """The backend over the scripted engine; its `SamplingParams` are plain.
+
+    The engine `lacks` a name of one of the touches of its inside.
+    """
 
     def read_sampling(given: Any, *, stream: bool, logprobs: bool) -> tuple[Any, str | None]:
         known = {"max_tokens": 16, "temperature": 1.0, "top_p": 1.0, "n": 1, **given}
@@ -150,6 +156,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = Fal
     made, engine = VllmBackend(), VllmEngine.__new__(VllmEngine)
     engine.statistics = VllmStatistics()
     engine._numbers = itertools.count(1)
+    engine.inside = Inside({lacks: Touch(("vllm_of_old:Name",), "it is slower")} if lacks else {})
     engine._llm = llm
     engine._makes_spans = spans
     engine.logprobs = True

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.core.errors import ModelLoadError
 from penstock_backends.vllm.arguments.openai_arguments import take_openai
+from penstock_backends.vllm.openai.application import HIDDEN, SHOWN, shown_route
 from penstock_backends.vllm.openai.request_fields import read_object, too_large, unknown_field
-from penstock_backends.vllm.openai.routes import HIDDEN, SHOWN, shown_route
 
 PATH = Path("/models/m/1/model.json")
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock_backends.vllm.openai.event_stream import EventStream
-from penstock_backends.vllm.openai.response_ids import with_response_id
+from penstock_backends.vllm.openai.application import EventStream, with_response_id
 
 CHUNK = b'data: {"id": "1", "choices": [{"delta": {"content": "data: {\\"error\\": "}}]}\n\n'
 ERROR = b'data: {"error": {"message": "gone", "code": 503}}\n\n'
+COMPACT = b'data: {"error":{"message":"gone","code":503}}\n\n'
+"""As vLLM 0.33 writes it."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -32,8 +33,11 @@ async def sent(*bodies: bytes) -> bytes:
     return b"".join(message.get("body", b"") for message in messages)
 
 
-async def test_error_is_the_last_event() -> None:
-    assert await sent(CHUNK, ERROR, DONE) == CHUNK + ERROR
+@pytest.mark.parametrize(
+    "error", [ERROR, b'data: {"error":{"message":"gone"}}\n\n'], ids=["0.32", "0.33"]
+)
+async def test_error_is_the_last_event(error: bytes) -> None:
+    assert await sent(CHUNK, error, DONE) == CHUNK + error
 
 
 async def test_stream_without_an_error_ends_with_done() -> None:

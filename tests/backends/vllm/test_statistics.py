@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from penstock_backends.vllm.internals import watch_outputs
 from penstock_backends.vllm.output_owners import OWNER, Owner
 from penstock_backends.vllm.statistics import VllmStatistics
-from penstock_backends.vllm.watched_outputs import watch_outputs
 
 
 def test_reports_of_steps_add_up() -> None:

@@ -11,7 +11,7 @@ from gateway.serving import FakeServer, connected
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import CutLengthError, DataType, Tensor
-from penstock.gateway.inference.element_counts import ElementCounts
+from penstock.gateway.inference.infer import ElementCounts
 
 REFUSAL = "input tensor 'IN' for model 'numbers' has more than 20000 elements of BYTES."
 ELEMENT = b"\2\0\0\0ab"

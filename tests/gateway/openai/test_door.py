@@ -19,7 +19,7 @@ from gateway.openai.speaking import CHAT, OPENAI, Speaker, speaking
 from gateway.serving import LOCAL
 from harness.standstill import standstill
 from penstock.scheduling.tokens.tenants import Tenants
-from penstock_backends.vllm.openai.response_ids import with_response_id
+from penstock_backends.vllm.openai.application import with_response_id
 
 
 @pytest_asyncio.fixture

@@ -35,6 +35,7 @@ class Attack:
         self._sent = bytearray()
         self._received = 0
         self._lost = False
+        self._wants, self._parses = True, False
 
     def feed(self, data: bytes) -> None:
         """Bytes arrive."""
@@ -46,10 +47,11 @@ class Attack:
         """A turn of the event loop."""
         connection = self._connection
         self.service.turn()
-        if connection.unparsed:
+        self._write()
+        if self._parses:
             connection.parse(self._now)
             self.service.read()
-        while self._unread and connection.wants_bytes and not self.over:
+        while self._unread and self._wants and not self.over:
             self._read()
             self._write()
         self._write()
@@ -59,7 +61,7 @@ class Attack:
         self.resume()
         for _ in range(100_000):
             before = (len(self._unread), len(self._sent))
-            waiting = self._connection.unparsed or self.service.waiting
+            waiting = self._parses or self.service.waiting
             self.turn()
             after = (len(self._unread), len(self._sent))
             if before == after and not waiting:
@@ -86,7 +88,7 @@ class Attack:
     def wait(self, seconds: float) -> None:
         """Time passes."""
         self._now += seconds
-        if self._connection.check_time(self._now, reading=self._connection.wants_bytes):
+        if self._connection.check_time(self._now, reading=self._wants):
             self._write()
             self.lose()
         self._write()
@@ -145,8 +147,9 @@ class Attack:
     def _write(self) -> None:
         connection = self._connection
         if self._lost:
+            self._parses = False
             return
-        connection.settle(self._now)
+        self._wants, self._parses, _ = connection.settle(self._now)
         if not connection.send_buffer.paused:
             ready = connection.send_buffer.take_ready() if connection.send_buffer else []
             for part in ready:

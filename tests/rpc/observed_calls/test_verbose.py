@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import grpc
@@ -36,9 +36,11 @@ async def client(local: GrpcSettings, tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def verbose(monkeypatch: pytest.MonkeyPatch, caplog: Caplog) -> None:
-    monkeypatch.setattr(VERBOSITY, "level", 1)
+def verbose(caplog: Caplog) -> Iterator[None]:
     caplog.set_level(logging.DEBUG, "penstock.rpc")
+    VERBOSITY.change(1)
+    yield
+    VERBOSITY.change(0)
 
 
 def lines(caplog: Caplog) -> list[str]:
@@ -135,13 +137,11 @@ async def test_nothing_is_told_at_level_0(client: Client, caplog: Caplog) -> Non
 
 @pytest.mark.slow
 @pytest.mark.contract("L-06")
-async def test_the_level_counts_from_the_next_call_on(
-    client: Client, caplog: Caplog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_level_counts_from_the_next_call_on(client: Client, caplog: Caplog) -> None:
     caplog.set_level(logging.DEBUG, "penstock.rpc")
     await client.call("ServerLive")
-    monkeypatch.setattr(VERBOSITY, "level", 1)
+    VERBOSITY.change(1)
     await client.call("ServerReady")
-    monkeypatch.setattr(VERBOSITY, "level", 0)
+    VERBOSITY.change(0)
     await client.call("ServerLive")
     assert lines(caplog)[-1] == "Done for ServerReady, 0"

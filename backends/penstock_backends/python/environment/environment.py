@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import lzma
 import os
 import shutil
+import subprocess
 import sys
+import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, ModelLoadError
-from penstock_backends.python.environment.archive import extract
 from penstock_backends.python.environment.command import Log, own_terminal, run_command
-from penstock_backends.python.environment.interpreter import check_python, find_python
 from penstock_backends.python.environment.one_shot import OneShotCall, run_one_shot
 from penstock_backends.python.environment.requirements import fingerprint
 
@@ -149,3 +151,65 @@ def _extract(archive: Path, target: Path) -> None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# -- the interpreter: where it is, and whether it is fit ------------------------------------------
+
+_OLDEST = (3, 11)
+_PROBE = "import sys; sys.stdout.write('\\n%d %d' % sys.version_info[:2]); import numpy"
+
+
+def find_python(directory: Path) -> Path:
+    """The interpreter of an environment; raises `ModelLoadError` if it has none."""
+    python = directory / "bin" / "python"
+    if not python.exists():
+        raise ModelLoadError(f"the environment '{directory}' has no bin/python")
+    return python
+
+
+def check_python(directory: Path) -> Path:
+    """As `find_python`; the interpreter runs, is new enough and has numpy."""
+    python = find_python(directory)
+    try:
+        probe = subprocess.run(
+            [str(python), "-c", _PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise ModelLoadError(f"'{python}' cannot be run: {error}") from error
+    # On the last line, as code that the environment runs at startup may print.
+    version = tuple(map(int, probe.stdout.rpartition("\n")[2].split()))
+    if version and version < _OLDEST:
+        needed, found = (".".join(map(str, numbers)) for numbers in (_OLDEST, version))
+        raise ModelLoadError(f"'{python}' is Python {found}; models need {needed} or newer")
+    if probe.returncode:
+        *_, why = ["it printed no error", *probe.stderr.strip().splitlines()]
+        failed = "import numpy" if version else "be run"
+        raise ModelLoadError(f"'{python}' cannot {failed}: {why}")
+    return python
+
+
+# -- archives that hold an environment ------------------------------------------------------------
+
+_DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
+"""Exceptions that a damaged archive raises, compressed or not."""
+
+
+def extract(archive: Path, target: Path) -> None:
+    """Unpack it below `target`; raises `ValueError` if it is damaged or has members outside."""
+    try:
+        with tarfile.open(archive) as contents:
+            contents.extractall(target, filter="tar")
+            _read_to_end(contents)
+    except _DAMAGE as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_to_end(contents: tarfile.TarFile) -> None:
+    """Verify the checksums, which are at the end: a damaged member looks like the end."""
+    assert contents.fileobj is not None
+    while contents.fileobj.read(1 << 20):
+        pass

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from penstock_backends.language_model.constraints import MOST_DIGITS, NUMBER_RULES
+from penstock_backends.vllm.internals import xgrammar_keeps_to
 from penstock_backends.vllm.model_facts import ModelFacts
 
 _UNBOUNDED: Final = re.compile(r"\b(\w+)\{(\d+), -1\}")
@@ -55,9 +56,8 @@ def _grammar(schema: Any, *, compact: bool) -> str | None:
 def _compiled(schema: str, compact: bool) -> str | None:
     """The grammar of a schema in JSON."""
     xgrammar = import_module("xgrammar")
-    backend = import_module("vllm.v1.structured_output.backend_xgrammar")
     read = json.loads(schema)
-    if backend.has_xgrammar_unsupported_json_features(read):
+    if not xgrammar_keeps_to(read):
         return None
     text = xgrammar.Grammar.from_json_schema(
         json.dumps(read),  # `schema` may name a key twice

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from penstock.backend import InferenceRequest, InvalidRequestError, ModelConfig
@@ -166,8 +167,9 @@ def _video(content: bytes, limits: MediaLimits) -> Any:
 def _check_frames(content: bytes, limits: MediaLimits) -> None:
     """Refuse frames of which those that are taken would not fit into memory."""
     cv2 = import_module("cv2")
-    decoder = import_module("vllm.multimodal.video_decoders.opencv").OpenCVVideoBackendMixin
-    capture = decoder.open_video_capture(content)  # not `release`d: OpenCV crashes at that
+    capture = cv2.VideoCapture(BytesIO(content), cv2.CAP_FFMPEG, [])
+    if not capture.isOpened():  # nor is it `release`d: OpenCV crashes at that
+        raise ValueError("it cannot be opened")
     width, height = (
         int(capture.get(one)) for one in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
     )

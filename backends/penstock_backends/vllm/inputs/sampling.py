@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
-from penstock.backend import InvalidRequestError
+from penstock.backend import InvalidRequestError, suggestion
 from penstock_backends.language_model import check_count, check_stops, refuse
+from penstock_backends.language_model.constraints import NAME, check_constraint
 from penstock_backends.language_model.parameters import decoded, refuse_unknown
 from penstock_backends.language_model.stop_strings import MOST_CHARACTERS
-from penstock_backends.vllm.inputs.structures import refuse_unknown_keys, take_structure
 
 BACKEND = "vllm"
 
@@ -67,10 +68,10 @@ def read_sampling(
     if adapter is not None and not isinstance(adapter, str):
         refuse("lora_name", "must be a string")
     values.update({name: decoded(values[name]) for name in _COMPOUND if name in values})
-    take_structure(values)
+    _take_structure(values)
     _take_transfer(values)
     _refuse_unknown(values, SamplingParams.__struct_fields__)
-    refuse_unknown_keys(values)
+    _refuse_unknown_keys(values)
     check_values(values, logprobs=logprobs)
     try:
         sampling = import_module("msgspec").convert(values, SamplingParams, strict=False)
@@ -150,3 +151,53 @@ def _refuse_unsendable(values: Mapping[str, Any], encode: Callable[[Any], bytes]
             encode(value)
         except (OverflowError, UnicodeEncodeError, RecursionError) as error:
             refuse(name, f"cannot be encoded: {error}")
+
+
+# -- objects among the parameters ------------------------------------------------------------------
+
+_FORMER: Final = "guided_decoding"
+_BACKEND: Final = "backend"
+_BACKENDS: Final = (None, "auto", "xgrammar", "xgrammar:no-fallback")
+"""Names of a backend that change nothing; any other is chosen for a whole model."""
+
+
+def _take_structure(values: dict[str, Any]) -> None:
+    """Convert the constraint in `values`: an object or JSON text, by the new or old name.
+
+    Raises `InvalidRequestError` for one that is no object, or would take too long to compile.
+    """
+    old = values.pop(_FORMER, None)
+    if old is not None and NAME not in values:
+        values[NAME] = old
+    structure = values.get(NAME)
+    if isinstance(structure, str):
+        try:
+            structure = json.loads(structure)
+        except (ValueError, RecursionError):
+            refuse(NAME, "must be an object, or JSON text of one")
+    if isinstance(structure, dict):
+        check_constraint(structure)
+        if structure.get(_BACKEND) not in _BACKENDS:
+            refuse(
+                NAME,
+                f"cannot choose the backend {json.dumps(structure[_BACKEND])}: "
+                "'structured_outputs_config' in model.json does, for all requests",
+            )
+        values[NAME] = {key: value for key, value in structure.items() if key != _BACKEND}
+
+
+def _refuse_unknown_keys(values: Mapping[str, Any]) -> None:
+    """Refuse keys of objects that vLLM's own classes would pass over without a word."""
+    from vllm.sampling_params import RepetitionDetectionParams, StructuredOutputsParams
+
+    for name, kind in (
+        (NAME, StructuredOutputsParams),
+        ("repetition_detection", RepetitionDetectionParams),
+    ):
+        given = values.get(name)
+        if not isinstance(given, dict):
+            continue
+        known = [field.name for field in fields(kind) if field.init]
+        for key in given:
+            if key not in known:
+                refuse(name, f"has no '{key}'{suggestion(str(key), known)}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from argparse import Namespace
 from contextlib import AsyncExitStack
 from copy import copy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
+from uuid import uuid4
 
 from penstock.backend import (
     ASGI_DESCRIPTION,
@@ -38,11 +39,15 @@ from penstock_backends.vllm.adapters import Adapter
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.failures import UNHEALTHY
+from penstock_backends.vllm.internals import (
+    EntryPoints,
+    NamedAdapters,
+    outlive_errors,
+    replace_parsers,
+)
 from penstock_backends.vllm.lora import DISABLED
-from penstock_backends.vllm.openai.entry_points import EntryPoints
-from penstock_backends.vllm.openai.event_stream import EventStream
 from penstock_backends.vllm.openai.exchange_record import RECORD, exchange_record
-from penstock_backends.vllm.openai.kept_text import keep_text
+from penstock_backends.vllm.openai.kept_text import keeping_text
 from penstock_backends.vllm.openai.media_connector import bound_media
 from penstock_backends.vllm.openai.metered_engine import (
     CURRENT,
@@ -55,9 +60,6 @@ from penstock_backends.vllm.openai.request_fields import (
     too_large,
     unknown_field,
 )
-from penstock_backends.vllm.openai.response_ids import PATH as RESPONSES
-from penstock_backends.vllm.openai.response_ids import with_response_id
-from penstock_backends.vllm.openai.routes import FORMS, SHOWN, shown_route
 from penstock_backends.vllm.output_owners import OWNER, owner_of
 from penstock_backends.vllm.own_spans import trace_headers
 
@@ -85,15 +87,16 @@ async def vllm_application(
     llm = MeteredEngine(engine, engine.llm)
     tasks = tuple(sorted(engine.tasks))
     app = found.build_app(options, tasks, engine.llm.model_config)
-    # vLLM's handler of the engine's errors tells its server to exit; ours restarts the process.
-    app.state.server = SimpleNamespace(should_exit=False)
+    outlive_errors(app.state)
     try:
         await found.init_app_state(llm, app.state, options, tasks)
     except ValueError as error:  # of a template that is not one
         if not arguments.openai.values:
             raise
         raise ModelLoadError(f"'openai' in '{arguments.path}': {error}") from error
-    keep_text(app.state, enable_auto_tools=options.enable_auto_tool_choice)
+    if engine.inside.has("parsers"):
+        auto_tools = options.enable_auto_tool_choice
+        replace_parsers(app.state, lambda parser: keeping_text(parser, auto_tools))
     return VllmApplication(engine, app, arguments.openai.ignores_unknown)
 
 
@@ -112,7 +115,6 @@ def _parsed(
     config = engine.llm.vllm_config
     options.model = config.model_config.model
     options.served_model_name = [name]
-    config.model_config.served_model_name = name  # by which the application's errors call it
     options.structured_outputs_config = config.structured_outputs_config
     options.disable_log_stats = options.disable_fastapi_docs = True
     if arguments.openai.values.get(_CACHED) is None:
@@ -154,7 +156,7 @@ class VllmApplication:
         self._ignores_unknown = ignores_unknown
         self._fields = fields_by_path(app.routes)
         self._paths = {getattr(route, "path", "") for route in app.routes}
-        self._adapters: dict[str, Any] = app.state.openai_serving_models.lora_requests
+        self._adapters = NamedAdapters(app.state, written=engine.inside.has("adapters"))
         self._users: dict[str, int] = {}
         self._stores = _stores_responses()
 
@@ -242,14 +244,15 @@ class VllmApplication:
         LOADED.set(loaded)
         named = copy(loaded)
         named.lora_name = model  # the name of the model in answers
-        self._adapters[model] = named
         self._users[model] = self._users.get(model, 0) + 1
-        stack.callback(self._forget, model)
+        stack.push_async_callback(self._forget, model)
+        await self._adapters.add(named)
 
-    def _forget(self, model: str) -> None:
+    async def _forget(self, model: str) -> None:
         self._users[model] -= 1
         if not self._users[model]:
-            del self._users[model], self._adapters[model]
+            del self._users[model]
+            await self._adapters.remove(model)
 
     def _traced(self, scope: Message, request: InferenceRequest) -> Message:
         """The scope, with the parent of vLLM's spans, where it makes any.
@@ -266,3 +269,127 @@ class VllmApplication:
 
 
 _TRACE: Final = (b"traceparent", b"tracestate")
+
+
+# -- streams and ids -------------------------------------------------------------------------------
+
+_ERROR: Final = b'data: {"error":'
+_DONE: Final = b"data: [DONE]"
+
+
+class EventStream:
+    """Passes messages of one answer on; an event of an error is the last of its stream.
+
+    vLLM ends every stream with `[DONE]`, which says to clients that the answer is complete. Each of
+    its events is a message of its own.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._failed = False
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on."""
+        body = message.get("body", b"")
+        self._failed = self._failed or body.startswith(_ERROR)
+        if self._failed and body.startswith(_DONE):
+            message = {**message, "body": b""}
+        await self._send(message)
+
+
+RESPONSES: Final = "/v1/responses"
+_MEMBER: Final = b'"request_id"'
+
+
+def with_response_id(body: bytes, model: str) -> bytes:
+    """The object with a member more, of which vLLM makes the response's id.
+
+    A request with an id of its own keeps it.
+    """
+    body = body.rstrip()
+    if _MEMBER in body or not body.endswith(b"}"):
+        return body
+    return b'%b,%b:"%b"}' % (body[:-1], _MEMBER, _response_id(model).encode())
+
+
+def _response_id(model: str) -> str:
+    """A new id; the server's door reads the model of its last part."""
+    return f"resp_{uuid4().hex}_{model.encode().hex()}"
+
+
+# -- routes ----------------------------------------------------------------------------------------
+
+SHOWN: Final = {
+    "/v1/chat/completions": "POST",
+    "/v1/chat/completions/batch": "POST",
+    "/v1/completions": "POST",
+    "/v1/responses": "POST",
+    "/v1/responses/{response_id}": "GET",
+    "/v1/responses/{response_id}/cancel": "POST",
+    "/v1/messages": "POST",
+    "/v1/messages/count_tokens": "POST",
+    "/v1/embeddings": "POST",
+    "/v1/score": "POST",
+    "/score": "POST",
+    "/v1/rerank": "POST",
+    "/v2/rerank": "POST",
+    "/rerank": "POST",
+    "/classify": "POST",
+    "/pooling": "POST",
+    "/v1/audio/transcriptions": "POST",
+    "/v1/audio/translations": "POST",
+    "/tokenize": "POST",
+    "/detokenize": "POST",
+    # With "enable_scale_out" only: vLLM itself registers them then.
+    "/v1/chat/completions/render": "POST",
+    "/v1/completions/render": "POST",
+    "/v1/messages/render": "POST",
+    "/v1/responses/render": "POST",
+    "/inference/v1/generate": "POST",
+}
+"""Paths by vLLM's own patterns, with their method."""
+
+FORMS: Final = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations"})
+"""Paths whose bodies are forms with files, not JSON."""
+
+HIDDEN: Final = frozenset(
+    {
+        "/docs",
+        "/docs/oauth2-redirect",
+        "/redoc",
+        "/openapi.json",
+        "/generative_scoring",
+        "/health",
+        "/inference/v1/abort_requests",
+        "/invocations",
+        "/is_scaling_elastic_ep",
+        "/kv_event_sources",
+        "/load",
+        "/metrics",
+        "/ping",
+        "/scale_elastic_ep",
+        "/v1/chat/completions/derender",
+        "/v1/completions/derender",
+        "/v1/decisions",
+        "/v1/load_lora_adapter",
+        "/v1/models",
+        "/v1/realtime",
+        "/v1/systemone",
+        "/v1/unload_lora_adapter",
+        "/v2/embed",
+        "/version",
+    }
+)
+"""Paths that vLLM may have and clients do not see: the server has its own, or they administrate."""
+
+_BY_PATTERN: Final = [
+    (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), path, method) for path, method in SHOWN.items()
+]
+
+
+def shown_route(path: str) -> tuple[str, str] | None:
+    """Pattern and method of the route that is shown at `path`; `None` for no such route."""
+    if path in SHOWN:
+        return path, SHOWN[path]
+    found = (one for one in _BY_PATTERN if one[0].fullmatch(path))
+    return next(((pattern, method) for _, pattern, method in found), None)

@@ -10,17 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-_PARSERS = (("openai_serving_chat", "parser_cls"), ("openai_serving_responses", "parser"))
-"""Attributes of `app.state` by which vLLM's application has the classes of its parsers."""
-
-
-def keep_text(state: Any, *, enable_auto_tools: bool) -> None:
-    """Have the streams of an application end with what their parsers have held back."""
-    for name, attribute in _PARSERS:
-        serving = getattr(state, name, None)
-        parser = getattr(serving, attribute, None)
-        if isinstance(parser, type) and getattr(parser, "tool_parser_cls", None) is not None:
-            setattr(serving, attribute, keeping_text(parser, enable_auto_tools))
+from penstock_backends.vllm.internals import content_delta
 
 
 def keeping_text(parser_class: Any, enable_auto_tools: bool) -> Any:
@@ -87,8 +77,6 @@ class _Streamed:
 def _with_content(delta: Any, rest: str) -> Any:
     """The last delta of a stream, with more content."""
     if delta is None:
-        from vllm.parser.abstract_parser import DeltaMessage
-
-        return DeltaMessage(content=rest)
+        return content_delta(rest)
     delta.content = (delta.content or "") + rest
     return delta

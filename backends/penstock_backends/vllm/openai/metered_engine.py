@@ -76,6 +76,10 @@ class MeteredEngine:
 
         return self._followed(submit, count)
 
+    async def add_lora(self, lora_request: Any) -> bool:
+        """Nothing: adapters are loaded before vLLM's application hears of them."""
+        return True
+
     async def _followed(
         self, submit: Callable[[], Awaitable[Any]], count: Counting | None
     ) -> AsyncGenerator[Any, None]:

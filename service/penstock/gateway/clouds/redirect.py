@@ -64,8 +64,7 @@ class Redirect:
             return
         if at == 0:
             headers[JSON_LENGTH] = content_type.removeprefix(self._media_type)
-        head = call.head
-        head.headers, head.method, head.path = headers, method, path
+        call.redirect(method, path, headers)
         call.translate_reply = self._translate
         if translate is not None:
             call.translate_reply = lambda reply: translate(self._translate(reply))

@@ -120,7 +120,7 @@ class _VertexEndpoint:
         if refusal := self._metrics_guard.refusal(call):
             call.send(error_reply(refusal, 403, PLAIN))
             return
-        call.head.method, call.head.path = "GET", path
+        call.redirect("GET", path, call.headers)
         call.run(send_metrics(call, self._scrape))
 
 

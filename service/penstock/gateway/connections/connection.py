@@ -17,6 +17,7 @@ from penstock.gateway.connections.open_connections import OpenConnections
 from penstock.http1.connection import Connection
 from penstock.http1.limits import FAREWELL, FarewellClock, SendClock
 from penstock.http1.requests import Exchange, RequestHead
+from penstock.shared_memory.message_memory import WORTH
 from penstock.system.body_room import Incomplete
 from penstock.system.send_queue import unacknowledged
 
@@ -66,7 +67,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._turn: asyncio.Handle | None = None  # parses what waits
         self._sending: SendWatch | None = None
         self._farewell: FarewellClock | None = None  # of a client that is refused
-        self._idle = False
         self._ending = False
 
     def _open(self, head: RequestHead) -> Exchange:
@@ -74,8 +74,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         size = head.content_length
         if size is None or size > _SMALL_BODY:
             call.body.quota = self._server.rules.bodies.quota
-        if self._reserve is not None and (memory := self._reserve(head)) is not None:
-            call.body.reserve(memory)
+        if self._reserve is not None and size is not None and size >= WORTH:
+            memory = self._reserve(head)
+            if memory is not None:
+                call.body.reserve(memory)
         return call
 
     def _refused(self, status: HTTPStatus) -> None:
@@ -169,6 +171,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self.connection.refuse_body()
         self._settle()
 
+    @property
+    def idle_since(self) -> float | None:
+        """Loop time since which it waits for a request; `None` while it has one, or is closed."""
+        transport = self._transport
+        if self._ending or transport is None or transport.is_closing():
+            return None
+        return self.connection.idle_since
+
     def close_idle(self) -> None:
         """Close a connection that waits for a request."""
         assert self._transport is not None
@@ -206,11 +216,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         if connection.send_buffer and not (connection.send_buffer.paused or connection.aborted):
             self._write(transport)
-        connection.settle(self.loop.time())
+        wants, parses, due = connection.settle(self.loop.time())
         if connection.closing:
             self._close(transport)
         else:
-            self._go_on(transport)
+            self._go_on(transport, wants, parses, due)
 
     def _write(self, transport: asyncio.Transport) -> None:
         parts = self.connection.send_buffer.take_ready()
@@ -218,23 +228,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             transport.write(parts[0])
         else:
             transport.writelines(parts)
-        self._notify_writable()
+        if self.connection.exchanges:
+            self._notify_writable()
 
-    def _go_on(self, transport: asyncio.Transport) -> None:
+    def _go_on(self, transport: asyncio.Transport, wants: bool, parses: bool, due: float) -> None:
         """Read or not, parse what waits, and arm the timer."""
-        connection = self.connection
-        wants = connection.wants_bytes and not self._resting
-        if wants and connection.receiving is not None and self._lacks_memory():
+        if wants and (self._resting or (self.connection.receiving and self._lacks_memory())):
             wants = False
         if wants is not self._reading:
             self._reading = not self._reading
             (transport.resume_reading if self._reading else transport.pause_reading)()
-        if connection.unparsed and self._turn is None:
+        if parses and self._turn is None:
             self._turn = self.loop.call_soon(self._parse)
-        if connection.idle is not self._idle:
-            self._idle = connection.idle
-            self._server.idle_changed(self, transport, idle=self._idle)
-        due = connection.due
         if due != inf and (self._timer is None or self._timer.when() > due):
             self._set_timer(due)
 

@@ -71,6 +71,8 @@ class CallHost(Protocol):
 class HttpCall(Exchange):
     """A request, which a handler answers with `send`, or in parts with `begin` to `end`.
 
+    `method`, `path` as sent, with surrogates for bytes that are not UTF-8, and `headers`, by names
+    in lower case, are those of its head.
     `inference` is the inference request that was read from it, which log lines name, `feature` the
     one of its route, `translate_reply` what a whole reply passes through, if anything, and
     `more_fields` what any reply has in its head beside its own. Defaults are class attributes, so
@@ -91,25 +93,12 @@ class HttpCall(Exchange):
         self, host: CallHost, head: RequestHead, start: Callable[[HttpCall], None]
     ) -> None:
         super().__init__(head)
+        self.method, self.path, self.headers = head.method, head.path, head.headers
         self.opened = time.monotonic_ns()
         self._host = host
         self._start = start
 
     # -- the request --------------------------------------------------------------------------
-
-    @property
-    def method(self) -> str:
-        return self.head.method
-
-    @property
-    def path(self) -> str:
-        """The path as sent; bytes that are not UTF-8 are surrogates."""
-        return self.head.path
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Values by names in lower case."""
-        return self.head.headers
 
     @property
     def fields(self) -> Sequence[Field]:
@@ -135,6 +124,12 @@ class HttpCall(Exchange):
             and declared <= _SMALL_BODY
             and not (self.body.complete or self.head.expects_continue)
         )
+
+    def redirect(self, method: str, path: str, headers: Mapping[str, str]) -> None:
+        """Go on as another call, with the same body."""
+        head = self.head
+        head.method, head.path, head.headers = method, path, headers
+        self.method, self.path, self.headers = method, path, headers
 
     def when_received(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the whole body is there; never if the client goes before."""

@@ -50,6 +50,10 @@ def limits_of(http: HttpSettings) -> HttpLimits:
 class OpenConnection(Protocol):
     """A connection, as the server that accepts and closes it sees it."""
 
+    @property
+    def idle_since(self) -> float | None:
+        """Loop time since which it waits for a request; `None` while it has one, or is closed."""
+
     def incomplete(self) -> Incomplete | None:
         """The request whose body is not complete, if there is one."""
 
@@ -77,17 +81,15 @@ class OpenConnections:
         self.turn = LoopTurn(_PER_TURN)
         self.tasks: set[asyncio.Task[Any]] = set()
         self._open: dict[OpenConnection, asyncio.BaseTransport] = {}
-        self._busy: set[OpenConnection] = set()
         self._lost = asyncio.Event()
         self._closing = False
         rules.bodies.eldest.append(self._eldest)
 
     def accept(self, connection: OpenConnection, transport: asyncio.BaseTransport) -> bool:
         """Track a new connection; false if there is no descriptor for it."""
-        if self._closing or not self.rules.descriptors.admits(transport):
+        if self._closing or not self.rules.descriptors.admits(transport, connection):
             return False
         self._open[connection] = transport
-        self._busy.add(connection)
         return True
 
     def _eldest(self) -> Incomplete | None:
@@ -95,23 +97,10 @@ class OpenConnections:
         found = [one for each in self._open if (one := each.incomplete()) is not None]
         return min(found, key=lambda one: one.opened, default=None)
 
-    def idle_changed(
-        self, connection: OpenConnection, transport: asyncio.BaseTransport, *, idle: bool
-    ) -> None:
-        """A connection waits for a request, or has one."""
-        if idle:
-            self._busy.discard(connection)
-            self.rules.descriptors.became_idle(connection, transport)
-        else:
-            self._busy.add(connection)
-            self.rules.descriptors.became_busy(connection)
-
     def forget(self, connection: OpenConnection) -> None:
         """Stop tracking a connection that is closed."""
         transport = self._open.pop(connection, None)
-        self._busy.discard(connection)
         if transport is not None:
-            self.rules.descriptors.became_busy(connection)
             self.rules.descriptors.released(transport)
         self._lost.set()
 
@@ -120,15 +109,18 @@ class OpenConnections:
         self._closing = True
         for connection in list(self._open):
             connection.drain()
-        busy = self._busy
-        grace.waits_for("HTTP requests", lambda: len(busy))
+        grace.waits_for("HTTP requests", self._busy)
         await self._gone(grace.left())
-        grace.cut(len(busy))
+        grace.cut(self._busy())
         for connection in list(self._open):
             connection.abort()
         await self._gone(_ABORT_SECONDS)
         for task in self.tasks:
             task.cancel()
+
+    def _busy(self) -> int:
+        """How many connections have a request."""
+        return sum(connection.idle_since is None for connection in self._open)
 
     async def _gone(self, seconds: float) -> None:
         """Wait until no connection and no handler is left, for at most `seconds`."""

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.core.request import InferenceRequest
+from penstock.core.request import CALL_ID, InferenceRequest, called
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.http_call import HttpCall
@@ -29,12 +29,10 @@ from penstock.gateway.observability.traced_request import (
 )
 from penstock.gateway.replies import Reply, reply
 from penstock.gateway.router import (
-    ForwardedHeaders,
     Target,
     closed_on_disconnect,
-    with_call_id,
-    with_deadline,
-    with_sender,
+    forwarded_headers,
+    scoped,
 )
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
@@ -52,7 +50,7 @@ class GenerateEndpoints:
         self._server = server
         self._bodies = bodies
         self._keep_alive = settings.event_keep_alive_secs
-        self._forward = ForwardedHeaders(settings.header_forward_pattern, settings.restrictions)
+        self._forward = forwarded_headers(settings.header_forward_pattern, settings.restrictions)
 
     async def generate(self, call: HttpCall, target: Target) -> Reply | None:
         """Reply with the only response as a JSON object; 400 for none and for several."""
@@ -94,8 +92,11 @@ class GenerateEndpoints:
             return decode_generate(metadata, target.version, json, request_id)
 
         inference = await self._bodies.read(call, decode)
-        inference = with_deadline(self._forward.added_to(inference, call), call)
-        inference = with_call_id(with_sender(inference, call, self._server.tenants), call)
+        if self._forward is not None:
+            inference = self._forward.added_to(inference, call)
+        inference = scoped(inference, call, self._server.tenants)
+        if call_id := call.headers.get(CALL_ID):
+            inference = called(inference, call_id)
         call.inference = inference
         return inference, begin_timeline(self._server.tracer, call, inference, call.opened)
 

@@ -18,13 +18,16 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnsupportedError,
     request_prefix,
+    shortened,
 )
 from penstock.core.log.log_fields import name_request, request_fields
 from penstock.core.log.log_throttle import log_fault
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import CALL_ID, InferenceRequest, InferenceResponse, called
+from penstock.core.request_limits import FEW_ELEMENTS, elements_in, too_many_elements
 from penstock.core.stream import ResponseStream, require_single
-from penstock.core.tensor import DataType, Tensor, encode_elements
+from penstock.core.tensor import DataType, Tensor, count_in_steps, encode_elements
 from penstock.core.timeline import Timeline
+from penstock.core.turns import Turns
 from penstock.gateway.body import (
     RequestBody,
     can_decompress,
@@ -37,7 +40,7 @@ from penstock.gateway.body import (
 )
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.decompression import Decompression
-from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory, Place
+from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory, Place, nowhere
 from penstock.gateway.inference.codec import (
     EncodedResponse,
     OutputEncoding,
@@ -46,26 +49,23 @@ from penstock.gateway.inference.codec import (
     encode_response,
     read_request,
 )
-from penstock.gateway.inference.element_counts import ElementCounts
 from penstock.gateway.inference.templates import JsonTemplates, RequestTemplates
 from penstock.gateway.json.text import parse_tensors
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.memory_quota import Share
 from penstock.gateway.observability.traced_request import (
     begin_timeline,
-    response_complete,
     send_recorded,
 )
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
 from penstock.gateway.router import (
-    ForwardedHeaders,
     Target,
-    with_call_id,
-    with_deadline,
-    with_sender,
+    forwarded_headers,
+    scoped,
 )
 from penstock.http1.requests import Field
 from penstock.inflight.inference import SingleAnswer
+from penstock.models.serving.served_model import ServedModel
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 from penstock.shared_memory.registry import Regions
@@ -88,7 +88,7 @@ class InferEndpoint:
         self._bodies = bodies
         self._limit = bodies.limit
         self._largest = settings.max_body_size
-        self._forward = ForwardedHeaders(settings.header_forward_pattern, settings.restrictions)
+        self._forward = forwarded_headers(settings.header_forward_pattern, settings.restrictions)
         self._memory = memory
         self._decompression = Decompression(bodies.limit)
         self._templates = RequestTemplates()
@@ -101,19 +101,19 @@ class InferEndpoint:
         length = self._small_json(call, len(data)) if len(data) <= self._largest else 0
         if not (length and self._bodies.takes(text := bytes(data[:length]))):
             return False
-        self._check_model(target)
+        model = self._model(target)
         try:
             rest = memoryview(data)[length:].toreadonly()
-            place = self._memory.places(rest, length)
+            place = self._memory.places(rest, length) if rest else nowhere
             inference, form = self._decode(target, text, rest, place)
             uncounted = self._counts.uncounted(inference) if len(data) > _SMALL else []
         except InferenceError as error:
             call.send(Refusal(error, JSON))
             return True
         if uncounted:
-            call.run(self._run_counted(call, inference, form, uncounted))
+            call.run(self._run_counted(call, model, inference, form, uncounted))
         else:
-            self._run(call, inference, form)
+            self._run(call, model, inference, form)
         return True
 
     def _decode(
@@ -137,7 +137,7 @@ class InferEndpoint:
 
     async def infer(self, call: HttpCall, target: Target) -> Reply | None:
         """Run one request, whose body is read as it comes."""
-        self._check_model(target)
+        self._model(target)
         if not can_decompress(call):
             answer = Refusal(UnsupportedError("Unsupported compression type"), PLAIN)
             answer.add_header("accept-encoding", "gzip, deflate")
@@ -159,16 +159,20 @@ class InferEndpoint:
                 config = self._server.find(target.model, target.version).config
                 inference, form = _raw(call, target, raw, config)
             await self._counts.count(self._counts.uncounted(inference))
+            model = self._server.find(target.model, target.version)  # may be another one by now
         except InferenceError as error:
             return Refusal(error, JSON)
-        self._run(call, inference, form, body.take_share())
+        self._run(call, model, inference, form, body.take_share())
         return None
 
-    def _check_model(self, target: Target) -> None:
-        if self._server.find(target.model, target.version).decoupled:
+    def _model(self, target: Target) -> ServedModel:
+        """The model that is called; raises if there is none, or it is decoupled."""
+        model = self._server.find(target.model, target.version)
+        if model.decoupled:
             raise UnsupportedError(
                 "HTTP end point doesn't support models with decoupled transaction policy"
             )
+        return model
 
     def _small_json(self, call: HttpCall, size: int) -> int:
         """The length of the JSON in a body of `size` bytes, if it is of the usual form; else 0."""
@@ -184,16 +188,18 @@ class InferEndpoint:
     async def _run_counted(
         self,
         call: HttpCall,
+        model: ServedModel,
         inference: InferenceRequest,
         form: OutputEncoding,
         inputs: list[tuple[str, Tensor]],
     ) -> None:
         await self._counts.count(inputs)
-        self._run(call, inference, form)
+        self._run(call, model, inference, form)
 
     def _run(
         self,
         call: HttpCall,
+        model: ServedModel,
         inference: InferenceRequest,
         form: OutputEncoding,
         share: Share | None = None,
@@ -202,11 +208,14 @@ class InferEndpoint:
         timeline: Timeline | None = None
         regions = self._server.regions
         try:
-            inference = with_deadline(self._forward.added_to(inference, call), call)
-            inference = with_call_id(with_sender(inference, call, self._server.tenants), call)
+            if self._forward is not None:
+                inference = self._forward.added_to(inference, call)
+            inference = scoped(inference, call, self._server.tenants)
+            if call_id := call.headers.get(CALL_ID):
+                inference = called(inference, call_id)
             call.inference = inference
             timeline = begin_timeline(self._server.tracer, call, inference, call.opened)
-            stream = self._server.infer(inference)
+            stream = model.infer(inference)
         except InferenceError as error:
             release(regions, inference, share)
             answer = Refusal(error, JSON)
@@ -292,13 +301,16 @@ class InferAnswer(SingleAnswer):
             self._timeline.finish(RequestCancelledError())
 
     def _answer(self, stream: ResponseStream) -> None:
-        response_complete(self._timeline)
+        if self._timeline is not None:
+            self._timeline.mark("INFER_RESPONSE_COMPLETE")
         version = stream.model_version
         try:
             response = require_single(self._responses, stream.error)
             encoded = encode_response(self._request, version, response, self._form)
             accepted = self._call.headers.get("accept-encoding", "")
-            encoding = negotiate_encoding(accepted) if accepted else "identity"
+            encoding = "identity"
+            if accepted not in ("", "identity"):
+                encoding = negotiate_encoding(accepted)
             if encoded is None or encoding != "identity":
                 self._call.run(self._finish_slowly(version, response, encoded, encoding))
                 return
@@ -415,3 +427,36 @@ def _numbers(known: ModelInput, body: Buffer) -> Tensor:
 
 def _refused(text: str) -> InvalidRequestError:
     return InvalidRequestError(request_prefix("") + text)
+
+
+class ElementCounts:
+    """Counts elements; a tensor may have `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._turns = Turns()
+
+    def uncounted(self, request: InferenceRequest) -> list[tuple[str, Tensor]]:
+        """The inputs that take long to count. Raises `InvalidRequestError` for too many."""
+        found: list[tuple[str, Tensor]] = []
+        for name, tensor in request.inputs.items():
+            if tensor.datatype is not DataType.BYTES or tensor.count is not None:
+                continue
+            if tensor.nbytes <= 4 * FEW_ELEMENTS:
+                continue
+            expected = elements_in(tensor.shape, self._most)
+            if expected > self._most:
+                where = f"'{shortened(name)}' for model '{shortened(request.model_name)}'"
+                raise too_many_elements(where, self._most)
+            if expected > FEW_ELEMENTS:
+                found.append((name, tensor))
+        return found
+
+    async def count(self, inputs: list[tuple[str, Tensor]]) -> None:
+        """Count the elements of these inputs; what is wrong with them, their count says."""
+        for name, tensor in inputs:
+            where, most = f" for inference input '{name}'", elements_in(tensor.shape, self._most)
+            try:
+                tensor.count = await self._turns.run(count_in_steps(tensor.buffer, where, most))
+            except InvalidRequestError as error:
+                tensor.count = error

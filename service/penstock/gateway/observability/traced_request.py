@@ -25,7 +25,7 @@ def begin_timeline(
 ) -> Timeline | None:
     """The timeline of a request that has been read, from `since` on; `None` if it is not traced."""
     headers = call.headers
-    explains = wants_explanation(call)
+    explains = headers.get(EXPLAIN) == "1"
     if not (explains or tracer.active):
         return None
     fields = headers.items() if "traceparent" in headers else ()

@@ -19,7 +19,7 @@ from penstock.gateway.openai.errors import OpenAiError, error_reply
 from penstock.gateway.openai.model_names import FoundModel, ModelNames
 from penstock.gateway.openai.request_body import RequestBodies, RequestBody
 from penstock.gateway.replies import Reply, json_reply
-from penstock.gateway.router import ForwardedHeaders, Target, with_deadline, with_sender
+from penstock.gateway.router import Target, forwarded_headers, scoped
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 
@@ -53,7 +53,7 @@ class ExchangeEndpoint:
         self._bodies = RequestBodies(bodies, settings.default_max_tokens)
         self._keep_alive = http.event_keep_alive_secs
         restrictions = (*http.restrictions, *settings.restrictions)
-        self._forward = ForwardedHeaders(http.header_forward_pattern, restrictions)
+        self._forward = forwarded_headers(http.header_forward_pattern, restrictions)
         self._restricted = restriction_of(Feature.REQUEST_CONTROL, restrictions) is not None
 
     async def answer(self, call: HttpCall, _: Target) -> Reply | None:
@@ -91,11 +91,12 @@ class ExchangeEndpoint:
         query = call.head.query.decode("latin-1")
         headers = (*_chosen(call), (CALL_ID, request_id))
         exchange = HttpExchange(call.method, call.path, query, headers, read.body)
-        parameters = self._parameters(self._forward.of(call), read, found.adapter)
+        forwarded = {} if self._forward is None else self._forward.of(call)
+        parameters = self._parameters(forwarded, read, found.adapter)
         request = InferenceRequest(
             found.name, id=request_id, parameters=parameters, exchange=exchange
         )
-        return with_sender(with_deadline(request, call), call, self._server.tenants)
+        return scoped(request, call, self._server.tenants)
 
     def _parameters(
         self, forwarded: Mapping[str, ParameterValue], read: RequestBody, adapter: str

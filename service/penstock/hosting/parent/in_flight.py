@@ -43,7 +43,7 @@ from penstock.hosting.link.messages import (
     unpack_part,
     unpack_response,
 )
-from penstock.hosting.link.tensor_codec import NO_PLACES, Places
+from penstock.hosting.link.tensor_codec import NO_PLACES
 from penstock.hosting.parent.recordings import Recordings
 from penstock.inflight.inference import Inference
 
@@ -71,7 +71,7 @@ class InFlight:
         self._serial = serial
         self._most_unread = max(_MOST_UNREAD, 2 * window.responses)
         self._window = BatchWindow(serial=serial, most=ahead)
-        self._timer = ExecutionTimer(limit)
+        self._timer = None if limit is None else ExecutionTimer(limit)
         self._link: Link | None = None
         self._memory: SharedMemory
         self._batches: dict[int, Batch] = {}
@@ -89,7 +89,8 @@ class InFlight:
         """Use the link to a process that has just started."""
         self._link, self._memory = link, memory
         self._window.reset()
-        self._timer.attach(on_late)
+        if self._timer is not None:
+            self._timer.attach(on_late)
         self._credit.attach(link)
 
     @property
@@ -120,11 +121,13 @@ class InFlight:
         """
         link = self._link
         assert link is not None
-        if any(inference.request.exchange is not None for inference in batch):
-            batch = self._send_exchanges(link, batch)
-            if not batch:
-                on_room()
-                return
+        for inference in batch:
+            if inference.request.exchange is not None:
+                batch = self._send_exchanges(link, batch)
+                break
+        if not batch:
+            on_room()
+            return
         number = self._last_batch = self._last_batch + 1
         try:
             headers, payload = self._pack(batch)
@@ -135,7 +138,7 @@ class InFlight:
         post = link.hold if self._batches else link.send
         post(Kind.EXECUTE, (number, headers), payload)
         self._batches[number] = batch
-        if len(self._batches) == 1:
+        if self._timer is not None and len(self._batches) == 1:
             self._timer.restart()
         self._on_room = on_room
         self._make_room()
@@ -250,40 +253,40 @@ class InFlight:
         if batch is None:
             return
         rows, statistics, now = 0, batch[0].statistics, time.monotonic_ns()
+        decoupled = statistics.decoupled
         for inference in batch:
             rows += inference.rows
             inference.compute_start = begun
             inference.compute_input_end = input_end
-            self._stamp_output(inference, output_start, now)
+            if self._serial or decoupled:  # else the model may go on computing the only answer
+                inference.compute_output_start = output_start
+            if decoupled:
+                inference.compute_end = now
             if inference.wait is not None:  # a thread of the model may still send the response
                 inference.wait.end()
         output = max(now - output_start, 0)  # on its way from there to here
         statistics.executed(rows, input_end - begun, output_start - input_end, output)
-        self._time_first()
+        if self._timer is not None:
+            self._timer.follow(executing=bool(self._batches))
         self._window.executed(output_start - begun - waited)
         self._make_room()
-
-    def _stamp_output(self, inference: Inference, start: int, end: int) -> None:
-        """Stamp the output phase, unless the model goes on computing the only answer."""
-        decoupled = inference.statistics.decoupled
-        if self._serial or decoupled:
-            inference.compute_output_start = start
-        if decoupled:
-            inference.compute_end = end
 
     def on_response(self, header: NumberedResponse, payload: memoryview) -> None:
         """One response to one request."""
         number, packed = header
-        places = self._places(number)
-        self._pass_on(number, unpack_response(packed, payload, self._memory.codec, places))
+        inference = self._requests.get(number)
+        places = NO_PLACES if inference is None else inference.request.output_places
+        response = unpack_response(packed, payload, self._memory.codec, places)
+        self._pass_on(number, inference, response)
 
     def on_responses(self, responses: Iterable[NumberedResponse], payload: memoryview) -> None:
         """Several responses in one message."""
         at = 0
         for number, packed in responses:
-            places = self._places(number)
+            inference = self._requests.get(number)
+            places = NO_PLACES if inference is None else inference.request.output_places
             response, at = unpack_next_response(packed, payload, at, self._memory.codec, places)
-            self._pass_on(number, response)
+            self._pass_on(number, inference, response)
 
     def on_parts(self, parts: Iterable[Part], payload: memoryview) -> None:
         """Parts of answers to exchanges."""
@@ -291,7 +294,7 @@ class InFlight:
         for header in parts:
             part = unpack_part(header, payload, at)
             at += len(part.body)
-            self._pass_on(header[0], part)
+            self._pass_on(header[0], self._requests.get(header[0]), part)
 
     def on_end(self, number: int, _: memoryview) -> None:
         """A request gets no more responses."""
@@ -332,23 +335,22 @@ class InFlight:
             inference.rescheduled = True
             self._rescheduled[inference] = number
 
-    def _places(self, number: int) -> Places:
-        """Shared memory where the client of a request wants its outputs."""
-        inference = self._requests.get(number)
-        return NO_PLACES if inference is None else inference.request.output_places
+    def _pass_on(
+        self, number: int, inference: Inference | None, response: InferenceResponse
+    ) -> None:
+        """Give a response to its request.
 
-    def _pass_on(self, number: int, response: InferenceResponse) -> None:
-        # Unpacked in any case, so that the blocks of its tensors become free again.
-        inference = self._requests.get(number)
+        It is unpacked in any case, so that the blocks of its tensors become free again.
+        """
         if inference is None:  # cancelled, and the process has not read that yet
             if response.final:
                 self._recordings.answered(number)
             return
-        if inference.stream.backlog > self._most_unread:
-            raise ValueError(f"more than {self._most_unread} responses that nobody has read")
         if response.final:
             self._leave(number)
             inference.from_backend = response.error is not None
+        elif inference.stream.backlog > self._most_unread:
+            raise ValueError(f"more than {self._most_unread} responses that nobody has read")
         inference.stream.send(response)
 
     def _leave(self, number: int) -> Inference | None:
@@ -385,7 +387,8 @@ class InFlight:
         for inference in lost:
             inference.fail(error, from_backend=True)
         self._batches.clear()
-        self._timer.stop()
+        if self._timer is not None:
+            self._timer.stop()
         self._make_room()
 
     def fail_all(self, error: InferenceError) -> None:
@@ -400,16 +403,9 @@ class InFlight:
 
     def _make_room(self) -> None:
         on_room = self._on_room
-        if on_room is not None and self._window.has_room(len(self._batches)):
+        if on_room is not None and len(self._batches) < self._window.size:
             self._on_room = None
             on_room()
-
-    def _time_first(self) -> None:
-        """Limit the time of the execution that is first now, if there is one."""
-        if self._batches:
-            self._timer.restart()
-        else:
-            self._timer.stop()
 
 
 def _ignore() -> None:
@@ -424,19 +420,20 @@ class BatchWindow:
     """One batch for a `serial` process, or up to `most` while its executions are quick.
 
     It then finds the next one without being woken for it. Any other process may have any number.
+    A process with fewer than `size` batches may have one more.
     """
 
-    __slots__ = ("_most", "_serial", "_size")
+    __slots__ = ("_most", "_serial", "size")
 
     def __init__(self, *, serial: bool, most: int) -> None:
         self._serial = serial
         self._most = most
-        self._size = 1.0
+        self.size = 1.0
         self.reset()
 
     def reset(self) -> None:
         """Of a process that has just started, nothing is known."""
-        self._size = 1.0 if self._serial else inf
+        self.size = 1.0 if self._serial else inf
 
     def executed(self, duration: int) -> None:
         """An execution took so many nanoseconds: a slow one closes the window at once, quick ones
@@ -444,22 +441,15 @@ class BatchWindow:
         """
         if self._serial:
             fitting = _AHEAD // max(duration, 1)
-            self._size = max(1, min(fitting, self._size + 1, self._most))
-
-    def has_room(self, batches: int) -> bool:
-        """Whether a process with so many batches may have one more."""
-        return batches < self._size
+            self.size = max(1, min(fitting, self.size + 1, self._most))
 
 
 class ExecutionTimer:
-    """Calls back once, `limit` seconds after `restart`, unless it is restarted or stopped.
-
-    Without a limit it never does.
-    """
+    """Calls back once, `limit` seconds after `restart`, unless it is restarted or stopped."""
 
     __slots__ = ("_limit", "_on_late", "_timer")
 
-    def __init__(self, limit: float | None) -> None:
+    def __init__(self, limit: float) -> None:
         self._limit = limit
         self._on_late: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -470,10 +460,17 @@ class ExecutionTimer:
 
     def restart(self) -> None:
         """Another execution is the first one now."""
-        if self._limit is None or self._on_late is None:
+        if self._on_late is None:
             return
         self.stop()
         self._timer = asyncio.get_running_loop().call_later(self._limit, self._on_late)
+
+    def follow(self, *, executing: bool) -> None:
+        """An execution is over, and the next one may have begun."""
+        if executing:
+            self.restart()
+        else:
+            self.stop()
 
     def stop(self) -> None:
         """Nothing executes."""

@@ -76,7 +76,7 @@ class ModelProcess:
         self._probes: Probes | None = None
         self._signs = 0
         self._probed_while_executing = False
-        self._heartbeat = Heartbeat(
+        self.heartbeat = Heartbeat(
             spec.hang_seconds,
             in_flight.is_waiting,
             self._count_signs,
@@ -228,11 +228,7 @@ class ModelProcess:
     @property
     def hung(self) -> bool:
         """Whether it has given no sign for too long while requests waited."""
-        return self._heartbeat.hung
-
-    def watch(self) -> None:
-        """Watch for signs of the process until no request waits."""
-        self._heartbeat.watch()
+        return self.heartbeat.hung
 
     async def probe(self) -> bool:
         """Whether its model is ready; one without a readiness check is, while it executes."""
@@ -258,7 +254,7 @@ class ModelProcess:
 
     def _on_sign(self) -> None:
         self._signs += 1
-        self._heartbeat.on_sign()
+        self.heartbeat.on_sign()
 
     # -- its end ------------------------------------------------------------------------------
 
@@ -276,7 +272,7 @@ class ModelProcess:
 
     def abandon(self) -> None:
         """The process is dead or will be stopped: nothing waits for its messages any more."""
-        self._heartbeat.close()
+        self.heartbeat.close()
         self.commands.close()
         if self._probes is not None:
             self._probes.close()
@@ -415,6 +411,7 @@ class Heartbeat:
         on_change: Callable[[bool], None],
     ) -> None:
         self.hung = False
+        self.watching = False
         self._waiting = waiting
         self._signs = signs
         self._probe = probe
@@ -427,7 +424,8 @@ class Heartbeat:
 
     def watch(self) -> None:
         """A request was sent to the process: watch it until none waits."""
-        if self._timer is None and self._on:
+        if not self.watching and self._on:
+            self.watching = True
             if not self.hung:
                 self._silence.begin(self._signs())
             self._set_timer()
@@ -439,14 +437,14 @@ class Heartbeat:
 
     def close(self) -> None:
         """Watch no longer."""
-        self._on = False
+        self._on = self.watching = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _tick(self) -> None:
-        self._timer = None
         if not self.hung and not self._waiting():
+            self._timer, self.watching = None, False
             return
         self._set_timer()
         silence = self._silence

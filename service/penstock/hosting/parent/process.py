@@ -112,7 +112,8 @@ class ProcessInstance:
         start_batch(batch, now, self.name)
         if (process := self._process) is not None:
             self._in_flight.send(batch, done)
-            process.watch()
+            if not process.heartbeat.watching:
+                process.heartbeat.watch()
             return
         for inference in batch:
             inference.fail(self._unavailable())
@@ -234,7 +235,7 @@ class ProcessInstance:
         logger.info(text, self.name, self.pid, extra=self._origin)
         self._in_flight.resend()
         if self._in_flight.executing and self._process is not None:
-            self._process.watch()
+            self._process.heartbeat.watch()
         if self.on_available is not None:
             self.on_available()
         return None

@@ -156,7 +156,8 @@ class LoadedModel:
         inference = Inference(request, rows, self.statistics, self._version, within)
         if request.call_chain:
             inference.wait = self._cycle_check.wait(request)
-        self._transforms.follow(inference, request)
+        if self._transforms.always or request.classes or request.timeline is not None:
+            self._transforms.follow(inference, request)
         return self._scheduled(inference, self._scheduler.schedule)
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
@@ -201,7 +202,8 @@ class LoadedModel:
         if request.id or request.call_id:
             inference.keep_in(self._running)
         try:
-            self._check_room(request)
+            if 0 < self._max_pending < self.statistics.pending:
+                raise RejectedError(queue_full(request.id))
             schedule(inference)
         except InferenceError as error:
             inference.refused(error)
@@ -211,11 +213,6 @@ class LoadedModel:
     def _callers(self) -> Iterable[CallingInstance | None]:
         """Its instances in the wait-for graph; `None` for those that execute concurrently."""
         return [one.caller if one.serial else None for one in self._active]
-
-    def _check_room(self, request: InferenceRequest) -> None:
-        """Refuse the request if the queue, with it, exceeds the server's limit."""
-        if 0 < self._max_pending < self.statistics.pending:
-            raise RejectedError(queue_full(request.id))
 
     async def ready(self) -> bool:
         """Whether every instance reports that it can serve."""
@@ -416,6 +413,7 @@ class ResponseTransforms:
     them, classes in place of scores, counters, the timeline of a traced request.
 
     `labels` are class labels by output; `counts` says whether responses are counted one by one.
+    `always`: every request has some; else those that want classes, or are traced.
     """
 
     def __init__(
@@ -425,6 +423,7 @@ class ResponseTransforms:
         self._reshape = response_reshape(config)
         self._classifier = Classifier(config.max_batch_size > 0, labels)
         self._counts = counts
+        self.always = counts or self._reshape is not None
 
     def follow(self, inference: Inference, request: InferenceRequest) -> None:
         """Let each response of `inference` pass what its client, the counters or a trace want."""

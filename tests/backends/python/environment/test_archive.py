@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock_backends.python.environment.archive import extract
+from penstock_backends.python.environment.environment import extract
 
 
 def packed(tmp_path: Path, mode: Any = "w:gz") -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ModelLoadError
-from penstock_backends.python.environment.interpreter import check_python
+from penstock_backends.python.environment.environment import check_python
 
 
 def environment(directory: Path, script: str) -> Path:

@@ -14,24 +14,14 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.generate.base.protocol import DeltaMessage
 from vllm.inputs.llm import MultiModalDataBuiltins
 from vllm.lora.request import LoRARequest
-from vllm.multimodal.processing.context import BaseProcessingInfo
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.pooling_params import PoolingParams
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
 from vllm.renderers.base import BaseRenderer
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.tasks import POOLING_TASKS
-from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.exceptions import EngineDeadError
-from vllm.v1.engine.output_processor import (
-    OutputProcessor,
-    RequestOutputCollector,
-    RequestState,
-)
-from vllm.v1.engine.utils import CoreEngineProcManager
-from vllm.v1.executor.multiproc_executor import WorkerProc
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import (
     FinishedRequestStats,
@@ -83,24 +73,6 @@ def test_the_first_three_arguments_are_positional() -> None:
     assert parameters(AsyncLLM.add_request)[:4] == expected
 
 
-async def test_a_collector_can_be_told_where_to_put_outputs() -> None:
-    """Outputs are put by name into an object that may have an attribute of its own."""
-    collector, put = RequestOutputCollector(RequestOutputKind.DELTA, "1"), list[Any]()
-    assert (collector.request_id, collector.get_nowait()) == ("1", None)
-    collector.put = put.append
-    collector.put("an output")
-    assert put == ["an output"]
-    assert ".queue.put(" in inspect.getsource(OutputProcessor)
-    assert "get_nowait" in inspect.getsource(AsyncLLM.generate)
-
-
-def test_processes_of_an_engine_are_begun_by_functions_of_these_names() -> None:
-    begun = inspect.getsource(CoreEngineProcManager) + inspect.getsource(WorkerProc)
-    assert "target=EngineCoreProc.run_engine_core" in begun
-    assert "target=WorkerProc.worker_main" in begun
-    assert {"args", "kwargs"} <= set(parameters(EngineCoreProc.run_engine_core))
-
-
 def test_a_recorder_is_called_as_it_expects() -> None:
     expected = ["self", "scheduler_stats", "iteration_stats", "mm_cache_stats", "engine_idx"]
     assert parameters(StatLoggerBase.record) == expected
@@ -120,15 +92,6 @@ def test_statistics_have_their_names() -> None:
     assert drafts <= {field.name for field in fields(SpecDecodingStats)}
     ended = {"queued_time", "inference_time", "mean_time_per_output_token"}
     assert ended <= {field.name for field in fields(FinishedRequestStats)}
-
-
-def test_outputs_pass_the_processor_that_is_watched() -> None:
-    assert parameters(OutputProcessor.process_outputs)[1] == "engine_core_outputs"
-    assert parameters(OutputProcessor.add_request)[1] == "request"
-    names = {"is_prefilling", "external_req_id"}
-    assert names <= set(RequestState.__init__.__code__.co_names)
-    assert "request_id" in {field.name for field in fields(FinishedRequestStats)}
-    assert {"request_id", "new_token_ids"} <= set(EngineCoreOutput.__struct_fields__)
 
 
 def test_statistics_of_a_request_have_their_names() -> None:
@@ -181,8 +144,6 @@ def test_refusals_of_the_queue_have_their_reasons_in_metrics() -> None:
 
 
 def test_multimodal_models_and_pooling_have_their_names() -> None:
-    assert hasattr(BaseProcessingInfo, "allowed_mm_limits")
-    assert hasattr(BaseRenderer, "get_mm_processor")
     assert {"image", "audio", "video"} <= set(MultiModalDataBuiltins.__annotations__)
     names = {"task", "dimensions", "use_activation", "extra_kwargs"}
     assert names <= set(PoolingParams.__struct_fields__)

@@ -21,7 +21,7 @@ from penstock.core.request import ExchangePart, InferenceRequest, Sender, metere
 from penstock.core.stream import ResponseStream
 from penstock.testing import RunningInstance
 from penstock_backends.vllm import VllmBackend
-from penstock_backends.vllm.openai.entry_points import EntryPoints
+from penstock_backends.vllm.internals import EntryPoints
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

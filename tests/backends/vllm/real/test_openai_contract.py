@@ -12,9 +12,9 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from penstock.core.errors import UnsupportedError
 from penstock_backends.vllm.arguments.openai_arguments import FRONTEND, OpenAiArguments
-from penstock_backends.vllm.openai.entry_points import PARAMETERS, EntryPoints
+from penstock_backends.vllm.internals import PARAMETERS, EntryPoints
+from penstock_backends.vllm.openai.application import HIDDEN, SHOWN
 from penstock_backends.vllm.openai.request_fields import fields_by_path
-from penstock_backends.vllm.openai.routes import HIDDEN, SHOWN
 
 EVERY_TASK = ("generate", "embed", "classify", "score", "token_embed", "plugin", "transcription")
 OPTIONAL = {"/cohere/v2/chat", "/tokenizer_info"}
