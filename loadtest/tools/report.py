@@ -16,8 +16,8 @@ from loadtest.report import Row, show
 from loadtest.tools.outcome import Outcome, server_counts
 from loadtest.tools.programs import ToolError
 from penstock.demo import write_demo
+from penstock_client.perf.report.charts import Axis, Series, line_chart
 from penstock_client.perf.report.page import charts, heading, html_table, page, words
-from penstock_client.perf.report.svg import Axis, Series, line_chart
 
 
 @dataclass(frozen=True, slots=True)

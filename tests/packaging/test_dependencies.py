@@ -75,8 +75,8 @@ def test_client_package_is_for_the_server_of_its_version() -> None:
 def test_extras_of_the_server_that_moved_are_those_of_the_client_package() -> None:
     extras = _project("penstock")["optional-dependencies"]
     moved = [extra for name in ("http-client", "tune") for extra in extras[name]]
-    assert moved == ["penstock-client[http]", "penstock-client[tune]"]
-    assert {"http", "tune"} <= _project("penstock-client")["optional-dependencies"].keys()
+    assert moved == ["penstock-client[http]", "penstock-client[report,tune]"]
+    assert {"http", "report", "tune"} <= _project("penstock-client")["optional-dependencies"].keys()
 
 
 @pytest.mark.parametrize("name", ["grpcio", "protobuf"])

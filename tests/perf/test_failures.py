@@ -55,6 +55,19 @@ def test_the_port_of_grpc_where_http_is_asked_for(perf: Perf, served: Served, wi
     assert "it does not speak HTTP: is this its gRPC port?" in ran.printed
 
 
+def test_a_page_needs_the_library_that_draws(
+    perf: Perf, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    requests = requests_of(served)
+    ran = perf("-m", "identity", "-u", served.grpc, "--html", str(tmp_path / "page.html"))
+    assert ran.status == Status.USAGE
+    assert "--html: charts need the package matplotlib: pip install 'penstock-client[report]'" in (
+        ran.printed
+    )
+    assert requests_of(served) == requests
+
+
 @pytest.mark.parametrize(
     ("option", "file", "fault"),
     [

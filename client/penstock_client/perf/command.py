@@ -17,6 +17,7 @@ from penstock_client.perf.measure import Progress
 from penstock_client.perf.options import STDOUT, Options
 from penstock_client.perf.parser import command_parser as parser
 from penstock_client.perf.reading import read_options
+from penstock_client.perf.report.charts import MISSING, can_draw
 from penstock_client.perf.report.console import Ticker
 from penstock_client.perf.report.csv import write_loads, write_requests
 from penstock_client.perf.report.html import html_report
@@ -55,6 +56,8 @@ def _run(options: Options) -> Status:
     check_usable(gate, compared=len(options.targets) == 2)
     for file in options.outputs.files:
         _check_writable(file)
+    if options.outputs.html is not None and not can_draw():
+        raise PerfError(f"--html: {MISSING}")
     ticker = Ticker(sys.stderr, options.outputs.quiet)
     # Figures go to the standard error where the standard output is for JSON.
     stream = sys.stderr if options.outputs.json == STDOUT else sys.stdout

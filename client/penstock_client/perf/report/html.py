@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from penstock_client.perf.report.charts import Axis, Series, line_chart, stacked_bars
 from penstock_client.perf.report.figures import TIMES, Figures, distributions
 from penstock_client.perf.report.page import charts, heading, html_table, page, verbatim, words
-from penstock_client.perf.report.svg import Axis, Series, line_chart, stacked_bars
 
 _MS = "ms"
 _SHOWN = ("p50", "p95", "p99")

@@ -1,11 +1,17 @@
-"""A page of HTML that needs nothing beside itself: headings, tables, charts, words."""
+"""A page of HTML that loads nothing from elsewhere: headings, tables, charts, words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from string import Template
 
-_STYLE = """\
+from penstock_client.perf.report.charts import MISSING, can_draw
+
+_PAGE = Template("""\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>$title</title><style>
 body{font:15px/1.5 system-ui,sans-serif;color:#1a1a1a}
 body{max-width:1180px;margin:2em auto;padding:0 1em}
 table{border-collapse:collapse;margin:.6em 0 1.4em}
@@ -15,17 +21,15 @@ th:first-child,td:first-child{text-align:left}
 svg{width:100%;height:auto;background:#fff;border:1px solid #d9dee3}
 .bad{color:#a4161a;font-weight:600}
 pre{white-space:pre-wrap;background:#f4f6f8;padding:.6em .8em}
-"""
+</style></head><body><h1>$title</h1>
+$parts</body></html>
+""")
+"""All that is the same in every page."""
 
 
 def page(title: str, parts: Iterable[str]) -> str:
     """A whole page."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-        f"<body><h1>{escape(title)}</h1>\n{''.join(parts)}</body></html>\n"
-    )
+    return _PAGE.substitute(title=escape(title), parts="".join(parts))
 
 
 def heading(text: str) -> str:
@@ -53,7 +57,9 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def charts(drawn: Iterable[str]) -> str:
-    """Charts beside each other where there is room."""
+    """Charts beside each other where there is room, or what to install for them."""
+    if not can_draw():
+        return words(f"{MISSING}.")
     return f'<div class="charts">{"".join(drawn)}</div>\n'
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from penstock_client.perf.report.charts import Axis, Series, line_chart, stacked_bars
 from penstock_client.perf.report.page import charts, heading, html_table, page, verbatim, words
-from penstock_client.perf.report.svg import Axis, Series, line_chart, stacked_bars
 from penstock_client.tune.choice import Figures, broken
 from penstock_client.tune.measured import Measured, Ranking, by_model, mebibytes
 from penstock_client.tune.report.table import cells, verdict
