@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import TextWrapper
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -186,7 +187,7 @@ def _by_need(rows: Iterable[str], conditional: Mapping[str, frozenset[str]]) -> 
         if row in conditional:
             by_need.setdefault(" or ".join(sorted(conditional[row])), []).append(row)
     for need, of_it in sorted(by_need.items()):
-        yield f"- {need}: {', '.join(of_it)}\n"
+        yield _item(f"- {need}: {', '.join(of_it)}")
 
 
 def _open(contract: list[Area], found: Coverage) -> Iterator[str]:
@@ -194,7 +195,12 @@ def _open(contract: list[Area], found: Coverage) -> Iterator[str]:
         rows = [row for row in area.rows if row not in found.all]
         if rows:
             which = "all rows" if len(rows) == len(area.rows) else ", ".join(rows)
-            yield f"- {area.title}: {which}\n"
+            yield _item(f"- {area.title}: {which}")
+
+
+def _item(text: str) -> str:
+    wrap = TextWrapper(100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return wrap.fill(text) + "\n"
 
 
 # -- the check ------------------------------------------------------------------------------------
