@@ -1,4 +1,4 @@
-"""The tables of docs/openai-fields.md: requests, and how each engine's application answers."""
+"""The tables of docs/reference/openai-fields.md: requests, and what each engine answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from backends.exchanging import begin, whole
 from penstock.core.application import BackendApplication
 
-_PAGE = Path(__file__).parents[2] / "docs" / "openai-fields.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "openai-fields.md"
 _LINE = re.compile(r"\| `(\{.*\})` \| (works|refused|no effect) \| (works|refused|no effect) \|")
 _PATH = re.compile(r"`POST (/\S+)`")
 

@@ -1,4 +1,4 @@
-"""Writes docs/settings-reference.md: every flag and environment variable, and what reads it.
+"""Writes docs/reference/settings-reference.md: every flag and variable, and what reads it.
 
     PYTHONPATH=tests .venv/bin/python -m cli.settings_reference
 
@@ -24,7 +24,7 @@ from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 from penstock.settings.fields import default_value
 from penstock.settings.without_effect import OF_GRPCIO, WITHOUT_EFFECT
 
-PAGE = Path(__file__).parents[2] / "docs" / "settings-reference.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings-reference.md"
 
 _MOST_READERS = 4
 """Modules that a row names."""

@@ -1,6 +1,6 @@
 """Contract coverage: a table, by area, of the rows that tests which ran assert.
 
-    python tests/conformance/contract.py           write docs/contract-coverage.md
+    python tests/conformance/contract.py           write docs/reference/contract-coverage.md
     python tests/conformance/contract.py --check   fail if that says more than what ran
     python tests/conformance/contract.py --rows    print each row with its tests
 
@@ -31,7 +31,7 @@ from conformance.differences import BETWEEN, BEYOND, Difference
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = Path(__file__).with_name("contract_rows.json")
-TABLE = ROOT / "docs" / "contract-coverage.md"
+TABLE = ROOT / "docs" / "reference" / "contract-coverage.md"
 RECORD = ROOT / "build" / "contract-run.jsonl"
 PRIORITIES = ("P0", "P1", "P2")
 
@@ -145,7 +145,7 @@ def coverage(run: Iterable[Ran]) -> Coverage:
 
 
 def document(contract: list[Area], found: Coverage) -> str:
-    """The text of docs/contract-coverage.md."""
+    """The text of docs/reference/contract-coverage.md."""
     total = Area("**all**", {row: p for area in contract for row, p in area.rows.items()})
     lines = [_line(area, found) for area in [*contract, total]]
     head = _HEAD.format(total=len(total.rows), areas=len(contract)) + "\n".join(lines) + "\n"

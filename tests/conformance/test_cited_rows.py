@@ -1,4 +1,4 @@
-"""Contract ids that the code cites stand in docs/contract.md, in the words of the project."""
+"""Contract ids that the code cites stand in docs/reference/contract.md, in our own words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from conformance.contract import ROOT, TABLE, areas
 
-_PAGE = ROOT / "docs" / "contract.md"
+_PAGE = ROOT / "docs" / "reference" / "contract.md"
 _ROWS = {row for area in areas() for row in area.rows}
 _CITED = re.compile(r"\b([A-Z]{1,3}2?)-(\d+)\b(?:\s+to\s+\1-(\d+)\b)?")
 """An id, or a range such as `H-01 to H-07`, which cites what lies between as well."""
@@ -32,14 +32,14 @@ def _explained() -> list[str]:
 
 
 def test_every_cited_row_is_explained() -> None:
-    pages = set((ROOT / "docs").glob("*.md")) - {_PAGE, TABLE}
+    pages = set((ROOT / "docs").rglob("*.md")) - {_PAGE, TABLE}
     cited = {
         row: str(path.relative_to(ROOT))
         for path in [*_sources(), *pages]
         for row in _cited(path.read_text())
     }
     missing = {row: path for row, path in cited.items() if row not in _explained()}
-    assert missing == {}, "add a line for each to docs/contract.md"
+    assert missing == {}, "add a line for each to docs/reference/contract.md"
 
 
 def test_explained_rows_are_those_of_the_contract_in_its_order() -> None:

@@ -135,7 +135,7 @@ async def test_configuration_that_does_not_fit_its_graph_is_refused(tmp_path: Pa
 @pytest.mark.parametrize("name", _ENGINES)
 def test_engine_knows_the_arguments(name: str) -> None:
     """By the page of vLLM's arguments, which a test holds against vLLM itself."""
-    page = (_ROOT / "docs" / "vllm-arguments.md").read_text()
+    page = (_ROOT / "docs" / "reference" / "vllm-arguments.md").read_text()
     known = dict(re.findall(r"^\| `(\w+)` \| (\w+)", page, re.MULTILINE))
     kinds = {"text": str, "number": int | float, "boolean": bool, "list": list, "object": dict}
     values = read_arguments(_files(name).versions[1]).values

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _FENCED = re.compile(r"```(?:sh|console|bash)\n(.*?)```", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Every line of docs/openai-fields.md is what the application over this engine does."""
+"""Every line of docs/reference/openai-fields.md is what the application over this engine does."""
 
 from __future__ import annotations
 

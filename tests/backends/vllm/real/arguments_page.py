@@ -1,4 +1,4 @@
-"""The page `docs/vllm-arguments.md`: vLLM's engine arguments, and which tests give them."""
+"""The page `docs/reference/vllm-arguments.md`: arguments of vLLM, and which tests give them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm.version import __version__
 from penstock_backends.vllm.arguments.engine_keywords import _alternatives
 
 ROOT = Path(__file__).parents[4]
-PAGE = ROOT / "docs" / "vllm-arguments.md"
+PAGE = ROOT / "docs" / "reference" / "vllm-arguments.md"
 TESTS = ROOT / "tests" / "backends" / "vllm"
 
 OBJECTS: dict[str, tuple[dict[str, Any], str, str | None]] = {

@@ -1,4 +1,4 @@
-"""Every line of docs/openai-fields.md is what vLLM's application does behind this backend."""
+"""Every line of docs/reference/openai-fields.md is what vLLM does behind this backend."""
 
 from __future__ import annotations
 
