@@ -15,7 +15,11 @@ _INDEX = _DOCS / "README.md"
 _FOLDERS = ("docs", "client", "clients", "deploy", "examples", "loadtest")
 _PAGES = [
     *sorted(_ROOT.glob("*.md")),
-    *sorted(chain.from_iterable((_ROOT / folder).rglob("*.md") for folder in _FOLDERS)),
+    *sorted(
+        page
+        for page in chain.from_iterable((_ROOT / folder).rglob("*.md") for folder in _FOLDERS)
+        if not {"node_modules", "demo"} & set(page.parts)  # others' pages, and generated ones
+    ),
 ]
 
 _BLOCK = re.compile(r"^```.*?^```|^    .*?$", re.MULTILINE | re.DOTALL)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock_client.reading.counters import BatchCounts, CacheCounts, Durations, ModelCounters
@@ -139,6 +139,8 @@ def _cumulative(counts: list[tuple[float, int]]) -> Mapping[float, float]:
 
 
 @given(_BUCKETS, st.floats(0, 1), st.floats(0, 1))
+@example([(762601.4936183912, 11)], 0.0, 1.0)
+@example([(0.1, 1), (0.7, 3)], 0.0, 1.0)
 def test_quantiles_rise_and_stay_inside_of_the_bounds(
     counts: list[tuple[float, int]], one: float, other: float
 ) -> None:

@@ -136,6 +136,7 @@ def quantile(buckets: Buckets, wanted: float) -> float | None:
         if count >= rank and count > below:
             if bound == inf:
                 return lower
-            return lower + (bound - lower) * max(0.0, rank - below) / (count - below)
+            share = max(0.0, rank - below) / (count - below)
+            return min(bound, lower + (bound - lower) * share)  # rounding may lead beyond it
         lower, below = bound, max(below, count)
     return lower
