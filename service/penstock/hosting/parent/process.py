@@ -147,7 +147,7 @@ class ProcessInstance:
             "penstock_process_hangs_total": self._hangs,
         }
 
-    def histograms(self) -> Mapping[str, list[Any]]:
+    def histograms(self) -> Mapping[str, Sequence[Any]]:
         """The states of the histograms that the backend sent last."""
         return {} if self._process is None else self._process.histograms
 

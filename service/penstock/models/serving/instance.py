@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.core.call_chain import CallingInstance
@@ -36,7 +36,7 @@ class InstanceHealth(Protocol):
 
     def metrics(self) -> Mapping[str, float]: ...
 
-    def histograms(self) -> Mapping[str, list[Any]]: ...
+    def histograms(self) -> Mapping[str, Sequence[Any]]: ...
 
 
 class InstanceLifetime(Protocol):

@@ -101,7 +101,7 @@ class LimitedInstance:
     def metrics(self) -> Mapping[str, float]:
         return self._instance.metrics()
 
-    def histograms(self) -> Mapping[str, list[Any]]:
+    def histograms(self) -> Mapping[str, Sequence[Any]]:
         return self._instance.histograms()
 
     async def answered(self) -> None:

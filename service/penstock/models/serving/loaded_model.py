@@ -530,7 +530,7 @@ def metrics_together(instances: Sequence[ModelInstance]) -> list[tuple[str, floa
 
 def histograms_together(instances: Sequence[ModelInstance]) -> list[tuple[str, Histogram]]:
     """The instances' histograms, added up by name."""
-    states: dict[str, list[Any]] = {}
+    states: dict[str, list[Sequence[Any]]] = {}
     for instance in instances:
         for name, state in instance.histograms().items():
             states.setdefault(name, []).append(state)

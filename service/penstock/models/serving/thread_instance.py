@@ -160,7 +160,7 @@ class ThreadInstance:
             log_fault(logger, error, "reading the metrics of instance '%s' failed", self.name)
             return {}
 
-    def histograms(self) -> Mapping[str, list[Any]]:
+    def histograms(self) -> Mapping[str, Sequence[Any]]:
         """The states of the backend's histograms, by name."""
         try:
             return {name: one.state() for name, one in self._backend.histograms().items()}
