@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import zlib
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import numpy as np
@@ -237,7 +237,7 @@ async def test_client_that_leaves_while_its_answer_is_encoded_is_released_once(
     server = AnsweringServer(InferenceResponse({"A": large, "B": half}, final=True))
     released: list[InferenceRequest] = []
     monkeypatch.setattr(type(server.regions), "release", lambda _, one: released.append(one))
-    server.regions.entries["another's"] = cast(Any, None)
+    monkeypatch.setitem(server.regions.entries, "another's", None)
     body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [1.0]}]}
     async with connected(server) as client:
         with pytest.raises(httpx.ReadTimeout):
