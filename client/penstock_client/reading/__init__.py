@@ -1,1 +1,1 @@
-"""What servers tell of themselves, read from their public endpoints, and where these are."""
+"""Readers of what servers tell at their public endpoints, and the addresses of these."""

@@ -18,7 +18,7 @@ from penstock_client.reading.views import ModelEntry, ModelStatistics, statistic
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswers:
-    """What the endpoint tells: `ready` is its readiness, `server` its name and version.
+    """The answers of the endpoint: `ready` is its readiness, `server` its name and version.
 
     `counters` and `batches`, by rows of a batch, are those of `/v2/models/stats`.
     """

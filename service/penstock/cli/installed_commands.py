@@ -19,7 +19,7 @@ OF_CLIENT = (
 
 
 class Command(Protocol):
-    """What an entry point of the group names; `of_model`: its first argument is a model."""
+    """A command that an entry point of the group names; `of_model`: it is given a model first."""
 
     @property
     def summary(self) -> str: ...

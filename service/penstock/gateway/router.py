@@ -186,7 +186,7 @@ def _deadline(text: str) -> float:
 
 
 def forwarded_headers(pattern: str, restrictions: Iterable[Restriction]) -> ForwardedHeaders | None:
-    """What forwards the headers whose names match a pattern; `None` if it is empty."""
+    """The forwarding of headers whose names match a pattern; `None` if it is empty."""
     forward = header_forward(pattern, [one.key for one in restrictions])
     return None if forward is None else ForwardedHeaders(forward)
 

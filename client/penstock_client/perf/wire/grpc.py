@@ -53,7 +53,7 @@ def request_head(endpoint: Endpoint, method: str, metadata: Mapping[str, str]) -
 
 
 def opening() -> bytes:
-    """What a connection begins with: windows that are never closed, and no dynamic table."""
+    """The first bytes of a connection: windows that are never closed, and no dynamic table."""
     settings = struct.pack(">HIHI", _TABLE_SIZE, 0, _INITIAL_WINDOW, _LARGEST)
     opened = struct.pack(">I", _LARGEST - 65535)
     return _PREFACE + frame(_SETTINGS, 0, 0, settings) + frame(_WINDOW, 0, 0, opened)

@@ -35,7 +35,7 @@ class BodyMemory:
 
     def reserve(self, head: RequestHead) -> memoryview | None:
         """Memory for the body of a request, of which nothing has arrived; mostly `None`."""
-        if (head.content_length or 0) < WORTH or not head.path.endswith("/infer"):
+        if not head.path.endswith("/infer"):
             return None
         return self.behind_json(head, head.headers.get(JSON_LENGTH, ""), model_of(head.path))
 

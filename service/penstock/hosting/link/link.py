@@ -326,7 +326,7 @@ class Link(asyncio.Protocol):
 
 @unique
 class Probe(IntEnum):
-    """What the server sends; REGION is followed by an offer, and comes with its file."""
+    """A byte that the server sends; REGION is followed by an offer, and comes with its file."""
 
     LIVENESS = 1
     READINESS = 2

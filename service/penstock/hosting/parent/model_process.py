@@ -400,6 +400,7 @@ class Heartbeat:
     silent tick `probe` is called, which asks for one. `on_change` is called with `hung` once the
     silence has lasted for `seconds`, up to a tick more, and again with the next sign, for which a
     hung process is watched in any case: it gets no requests. With 0 seconds nothing is watched.
+    `timer` is set while it watches.
     """
 
     def __init__(
@@ -411,21 +412,19 @@ class Heartbeat:
         on_change: Callable[[bool], None],
     ) -> None:
         self.hung = False
-        self.watching = False
         self._waiting = waiting
         self._signs = signs
         self._probe = probe
         self._on_change = on_change
         self._tick_seconds = min(seconds / _PARTS, _LONGEST_TICK)
         self._silence = Silence(ceil(seconds / self._tick_seconds) if seconds else 0)
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self._on = seconds > 0
         self._loop = asyncio.get_running_loop()
 
     def watch(self) -> None:
         """A request was sent to the process: watch it until none waits."""
-        if not self.watching and self._on:
-            self.watching = True
+        if self.timer is None and self._on:
             if not self.hung:
                 self._silence.begin(self._signs())
             self._set_timer()
@@ -437,14 +436,14 @@ class Heartbeat:
 
     def close(self) -> None:
         """Watch no longer."""
-        self._on = self.watching = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._on = False
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def _tick(self) -> None:
         if not self.hung and not self._waiting():
-            self._timer, self.watching = None, False
+            self.timer = None
             return
         self._set_timer()
         silence = self._silence
@@ -458,7 +457,7 @@ class Heartbeat:
             self._change(hung=True)
 
     def _set_timer(self) -> None:
-        self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+        self.timer = self._loop.call_later(self._tick_seconds, self._tick)
 
     def _change(self, *, hung: bool) -> None:
         self.hung = hung
@@ -568,7 +567,7 @@ class Commands:
         return len(self._waiting)
 
     async def ask(self, action: str, arguments: Mapping[str, Any]) -> Any:
-        """What the backend returns; raises what it raises."""
+        """The value that the backend returns; raises what it raises."""
         if self._ended is not None:
             raise self._ended
         self._last += 1

@@ -112,7 +112,7 @@ class ProcessInstance:
         start_batch(batch, now, self.name)
         if (process := self._process) is not None:
             self._in_flight.send(batch, done)
-            if not process.heartbeat.watching:
+            if process.heartbeat.timer is None:
                 process.heartbeat.watch()
             return
         for inference in batch:

@@ -258,7 +258,7 @@ class VersionBuilder:
         return model
 
     def _tenant_accounts(self) -> TenantAccounts | None:
-        """What counts what tenants ask of OpenAI's API of a model without queues of theirs."""
+        """The counters of what tenants ask of OpenAI's API of a model without queues of theirs."""
         return None if self._fairness is None else TenantAccounts(self._fairness)
 
     def _cached(self, scheduler: Scheduler, version: VersionFiles, batcher: Scheduler) -> Scheduler:
