@@ -44,7 +44,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 named_tensors = st.dictionaries(st.text(), tensors(), max_size=4)
 requests = st.builds(
-    InferenceRequest,
+    lambda **fields: InferenceRequest(**fields),  # of a tuple's fields, all others would be guessed
     model_name=st.text(),
     model_version=st.text(),
     id=st.text(),
