@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.application import BackendApplication
 from penstock.core.backend import Backend
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import ExchangePart, InferenceRequest
+from penstock.core.request import ExchangePart, InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream
 
 
@@ -26,10 +26,12 @@ async def application(backend: Backend, model: str = "m") -> AsyncIterator[Backe
 
 
 def begin(application: BackendApplication, path: str, body: Any, **fields: Any) -> ResponseStream:
-    """An exchange that is under way; `fields` are further ones of its request."""
+    """An exchange that is under way; `fields` are those of its request's scope."""
     headers = (("content-type", "application/json"),)
     exchange = HttpExchange("POST", path, headers=headers, body=json.dumps(body).encode())
-    return application.answer(InferenceRequest("m", exchange=exchange, **fields))
+    return application.answer(
+        InferenceRequest("m", exchange=exchange, scope=RequestScope(**fields))
+    )
 
 
 async def whole(stream: ResponseStream) -> tuple[int, str]:

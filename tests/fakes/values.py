@@ -26,7 +26,13 @@ def make_request(id: str = "", rows: int = 1, width: int = 1, **fields: Any) -> 
     """
     tensor = Tensor.from_numpy(np.zeros((rows, width), np.int32))
     scope = RequestScope(**{name: fields.pop(name) for name in _OF_SCOPE & fields.keys()})
-    return InferenceRequest("m", **{"id": id, "inputs": {"IN": tensor}, "scope": scope} | fields)
+    defaults: dict[str, Any] = {
+        "model_name": "m",
+        "id": id,
+        "inputs": {"IN": tensor},
+        "scope": scope,
+    }
+    return InferenceRequest(**defaults | fields)
 
 
 def scoped(request: InferenceRequest, **fields: Any) -> InferenceRequest:
