@@ -25,14 +25,9 @@ def make_request(id: str = "", rows: int = 1, width: int = 1, **fields: Any) -> 
     `fields` are those of `InferenceRequest` and of its `RequestScope`.
     """
     tensor = Tensor.from_numpy(np.zeros((rows, width), np.int32))
-    scope = RequestScope(**{name: fields.pop(name) for name in _OF_SCOPE & fields.keys()})
-    defaults: dict[str, Any] = {
-        "model_name": "m",
-        "id": id,
-        "inputs": {"IN": tensor},
-        "scope": scope,
-    }
-    return InferenceRequest(**defaults | fields)
+    known = {name: fields.pop(name) for name in _OF_SCOPE & fields.keys()}
+    given: dict[str, Any] = {"model_name": "m", "inputs": {"IN": tensor}, **fields}
+    return InferenceRequest(id=id, scope=RequestScope(**known), **given)
 
 
 def scoped(request: InferenceRequest, **fields: Any) -> InferenceRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
 
 from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
@@ -13,9 +13,6 @@ from penstock.core.http_exchange import HttpExchange, HttpHead
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
 from penstock.core.timeline import Timeline
-
-if TYPE_CHECKING:
-    from penstock.core.stream import ResponseStream
 
 Value = TypeVar("Value")
 
@@ -81,7 +78,8 @@ class RequestScope:
     where tokens are counted. `sender` is known where the server has tenants; model processes know
     no more of it than its label. `waited` are the nanoseconds that it waited there for its tenant's
     turn. `call_id` is the `x-request-id` of its call, by which it may be stopped besides by its
-    `id`. `infer` gives requests to the model whose application answers an exchange.
+    `id`. `infer` gives the model whose application answers an exchange a request, and returns the
+    `ResponseStream` of its responses.
     """
 
     deadline: float | None = None
@@ -91,7 +89,7 @@ class RequestScope:
     sender: Sender | None = None
     waited: int = 0
     call_id: str = ""
-    infer: Callable[[InferenceRequest], ResponseStream] | None = None
+    infer: Callable[[InferenceRequest], Any] | None = None
 
     def part(self) -> RequestScope:
         """The scope of a request that is made to answer this one."""
