@@ -70,6 +70,8 @@ from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 from penstock.shared_memory.registry import Regions
 
+logger = logging.getLogger(__name__)
+
 _SMALL = 64 << 10
 """Bytes of JSON up to which it is decoded where it is received."""
 
@@ -258,8 +260,6 @@ def _raw(
         raise not_unpacked()
     return inference, OutputEncoding(binary=True)
 
-
-logger = logging.getLogger(__name__)
 
 _JSON_FIELD = (b"content-type", JSON.encode())
 _BINARY_FIELD = (b"content-type", b"application/octet-stream")

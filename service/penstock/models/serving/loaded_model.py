@@ -58,6 +58,8 @@ from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 
+logger = logging.getLogger(__name__)
+
 PLACES = "penstock_llm_max_running_requests"
 """The metric by which an engine says how many requests it runs at once."""
 
@@ -447,9 +449,6 @@ class ResponseTransforms:
         if inference.timeline is not None:
             to_client = TracedResponses(inference.timeline, to_client)
         inference.stream.transform = to_client
-
-
-logger = logging.getLogger(__name__)
 
 
 class ReadinessLog:
