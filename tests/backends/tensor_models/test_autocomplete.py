@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from harness.outcomes import raises_nothing
 from penstock.core.config import (
     ControlInput,

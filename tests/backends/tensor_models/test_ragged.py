@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from onnx import TensorProto
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.config import (
     BatchInput,
     BatchInputKind,
@@ -26,9 +26,9 @@ from penstock.core.config import (
 from penstock.core.errors import ConfigError, InternalError, ModelLoadError
 from penstock.core.tensor import DataType
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
-from penstock_backends.onnxruntime.assembly import Assembly
-from penstock_backends.onnxruntime.autocomplete import completed
 from penstock_backends.onnxruntime.session import read_graph
+from penstock_backends.tensor_models.assembly import Assembly
+from penstock_backends.tensor_models.autocomplete import completed
 
 Open = Callable[..., Awaitable[OnnxRuntimeBackend]]
 
@@ -108,8 +108,8 @@ async def test_a_lone_ragged_request_is_flat_too(open_backend: Open, version: Pa
 def test_an_input_that_is_computed_is_nothing_that_clients_send(version: Path) -> None:
     save_sums(version)
     config = sums_config(input=(), output=())
-    graph = read_graph(config, version, {})
-    assert [tensor.name for tensor in completed(config, graph, {}).input] == ["x"]
+    graph = read_graph(config, version / "model.onnx", {})
+    assert [tensor.name for tensor in completed(config, graph, {}, True).input] == ["x"]
 
 
 @pytest.mark.parametrize(

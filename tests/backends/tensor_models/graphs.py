@@ -171,6 +171,7 @@ def text_config(**fields: Any) -> ModelConfig:
     given = parameters(penstock__tokenizer="tokenizer.json") | fields.pop("parameters", {})
     return ModelConfig(
         name="encoder",
+        backend="onnxruntime",
         max_batch_size=fields.pop("max_batch_size", 16),
         input=(tensor_in("TEXT", DataType.BYTES, 1),),
         output=(tensor_out("EMBEDDING", DataType.FP32, 8),),

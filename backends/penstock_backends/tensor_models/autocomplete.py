@@ -1,4 +1,4 @@
-"""Autocompletion of a model configuration from its ONNX graph (contract AC-04 to AC-06)."""
+"""Autocompletion of a model configuration from its graph (contract AC-04 to AC-06)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.backend import (
     Output,
     TensorReshape,
 )
-from penstock_backends.onnxruntime.graph import GraphTensor, OnnxGraph
-from penstock_backends.onnxruntime.tokenizer import TOKENIZER
+from penstock_backends.tensor_models.graph import Graph, GraphTensor
+from penstock_backends.tensor_models.tokenizer import TOKENIZER
 
 DEFAULT_MAX_BATCH_SIZE = "default-max-batch-size"
 
@@ -26,9 +26,14 @@ def needs_completion(config: ModelConfig) -> bool:
     return not (config.input or config.batch_input) or not config.output
 
 
-def completed(config: ModelConfig, graph: OnnxGraph, settings: Mapping[str, str]) -> ModelConfig:
-    """`config` with the graph's tensors, batch size and batching where it has none itself."""
-    rows = _max_batch_size(config, graph, settings)
+def completed(
+    config: ModelConfig, graph: Graph, settings: Mapping[str, str], batches: bool
+) -> ModelConfig:
+    """`config` with the graph's tensors, batch size and batching where it has none itself.
+
+    `batches` says whether the first dimension of all tensors may be that of a batch.
+    """
+    rows = _max_batch_size(config, graph, settings, batches)
     scheduled = config.dynamic_batching or config.sequence_batching
     return replace(
         config,
@@ -41,24 +46,36 @@ def completed(config: ModelConfig, graph: OnnxGraph, settings: Mapping[str, str]
     )
 
 
-def _max_batch_size(config: ModelConfig, graph: OnnxGraph, settings: Mapping[str, str]) -> int:
-    single = next((t for t in _tensors(graph) if t.dims[:1] != (-1,)), None)
-    if single is None:
+def all_rows_vary(graph: Graph) -> bool:
+    """Whether the first dimension of all tensors is variable, so that it may be the batch's."""
+    return _single(graph) is None
+
+
+def _single(graph: Graph) -> GraphTensor | None:
+    """A tensor whose first dimension is fixed, if there is one, or that has none."""
+    return next((tensor for tensor in _tensors(graph) if tensor.dims[:1] != (-1,)), None)
+
+
+def _max_batch_size(
+    config: ModelConfig, graph: Graph, settings: Mapping[str, str], batches: bool
+) -> int:
+    if batches:
         return config.max_batch_size or (0 if _whole(config, graph) else _default(settings))
     if config.max_batch_size:
+        single = _single(graph)
+        why = f"; its tensor '{single.name}' has shape {written(single.dims)}" if single else ""
         raise ModelLoadError(
             f"autofill failed for model '{config.name}': model does not support batching while "
-            f"non-zero max_batch_size is specified; its tensor '{single.name}' has shape "
-            f"[{','.join(map(str, single.dims))}]"
+            f"non-zero max_batch_size is specified{why}"
         )
     return 0
 
 
-def _tensors(graph: OnnxGraph) -> list[GraphTensor]:
+def _tensors(graph: Graph) -> list[GraphTensor]:
     return [*graph.inputs.values(), *graph.outputs.values()]
 
 
-def _whole(config: ModelConfig, graph: OnnxGraph) -> bool:
+def _whole(config: ModelConfig, graph: Graph) -> bool:
     """Whether a declared tensor has all dimensions of the graph's, so none is the batch's."""
     declared: list[Input | Output] = [*config.input, *config.output]
     ranks = {tensor.name: len(tensor.dims) for tensor in _tensors(graph)}
@@ -74,7 +91,7 @@ def _default(settings: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _inputs(config: ModelConfig, graph: OnnxGraph, rows: int) -> tuple[Input, ...]:
+def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Input, ...]:
     if config.parameter(TOKENIZER) is not None:
         return (Input("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
     computed = {name for tensor in config.batch_input for name in tensor.target_name}
@@ -84,7 +101,7 @@ def _inputs(config: ModelConfig, graph: OnnxGraph, rows: int) -> tuple[Input, ..
     )
 
 
-def _outputs(config: ModelConfig, graph: OnnxGraph, rows: int) -> tuple[Output, ...]:
+def _outputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Output, ...]:
     tensors = _unclaimed(graph.outputs.values(), states(config))
     return tuple(
         Output(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors
@@ -107,6 +124,11 @@ def states(config: ModelConfig) -> set[str]:
 
 def _unclaimed(tensors: Iterable[GraphTensor], claimed: set[str]) -> list[GraphTensor]:
     return [tensor for tensor in tensors if tensor.name not in claimed]
+
+
+def written(dims: Iterable[int]) -> str:
+    """A shape as it stands in errors."""
+    return f"[{','.join(map(str, dims))}]"
 
 
 def _dims(tensor: GraphTensor, rows: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_backends.onnxruntime.buckets import buckets
+from penstock_backends.tensor_models.text_model import buckets
 
 COST = 32
 

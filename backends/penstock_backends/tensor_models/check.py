@@ -1,4 +1,4 @@
-"""Validation of a model configuration against its ONNX graph (contract AC-06)."""
+"""Validation of a model configuration against its graph (contract AC-06)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.backend import (
     ModelLoadError,
     Output,
 )
-from penstock_backends.onnxruntime.autocomplete import controls, states
-from penstock_backends.onnxruntime.graph import GraphTensor, OnnxGraph
-from penstock_backends.onnxruntime.padding import Padding
+from penstock_backends.tensor_models.autocomplete import controls, states, written
+from penstock_backends.tensor_models.graph import Graph, GraphTensor
+from penstock_backends.tensor_models.padding import Padding
 
 
 def check_supported(config: ModelConfig) -> None:
-    """Reject configurations that this backend does not support; raises `ConfigError`."""
+    """Reject configurations that no batch can be assembled for; raises `ConfigError`."""
     Padding.from_config(config)
     for tensor in config.batch_output:
         _check_scattered(config, tensor)
@@ -37,7 +37,7 @@ def _check_scattered(config: ModelConfig, tensor: BatchOutput) -> None:
             )
 
 
-def check_declared(config: ModelConfig, graph: OnnxGraph) -> None:
+def check_declared(config: ModelConfig, graph: Graph) -> None:
     """Compare the declared tensors with those of the graph; raises `ModelLoadError`."""
     _check_names(config, "input", config.inputs_by_name, graph.inputs | graph.defaults)
     _check_names(config, "batch input", _targets(config), graph.inputs)
@@ -54,7 +54,7 @@ def check_declared(config: ModelConfig, graph: OnnxGraph) -> None:
     check_outputs(config, graph)
 
 
-def check_outputs(config: ModelConfig, graph: OnnxGraph) -> None:
+def check_outputs(config: ModelConfig, graph: Graph) -> None:
     """Compare the declared outputs with those of the graph; raises `ModelLoadError`."""
     names = dict.fromkeys([*config.outputs_by_name, *states(config)])
     _check_names(config, "output", names, graph.outputs)
@@ -79,7 +79,7 @@ def _check_input(config: ModelConfig, tensor: Input, found: GraphTensor) -> None
         raise ModelLoadError(
             f"unable to load model '{config.name}', configuration expects model provides input "
             f"with shape [-1]  for ragged input '{found.name}', model provides "
-            f"{_written(found.dims)}"
+            f"{written(found.dims)}"
         )
 
 
@@ -116,13 +116,13 @@ def _check_dims(config: ModelConfig, dims: Sequence[int], found: GraphTensor) ->
         raise ModelLoadError(
             f"{where}for the model to support batching the shape should have at least 1 dimension "
             "and the first dimension must be -1; but shape expected by the model is "
-            f"{_written(found.dims)}"
+            f"{written(found.dims)}"
         )
     whole = [-1, *dims] if config.max_batch_size else [*dims]
     if not _fits(whole, found.dims):
         raise ModelLoadError(
-            f"{where}the model expects shape {_written(found.dims)} but the model configuration "
-            f"specifies shape {_written(whole)}"
+            f"{where}the model expects shape {written(found.dims)} but the model configuration "
+            f"specifies shape {written(whole)}"
             f"{', the first being the batch' if config.max_batch_size else ''}"
         )
 
@@ -131,7 +131,3 @@ def _fits(declared: Sequence[int], found: Sequence[int]) -> bool:
     return len(declared) == len(found) and all(
         a == b or -1 in (a, b) for a, b in zip(declared, found, strict=True)
     )
-
-
-def _written(dims: Sequence[int]) -> str:
-    return f"[{','.join(map(str, dims))}]"

@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 from onnx import TensorProto
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from harness.outcomes import raises_nothing
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (

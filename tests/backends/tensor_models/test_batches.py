@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock.models.loading.build_version import VersionBuilder

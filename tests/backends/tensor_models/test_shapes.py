@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from onnx import TensorProto
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.config import ModelConfig, TensorReshape
 from penstock.core.tensor import DataType
 from penstock_backends.onnxruntime import OnnxRuntimeBackend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,12 +12,17 @@ from penstock.backend import Array, InferenceRequest, Timeline
 
 
 def note_tokens(
-    requests: Sequence[InferenceRequest], rows: Sequence[int], lengths: Array, runs: Sequence[Array]
+    requests: Sequence[InferenceRequest],
+    rows: Sequence[int],
+    lengths: Array,
+    runs: Sequence[Array],
+    provider: str,
 ) -> None:
     """Add the facts of the requests of a batch that are traced.
 
     `rows` are the texts of each request, `lengths` the tokens of each text, `runs` the texts that
-    each run of the graph computes together, as long as the longest of them.
+    each run of the graph computes together, as long as the longest of them; `provider` is the
+    backend's name.
     """
     timelines = [request.timeline for request in requests]
     if not any(timelines):
@@ -30,7 +35,8 @@ def note_tokens(
         own = slice(at, at + count)
         at += count
         if timeline is not None:
-            _note(timeline, request.model_name, lengths[own], widths[own], len(runs))
+            names = {"gen_ai.provider.name": provider, "gen_ai.request.model": request.model_name}
+            _note(timeline, names, lengths[own], widths[own], len(runs))
 
 
 def report_tokens(
@@ -60,13 +66,14 @@ def _call_each(reports: Sequence[Callable[[], None]]) -> None:
         report()
 
 
-def _note(timeline: Timeline, model: str, lengths: Array, widths: Array, runs: int) -> None:
+def _note(
+    timeline: Timeline, names: Mapping[str, str], lengths: Array, widths: Array, runs: int
+) -> None:
     # A new mapping, since this is the instance's thread: where the client has left, the event loop
     # may be reading the old one.
     timeline.facts = timeline.facts | {
         "gen_ai.operation.name": "embeddings",
-        "gen_ai.provider.name": "onnxruntime",
-        "gen_ai.request.model": model,
+        **names,
         "gen_ai.usage.input_tokens": int(lengths.sum()),
         "penstock.encoder.padded_tokens": int(widths.sum()),
         "penstock.encoder.runs": runs,

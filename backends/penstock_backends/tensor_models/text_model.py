@@ -20,21 +20,19 @@ from penstock.backend import (
     ModelLoadError,
     Outcome,
 )
-from penstock_backends.onnxruntime.batch import answer_each, by_rows, responses, wanted
-from penstock_backends.onnxruntime.buckets import buckets
-from penstock_backends.onnxruntime.check import check_outputs
-from penstock_backends.onnxruntime.encoder_facts import note_tokens, report_tokens
-from penstock_backends.onnxruntime.graph import OnnxGraph
-from penstock_backends.onnxruntime.long_texts import (
+from penstock_backends.tensor_models.batch import answer_each, by_rows, responses, wanted
+from penstock_backends.tensor_models.check import check_outputs
+from penstock_backends.tensor_models.encoder_facts import note_tokens, report_tokens
+from penstock_backends.tensor_models.graph import Graph, as_element, scalar_outputs
+from penstock_backends.tensor_models.long_texts import (
     MAX_CHARACTERS,
     MAX_TEXTS,
     MAX_TOKENS,
     Tokens,
     positive,
 )
-from penstock_backends.onnxruntime.padding import PADDING
-from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
-from penstock_backends.onnxruntime.tokenizer import Tokenizer
+from penstock_backends.tensor_models.padding import PADDING
+from penstock_backends.tensor_models.tokenizer import Tokenizer
 
 RUN_COST = 32
 """The fixed cost of a run, in tokens: measured on CPUs with a small encoder."""
@@ -53,7 +51,7 @@ class TextModel:
     def __init__(
         self,
         config: ModelConfig,
-        graph: OnnxGraph,
+        graph: Graph,
         tokenizer: Tokenizer,
         loop: asyncio.AbstractEventLoop,
         run_cost: int = RUN_COST,
@@ -61,6 +59,7 @@ class TextModel:
         _check_inputs(config, graph)
         check_outputs(config, graph)
         self._graph = graph
+        self._provider = config.backend
         self._tokenizer = tokenizer
         self._input = config.input[0].name
         self._outputs = [*config.outputs_by_name]
@@ -103,7 +102,7 @@ class TextModel:
         lengths = np.array([len(one.ids) for one in tokens], np.int64)
         places = [np.arange(len(tokens))] if self._one_run else buckets(lengths, self._run_cost)
         arrays = self._encode(tokens, places, names)
-        note_tokens(requests, rows, lengths, places)
+        note_tokens(requests, rows, lengths, places, self._provider)
         report_tokens(requests, rows, lengths, self._loop)
         outputs = {
             name: (self._graph.outputs[name].datatype, self._split(name, array, rows))
@@ -149,10 +148,43 @@ def check_text(config: ModelConfig) -> None:
         )
 
 
-def _check_inputs(config: ModelConfig, graph: OnnxGraph) -> None:
+def _check_inputs(config: ModelConfig, graph: Graph) -> None:
     unknown = graph.inputs.keys() - set(_FED)
     if unknown or _FED[0] not in graph.inputs:
         raise ModelLoadError(
             f"model '{config.name}': the graph of a text encoder has the inputs "
             f"{', '.join(_FED)}, the first at least; this one has {', '.join(graph.inputs)}"
         )
+
+
+# -- buckets ---------------------------------------------------------------------------------------
+
+
+def buckets(lengths: Array, run_cost: int) -> list[Array]:
+    """The indices of the texts of each run, at the least total cost in padded tokens.
+
+    `lengths`, and `run_cost`, the fixed cost of a run, are in tokens.
+    """
+    rows = len(lengths)
+    padding = rows * int(lengths.max(initial=0)) - int(lengths.sum())
+    if padding <= run_cost:
+        return [np.arange(rows)]
+    order = np.argsort(lengths, kind="stable")
+    starts = _starts(lengths[order], run_cost)
+    return [order[start:end] for start, end in zip(starts, [*starts[1:], rows], strict=True)]
+
+
+def _starts(lengths: Array, run_cost: int) -> list[int]:
+    """The starts of the parts in the cheapest partition of ascending lengths."""
+    rows = len(lengths)
+    cost = np.zeros(rows + 1)
+    begin = np.zeros(rows + 1, np.int64)
+    for end in range(1, rows + 1):
+        costs = cost[:end] + run_cost + np.arange(end, 0, -1) * lengths[end - 1]
+        begin[end] = costs.argmin()
+        cost[end] = costs[begin[end]]
+    starts = []
+    while rows:
+        rows = int(begin[rows])
+        starts.append(rows)
+    return starts[::-1]

@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from backends.exchanging import application, begin, whole
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.tensor import DataType, Tensor
 from penstock_backends.onnxruntime import OnnxRuntimeBackend

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import penstock.in_process as tritonserver
-from backends.onnxruntime import graphs
-from backends.onnxruntime.test_ragged import save_sums, sums_config
+from backends.tensor_models import graphs
+from backends.tensor_models.test_ragged import save_sums, sums_config
 from penstock.core.config import DynamicBatching, ModelConfig, config_to_json
 from penstock.core.tensor import DataType
 

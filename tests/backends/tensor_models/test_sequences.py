@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock.models.loading.build_version import VersionBuilder

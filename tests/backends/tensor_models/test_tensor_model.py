@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from onnx import TensorProto
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.request import InferenceResponse
@@ -21,7 +21,7 @@ from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
-from penstock_backends.onnxruntime.tensor_model import TensorModel
+from penstock_backends.tensor_models.tensor_model import TensorModel
 
 Open = Callable[..., Awaitable[OnnxRuntimeBackend]]
 

@@ -20,8 +20,6 @@ from penstock.backend import (
 
 Prepared = TypeVar("Prepared")
 
-_to_bytes = np.frompyfunc(str.encode, 1, 1)
-
 
 def answer_each(
     requests: Sequence[InferenceRequest],
@@ -92,14 +90,8 @@ def _response(
     asked = request.requested_outputs or outputs
     return InferenceResponse(
         {
-            name: _tensor(datatype, arrays[at])
+            name: Tensor.from_numpy(arrays[at], datatype)
             for name, (datatype, arrays) in outputs.items()
             if name in asked
         }
     )
-
-
-def _tensor(datatype: DataType, array: Array) -> Tensor:
-    if datatype is DataType.BYTES:
-        array = np.asarray(_to_bytes(array), np.object_)
-    return Tensor.from_numpy(array, datatype)

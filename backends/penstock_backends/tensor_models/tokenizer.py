@@ -14,7 +14,7 @@ from penstock.backend import (
     ModelConfig,
     ModelLoadError,
 )
-from penstock_backends.onnxruntime.long_texts import MAX_TOKENS, LongTexts, Tokens, positive
+from penstock_backends.tensor_models.long_texts import MAX_TOKENS, LongTexts, Tokens, positive
 
 TOKENIZER = "penstock.tokenizer"
 PAD_TOKENS = ("[PAD]", "<pad>")

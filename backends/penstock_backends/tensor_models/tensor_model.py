@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from penstock.backend import (
     Array,
-    DataType,
     InferenceRequest,
     InferenceResponse,
     InvalidRequestError,
@@ -17,17 +14,19 @@ from penstock.backend import (
     Tensor,
     rows_of,
 )
-from penstock_backends.onnxruntime.assembly import Assembly
-from penstock_backends.onnxruntime.autocomplete import states
-from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
-from penstock_backends.onnxruntime.device_run import DeviceRun
-from penstock_backends.onnxruntime.graph import OnnxGraph
-from penstock_backends.onnxruntime.shapes import (
+from penstock_backends.tensor_models.assembly import Assembly
+from penstock_backends.tensor_models.autocomplete import states
+from penstock_backends.tensor_models.batch import answer_each, responses, wanted
+from penstock_backends.tensor_models.graph import (
+    Graph,
     as_element,
     as_scalar,
     scalar_inputs,
     scalar_outputs,
 )
+
+Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
+"""Answers a batch, one outcome for each request, in order. Blocks."""
 
 Feeds = dict[str, Array]
 
@@ -35,7 +34,7 @@ Feeds = dict[str, Array]
 class TensorModel:
     """Joins the tensors of a batch, runs the graph once, and splits the outputs."""
 
-    def __init__(self, config: ModelConfig, graph: OnnxGraph) -> None:
+    def __init__(self, config: ModelConfig, graph: Graph) -> None:
         self._graph = graph
         self._name = config.name
         self._max_batch_size = config.max_batch_size
@@ -45,26 +44,22 @@ class TensorModel:
         self._outputs = [*dict.fromkeys([*config.outputs_by_name, *states(config)])]
         self._scalar_inputs = scalar_inputs(config, graph.inputs | graph.defaults)
         self._scalar_outputs = scalar_outputs(config)
-        self._device_run = DeviceRun.for_graph(config, graph)
 
     def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
         """Answer every request, in order. Blocks."""
-        run = self._device_run
-        if run is not None and len(requests) == 1 and run.suits(requests[0]):
-            return [run(requests[0])]
         return answer_each(requests, self._feeds, self._answer)
 
     def _feeds(self, request: InferenceRequest) -> Feeds:
         for name in self._asked:
             if name not in request.inputs:
                 raise InvalidRequestError(
-                    f"input '{name}' of model '{self._name}' is missing, and the ONNX graph has "
-                    "no default for it"
+                    f"input '{name}' of model '{self._name}' is missing, and the "
+                    f"{self._graph.engine} graph has no default for it"
                 )
         return {name: self._array(name, tensor) for name, tensor in request.inputs.items()}
 
     def _array(self, name: str, tensor: Tensor) -> Array:
-        array = _strings(name, tensor) if tensor.datatype is DataType.BYTES else tensor.numpy()
+        array = self._graph.array(name, tensor)
         return as_scalar(array) if name in self._scalar_inputs else array
 
     def _answer(
@@ -83,14 +78,3 @@ class TensorModel:
         if name in self._scalar_outputs:
             array = as_element(array)
         return self._assembly.split(name, array, feeds, rows)
-
-
-def _strings(name: str, tensor: Tensor) -> Array:
-    """The elements as `str`, the form that ONNX Runtime needs."""
-    elements = tensor.elements()
-    array = np.empty(len(elements), np.object_)
-    try:
-        array[:] = [element.decode() for element in elements]
-    except UnicodeDecodeError as error:
-        raise InvalidRequestError(f"input '{name}' holds a string that is not UTF-8") from error
-    return array.reshape(tensor.shape)

@@ -13,14 +13,14 @@ from numpy.testing import assert_allclose
 from tokenizers import Tokenizer as Inner
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from harness.examples import examples
 from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
-from penstock_backends.onnxruntime.long_texts import LongTexts, Tokens
-from penstock_backends.onnxruntime.tokenizer import Tokenizer
+from penstock_backends.tensor_models.long_texts import LongTexts, Tokens
+from penstock_backends.tensor_models.tokenizer import Tokenizer
 
 Open = Callable[..., Awaitable[OnnxRuntimeBackend]]
 KEPT = 20

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from penstock.core.config import BatchInput, BatchInputKind
 from penstock.core.errors import InternalError
 from penstock.core.tensor import DataType
-from penstock_backends.onnxruntime.batch_inputs import computed
+from penstock_backends.tensor_models.assembly import computed
 
 pytestmark = pytest.mark.contract("C-18", "C-19")
 
