@@ -14,6 +14,7 @@ _TESTS = Path(__file__).parents[1]
 
 FOLDERS = {
     "backends/onnxruntime": "engine",
+    "backends/openvino": "engine",
     "backends/openvino_genai": "engine",
     "backends/tensor_models": "engine",
     "backends/vllm": "engine",
