@@ -180,9 +180,10 @@ def _convert(model: Any, config: ModelConfig, declared: set[str]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """OpenVINO's message, without the places in its source."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not _PLACE.match(line)]
+    """OpenVINO's message, without the places in its source and the ways to change OpenVINO."""
+    text = str(error).partition("To facilitate the conversion")[0]
+    lines = [line.strip() for line in text.splitlines()]
+    told = [line for line in lines if line and line != "Summary:" and not _PLACE.match(line)]
     return "; ".join(told) or str(error).strip()
 
 
