@@ -1,14 +1,21 @@
-"""The demo's tiny language model, as each engine reads it."""
+"""Single instances without a server, and the demo's tiny language model as each engine reads it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.core.backend import Backend, InstanceContext
+from penstock.core.config import ModelConfig
 from penstock.demo import language_model
+
+OpenInstance = Callable[..., Awaitable[Any]]
 
 F32: dict[str, Any] = {
     "INFERENCE_PRECISION_HINT": "f32",
@@ -51,3 +58,32 @@ def own_gguf_version(gguf_version: Path, tmp_path: Path) -> Path:
 def write_settings(version: Path, **settings: Any) -> None:
     """A `model.json` for OpenVINO GenAI that computes in float32."""
     (version / "model.json").write_text(json.dumps({"properties": F32, **settings}))
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Path:
+    """The directory of version 1 of a model."""
+    path = tmp_path / "model" / "1"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+async def open_instance(version: Path) -> AsyncIterator[OpenInstance]:
+    """Opens instances of the model in `version`, on one thread; closes them after the test."""
+    opened: list[Backend] = []
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="instance") as thread:
+
+        async def run(function: Callable[..., Any], *args: Any) -> Any:
+            return await asyncio.get_running_loop().run_in_executor(thread, function, *args)
+
+        async def start(kind: type[Backend], config: ModelConfig, **context: Any) -> Backend:
+            kind.check_config(config)
+            backend = kind()
+            await backend.initialize(InstanceContext("m_0_0", config, 1, version, run, **context))
+            opened.append(backend)
+            return backend
+
+        yield start
+        for backend in opened:
+            await backend.finalize()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from backends.onnxruntime.graphs import Shape, node, save, save_tokenizer, value
+from backends.tensor_models.graphs import Shape, node, save, save_tokenizer, value
 from penstock.core.config import ModelConfig
 from penstock.core.tensor import DataType
 from penstock.models.config.defaults import normalized

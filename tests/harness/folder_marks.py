@@ -14,7 +14,9 @@ _TESTS = Path(__file__).parents[1]
 
 FOLDERS = {
     "backends/onnxruntime": "engine",
+    "backends/openvino": "engine",
     "backends/openvino_genai": "engine",
+    "backends/tensor_models": "engine",
     "backends/vllm": "engine",
     "conformance": "conformance",
     "top/live": "conformance",

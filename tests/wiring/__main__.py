@@ -29,7 +29,7 @@ _FOLDERS = (
     *("app", "cli", "in_process", "caching", "clients", "client", "demo", "tracing/served"),
     *("gateway", "rpc", "top/live", "conformance", "deployment", "models/loading", "perf"),
     *("backends/onnxruntime", "backends/openvino_genai", "backends/python"),
-    *("backends/tensorrt_llm", "backends/vllm"),
+    *("backends/tensor_models", "backends/tensorrt_llm", "backends/vllm"),
 )
 """Folders with tests in which a server answers."""
 

@@ -1,97 +1,55 @@
-"""`OnnxRuntimeBackend`: one session per instance, run on the instance's own thread."""
+"""`OnnxRuntimeBackend`: ONNX models, one session per instance, on the instance's own thread."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from penstock.backend import (
-    Backend,
-    InferenceRequest,
-    InstanceContext,
-    InstanceKind,
-    ModelConfig,
-    Outcome,
-)
-from penstock_backends.onnxruntime.autocomplete import completed, needs_completion
-from penstock_backends.onnxruntime.check import check_declared, check_supported
-from penstock_backends.onnxruntime.model_file import model_file
-from penstock_backends.onnxruntime.openai_app import open_openai_app
+from penstock.backend import InstanceContext, ModelConfig, ModelLoadError
+from penstock_backends.onnxruntime.device_run import DeviceRun
+from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
-from penstock_backends.onnxruntime.tensor_model import TensorModel
-from penstock_backends.onnxruntime.text_model import GPU_RUN_COST, RUN_COST, TextModel, check_text
-from penstock_backends.onnxruntime.tokenizer import TOKENIZER, Tokenizer
-
-if TYPE_CHECKING:
-    from penstock_backends.openai_kit.asgi import OpenAiApplication
-
-Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
+from penstock_backends.tensor_models import Graph, TensorModelBackend
+from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
 
 
-class OnnxRuntimeBackend(Backend):
-    """Joins the requests of a batch, runs the graph once and returns each request its rows.
+class OnnxRuntimeBackend(TensorModelBackend):
+    """Runs ONNX graphs on ONNX Runtime."""
 
-    All of it happens on the instance's thread, so large batches do not block the event loop.
-    """
-
-    batch_tensors = True
+    filename = "model.onnx"
     hints = frozenset(
         ("optimization.graph", "optimization.execution_accelerators", "model_operations")
     )
-    eager = True
     takes_device_tensors = True
 
     @classmethod
-    async def complete_config(
-        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
-    ) -> ModelConfig:
-        if not needs_completion(config):
-            return config
-        graph = await asyncio.to_thread(read_graph, config, version_path, settings)
-        return completed(config, graph, settings)
+    def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> OnnxGraph:
+        return read_graph(config, path, settings)
+
+    @classmethod
+    def open(cls, context: InstanceContext, path: Path) -> OnnxGraph:
+        config, device = context.config, Device(context.kind, context.device_id)
+        settings = SessionSettings.from_config(config, context.settings, context.host_policy)
+        return open_graph(path, config, settings, device)
+
+    @classmethod
+    def tensor_model(cls, config: ModelConfig, graph: Graph) -> Answer:
+        model = TensorModel(config, graph)
+        run = DeviceRun.for_graph(config, graph) if isinstance(graph, OnnxGraph) else None
+        return model if run is None else run.before(model)
+
+    @classmethod
+    def model_path(cls, config: ModelConfig, version_path: Path) -> Path:
+        """The file, or `model.onnx` in the folder of this name, with external data (R-13)."""
+        path = super().model_path(config, version_path)
+        path = path / cls.filename if path.is_dir() else path
+        if not path.is_file():
+            raise ModelLoadError(f"model '{config.name}': file {path} does not exist")
+        return path
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        check_supported(config)
+        super().check_config(config)
         SessionSettings.from_config(config, {})
-        if config.parameter(TOKENIZER) is not None:
-            check_text(config)
-
-    async def initialize(self, context: InstanceContext) -> None:
-        self._run = context.run
-        self._config = context.config
-        self._answer: Answer | None = await context.run(_load, context, asyncio.get_running_loop())
-
-    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
-        outcomes: list[Outcome] = await self._run(self._answer, requests)
-        return outcomes
-
-    async def openai_app(self) -> OpenAiApplication | None:
-        # On its thread, since the packages that it imports take a second.
-        app: OpenAiApplication | None = await self._run(open_openai_app, self._config, self._answer)
-        return app
-
-    async def finalize(self) -> None:
-        await self._run(self._release)
-
-    def _release(self) -> None:
-        self._answer = None
-
-
-def _load(context: InstanceContext, loop: asyncio.AbstractEventLoop) -> Answer:
-    config = context.config
-    device = Device(context.kind, context.device_id)
-    path = model_file(config, context.version_path)
-    settings = SessionSettings.from_config(config, context.settings, context.host_policy)
-    graph = open_graph(path, config, settings, device)
-    name = config.parameter(TOKENIZER)
-    if name is None:
-        check_declared(config, graph)
-        return TensorModel(config, graph)
-    tokenizer = Tokenizer.load(config, name, context.version_path)
-    on_gpu = context.kind == InstanceKind.KIND_GPU
-    return TextModel(config, graph, tokenizer, loop, GPU_RUN_COST if on_gpu else RUN_COST)

@@ -16,8 +16,9 @@ from penstock.backend import (
     Tensor,
 )
 from penstock_backends.onnxruntime.graph import OnnxGraph
-from penstock_backends.onnxruntime.padding import Padding
-from penstock_backends.onnxruntime.shapes import scalar_inputs, scalar_outputs
+from penstock_backends.tensor_models.graph import scalar_inputs, scalar_outputs
+from penstock_backends.tensor_models.padding import Padding
+from penstock_backends.tensor_models.tensor_model import Answer
 
 _KINDS = {1: "cpu", 2: "cuda"}
 """ONNX Runtime's names of devices, by DLPack's numbers."""
@@ -50,6 +51,16 @@ class DeviceRun:
         if graph.memory is None or changed:
             return None
         return cls(graph, graph.memory, [*config.outputs_by_name])
+
+    def before(self, model: Answer) -> Answer:
+        """`model`, with this run in its place for single requests that it suits."""
+
+        def answer(requests: Sequence[InferenceRequest]) -> list[Outcome]:
+            if len(requests) == 1 and self.suits(requests[0]):
+                return [self(requests[0])]
+            return model(requests)
+
+        return answer
 
     def suits(self, request: InferenceRequest) -> bool:
         """Whether the request uses device tensors, and has all inputs that the graph requires."""

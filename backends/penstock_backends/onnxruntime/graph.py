@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock.backend import Array, DataType, InternalError, ModelLoadError
+from penstock.backend import (
+    Array,
+    DataType,
+    InternalError,
+    InvalidRequestError,
+    ModelLoadError,
+    Tensor,
+)
+from penstock_backends.tensor_models import Graph, GraphTensor
 
 _DATATYPES = {
     "tensor(bool)": DataType.BOOL,
@@ -31,28 +38,16 @@ _ONNX_BF16 = 16
 _REASON = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphTensor:
-    """An input or output of a graph; -1 in `dims` stands for any length."""
-
-    name: str
-    datatype: DataType
-    dims: tuple[int, ...]
-
-    @classmethod
-    def from_runtime(cls, value: Any) -> GraphTensor:
-        """From ONNX Runtime's description; raises `ModelLoadError` for unsupported types."""
-        if value.type not in _DATATYPES:
-            raise ModelLoadError(f"tensor '{value.name}' is a {value.type}, which cannot be served")
-        dims = tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
-        return cls(value.name, _DATATYPES[value.type], dims)
+_to_bytes = np.frompyfunc(str.encode, 1, 1)
 
 
-class OnnxGraph:
-    """A session, and its tensors by name. `defaults` are optional inputs.
+class OnnxGraph(Graph):
+    """A session, and its tensors by name.
 
     `memory` is the device (ONNX Runtime's name, number) on which tensors can stay, or `None`.
     """
+
+    engine = "ONNX"
 
     def __init__(
         self, session: Any, run_options: Any = None, memory: tuple[str, int] | None = None
@@ -65,15 +60,33 @@ class OnnxGraph:
         self.outputs = _by_name(session.get_outputs())
         tensors = [*self.inputs.values(), *self.defaults.values(), *self.outputs.values()]
         self._has_bf16 = any(tensor.datatype is DataType.BF16 for tensor in tensors)
+        made = self.outputs.values()
+        self._strings = frozenset(t.name for t in made if t.datatype is DataType.BYTES)
+
+    def array(self, name: str, tensor: Tensor) -> Array:
+        """The tensor; strings as `str`, the form that ONNX Runtime needs."""
+        if tensor.datatype is not DataType.BYTES:
+            return tensor.numpy()
+        elements = tensor.elements()
+        array = np.empty(len(elements), np.object_)
+        try:
+            array[:] = [element.decode() for element in elements]
+        except UnicodeDecodeError as error:
+            raise InvalidRequestError(f"input '{name}' holds a string that is not UTF-8") from error
+        return array.reshape(tensor.shape)
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
-        """The outputs `names`; strings are `str` objects both ways, BF16 are bit patterns."""
         try:
             if self._has_bf16:
                 return self._run_values(feeds, names)
             outputs: list[Array] = self._session.run(names, feeds, self._options)
         except Exception as error:  # ONNX Runtime has no base class of errors
             raise InternalError(reason(error)) from error
+        if self._strings:
+            return [
+                _encoded(a) if n in self._strings else a
+                for n, a in zip(names, outputs, strict=True)
+            ]
         return outputs
 
     def run_bound(self, bind: Callable[[Any], None]) -> list[Any]:
@@ -105,7 +118,19 @@ def reason(error: Exception) -> str:
 
 
 def _by_name(values: Iterable[Any]) -> dict[str, GraphTensor]:
-    return {value.name: GraphTensor.from_runtime(value) for value in values}
+    return {value.name: _described(value) for value in values}
+
+
+def _described(value: Any) -> GraphTensor:
+    """ONNX Runtime's description; raises `ModelLoadError` for unsupported types."""
+    if value.type not in _DATATYPES:
+        raise ModelLoadError(f"tensor '{value.name}' is a {value.type}, which cannot be served")
+    dims = tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
+    return GraphTensor(value.name, _DATATYPES[value.type], dims)
+
+
+def _encoded(array: Array) -> Array:
+    return np.asarray(_to_bytes(array), np.object_)
 
 
 def _to_value(array: Array, datatype: DataType) -> Any:

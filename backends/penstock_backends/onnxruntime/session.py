@@ -9,20 +9,19 @@ from typing import Any
 
 from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
 from penstock_backends.onnxruntime.graph import OnnxGraph, reason
-from penstock_backends.onnxruntime.model_file import model_file
 from penstock_backends.onnxruntime.providers import CPU, CUDA, Device, Provider, providers
 from penstock_backends.onnxruntime.settings import SessionSettings
 
 _ERRORS_ONLY = 3
 
 
-def read_graph(config: ModelConfig, version_path: Path, settings: Mapping[str, str]) -> OnnxGraph:
+def read_graph(config: ModelConfig, path: Path, settings: Mapping[str, str]) -> OnnxGraph:
     """Open the graph unoptimised, to read its tensors."""
     ort = _runtime()
     wanted = SessionSettings.from_config(config, settings)
     options = _session_options(ort, wanted)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = _session(ort, model_file(config, version_path), config.name, options, [(CPU, {})])
+    session = _session(ort, path, config.name, options, [(CPU, {})])
     return OnnxGraph(session)
 
 

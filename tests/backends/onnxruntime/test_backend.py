@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from harness.outcomes import raises_nothing
 from penstock.core.backend import find_backend
 from penstock.core.config import Operations, TransactionPolicy
@@ -199,9 +199,10 @@ def test_threads_may_be_shared_by_all_models(version: Path) -> None:
         "from penstock_backends.onnxruntime.settings import SessionSettings; "
         "from penstock_backends.onnxruntime.providers import Device; "
         "given = {'enable-global-threadpool': '1', 'intra_op_thread_count': '1'}; "
-        "path, config = Path(sys.argv[1]), ModelConfig(name='m'); read_graph(config, path, given); "
+        "path, config = Path(sys.argv[1]) / 'model.onnx', ModelConfig(name='m'); "
+        "read_graph(config, path, given); "
         "settings = SessionSettings.from_config(config, given); "
-        "graphs = [open_graph(path / 'model.onnx', config, settings, Device()) for _ in range(2)]; "
+        "graphs = [open_graph(path, config, settings, Device()) for _ in range(2)]; "
         "print([g.run({'x': numpy.ones((1, 2), 'f')}, ['y'])[0].sum().item() for g in graphs])"
     )
     command = [sys.executable, "-c", code, str(version)]

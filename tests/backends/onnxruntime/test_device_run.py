@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.device_tensor import DeviceTensor
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
+from penstock_backends.onnxruntime import OnnxRuntimeBackend
 from penstock_backends.onnxruntime.device_run import DeviceRun
 from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
-from penstock_backends.onnxruntime.tensor_model import TensorModel
+from penstock_backends.tensor_models.tensor_model import Answer
 
 A = np.arange(4, dtype=np.float32).reshape(2, 2)
 BOTH = frozenset(("sum", "difference"))
@@ -34,12 +35,13 @@ def _graph(path: Path, config: ModelConfig) -> OnnxGraph:
 
 
 @pytest.fixture
-def sums(tmp_path: Path) -> TensorModel:
+def sums(tmp_path: Path) -> Answer:
     config = graphs.sums_config()
-    return TensorModel(config, _graph(graphs.save_sums(tmp_path / "model.onnx"), config))
+    graph = _graph(graphs.save_sums(tmp_path / "model.onnx"), config)
+    return OnnxRuntimeBackend.tensor_model(config, graph)
 
 
-def _answer(model: TensorModel, request: InferenceRequest) -> InferenceResponse:
+def _answer(model: Answer, request: InferenceRequest) -> InferenceResponse:
     (outcome,) = model([request])
     assert isinstance(outcome, InferenceResponse)
     return outcome
@@ -51,7 +53,7 @@ def _copied(tensor: Any) -> bool:
     return tensor._array is not None
 
 
-def test_outputs_stay_where_the_next_graph_takes_them(sums: TensorModel) -> None:
+def test_outputs_stay_where_the_next_graph_takes_them(sums: Answer) -> None:
     request = graphs.request(a=A, b=A)._replace(on_device=BOTH)
     made = _answer(sums, request).outputs
     inputs = {"a": made["sum"], "b": made["difference"]}
@@ -62,14 +64,14 @@ def test_outputs_stay_where_the_next_graph_takes_them(sums: TensorModel) -> None
     assert made["sum"].numpy().tolist() == (2 * A).tolist()
 
 
-def test_only_the_outputs_that_may_stay_do(sums: TensorModel) -> None:
+def test_only_the_outputs_that_may_stay_do(sums: Answer) -> None:
     request = graphs.request(a=A, b=A)._replace(on_device=frozenset(("sum",)))
     outputs = _answer(sums, request).outputs
     assert (outputs["sum"].device is None, outputs["difference"].device is None) == (False, True)
     assert outputs["difference"].numpy().tolist() == (0 * A).tolist()
 
 
-def test_a_tensor_of_a_device_fits_in_another_shape(sums: TensorModel) -> None:
+def test_a_tensor_of_a_device_fits_in_another_shape(sums: Answer) -> None:
     request = graphs.request(a=A.reshape(1, 4)[:, :2], b=A[:1])._replace(on_device=BOTH)
     made = _answer(sums, request).outputs["sum"].reshaped((2, 1)).reshaped((1, 2))
     response = _answer(sums, InferenceRequest("m", inputs={"a": made, "b": made}))
@@ -77,7 +79,7 @@ def test_a_tensor_of_a_device_fits_in_another_shape(sums: TensorModel) -> None:
     assert not _copied(made)
 
 
-def test_a_tensor_of_another_device_is_copied(sums: TensorModel) -> None:
+def test_a_tensor_of_another_device_is_copied(sums: Answer) -> None:
     class Elsewhere:
         def __dlpack_device__(self) -> tuple[int, int]:
             return (2, 3)
@@ -87,7 +89,7 @@ def test_a_tensor_of_another_device_is_copied(sums: TensorModel) -> None:
     assert response.outputs["sum"].numpy().tolist() == (2 * A).tolist()
 
 
-def test_requests_of_a_batch_are_joined_on_the_host(sums: TensorModel) -> None:
+def test_requests_of_a_batch_are_joined_on_the_host(sums: Answer) -> None:
     request = graphs.request(a=A, b=A)._replace(on_device=BOTH)
     outcomes = sums([request, request])
     outputs = [o.outputs for o in outcomes if isinstance(o, InferenceResponse)]
@@ -98,7 +100,7 @@ def test_requests_of_a_batch_are_joined_on_the_host(sums: TensorModel) -> None:
     assert [o.outputs["sum"].numpy().tolist() for o in sums_of] == [(4 * A).tolist()] * 2
 
 
-def test_an_error_of_the_graph_is_the_answer(sums: TensorModel) -> None:
+def test_an_error_of_the_graph_is_the_answer(sums: Answer) -> None:
     wrong = graphs.request(a=A, b=np.zeros((3, 2), np.float32))._replace(on_device=BOTH)
     (outcome,) = sums([wrong])
     assert isinstance(outcome, InternalError)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.config import (
     Accelerator,
     ExecutionAccelerators,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backends.onnxruntime import graphs
+from backends.tensor_models import graphs
 from penstock.core.config import (
     GraphOptimization,
     InstanceGroup,

@@ -54,7 +54,7 @@ with ThreadPoolExecutor() as threads:
         "penstock_backends.openai_kit.tensor_encoder",
         "penstock_backends.openai_kit.text_models.text_generator",
         "penstock_backends.openvino_genai.openai_app",
-        "penstock_backends.onnxruntime.openai_app",
+        "penstock_backends.onnxruntime",
     ],
 )
 def test_backends_are_imported_without_the_kits_packages(module: str) -> None:

@@ -223,6 +223,14 @@ def test_kind_is_settled_by_the_gpus_there_are(
     assert (found.kind, found.gpus) == settled
 
 
+@pytest.mark.contract("I-02", "B-14")
+@pytest.mark.parametrize("backend", ["openvino", "tensorflow"])
+def test_models_of_openvino_are_on_the_cpu_unless_a_gpu_is_named(backend: str) -> None:
+    config = ModelConfig("m", backend=backend)
+    assert _groups(config, 0, 1)[0].kind is CPU
+    assert _groups(replace(config, instance_group=(InstanceGroup(kind=GPU),)), 0)[0].kind is GPU
+
+
 def test_ensembles_have_neither_instances_nor_memory() -> None:
     config = normalized(ModelConfig("m", ensemble_scheduling=EnsembleScheduling()))
     assert config.instance_group == ()

@@ -46,6 +46,9 @@ KNOWN_BACKENDS = (
 CPU_INSTANCES: Mapping[str, int] = {"onnxruntime": 2, "tensorflow": 2}
 """Default number of instances on a CPU, for backends where it is not 1."""
 
+CPU_BACKENDS = frozenset(("openvino", "tensorflow"))
+"""Backends whose `KIND_AUTO` is the CPU wherever they are."""
+
 
 def normalized(config: ModelConfig, gpus: Sequence[int] = ()) -> ModelConfig:
     """The configuration with all defaults filled in; `gpus` are the devices available."""
@@ -176,7 +179,7 @@ def on_cpu(config: ModelConfig) -> ModelConfig:
 def _group(
     config: ModelConfig, at: int, group: InstanceGroup, gpus: Sequence[int]
 ) -> InstanceGroup:
-    kind = _kind(group, gpus)
+    kind = _kind(group, () if config.backend in CPU_BACKENDS else gpus)
     count = CPU_INSTANCES.get(config.backend, 1) if kind is InstanceKind.KIND_CPU else 1
     return replace(
         group,

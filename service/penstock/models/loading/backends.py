@@ -25,17 +25,9 @@ _INSTEAD = {
         "; export the model to ONNX (torch.onnx.export) and serve it with backend 'onnxruntime', or"
         " load it with torch in a model.py of backend 'python'"
     ),
-    "tensorflow": (
-        "; convert the model to ONNX (tf2onnx) and serve it with backend 'onnxruntime', or load it"
-        " with TensorFlow in a model.py of backend 'python'"
-    ),
     "tensorrt": (
         "; serve the ONNX model that the plan was built of with backend 'onnxruntime', or run the"
         " plan with tensorrt in a model.py of backend 'python'"
-    ),
-    "openvino": (
-        "; serve the model as ONNX with backend 'onnxruntime', a language model with backend"
-        " 'openvino_genai', or run it with openvino in a model.py of backend 'python'"
     ),
     "fil": (
         "; convert the trees to ONNX (onnxmltools, skl2onnx) and serve them with backend"

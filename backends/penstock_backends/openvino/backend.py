@@ -1,0 +1,75 @@
+"""`OpenVinoBackend`: one compiled model for all instances, an `InferRequest` for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.backend import (
+    ConfigError,
+    InstanceContext,
+    InstanceKind,
+    ModelConfig,
+)
+from penstock_backends.openvino.model_graph import OpenVinoGraph, prepared
+from penstock_backends.openvino.settings import OpenVinoSettings
+from penstock_backends.openvino.shared_model import SharedModel, compile_model, read_model
+from penstock_backends.tensor_models import Graph, TensorModelBackend
+
+logger = logging.getLogger(__name__)
+
+_CPU_KINDS = (InstanceKind.KIND_CPU, InstanceKind.KIND_AUTO)
+
+
+class OpenVinoBackend(TensorModelBackend):
+    """Runs what OpenVINO reads: IR, ONNX, TFLite, a SavedModel folder, a frozen GraphDef."""
+
+    filename = "model.xml"
+
+    @classmethod
+    def settings(cls, config: ModelConfig, host_policy: str = "cpu") -> OpenVinoSettings:
+        """How to compile the model; raises `ConfigError`."""
+        return OpenVinoSettings.from_config(config, host_policy)
+
+    @classmethod
+    def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> OpenVinoGraph:
+        return OpenVinoGraph(read_model(config, path, cls.settings(config)))
+
+    @classmethod
+    def open(cls, context: InstanceContext, path: Path) -> OpenVinoGraph:
+        config = context.config
+        settings = cls.settings(config, context.host_policy)
+
+        def make() -> tuple[OpenVinoGraph, Any]:
+            model = read_model(config, path, settings)
+            graph = prepared(model, config, settings)
+            return graph, compile_model(config, model, settings)
+
+        shared = SharedModel.of(config, path, context.host_policy)
+        graph: OpenVinoGraph
+        graph, compiled = shared.get(make)
+        return graph.for_instance(compiled, shared)
+
+    @classmethod
+    def can_batch(cls, config: ModelConfig, graph: Graph) -> bool:
+        """Whether the layouts of all tensors have a batch dimension, or the configuration one."""
+        assert isinstance(graph, OpenVinoGraph)
+        if config.max_batch_size and not graph.batches:
+            logger.warning(
+                "model '%s' has a max_batch_size, and no layout with a batch dimension for all of"
+                " its tensors: their first dimension is taken for it",
+                config.name,
+            )
+        return graph.batches or config.max_batch_size > 0
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        super().check_config(config)
+        cls.settings(config)
+        if any(group.kind not in _CPU_KINDS for group in config.instance_group):
+            raise ConfigError(
+                f"unable to load model '{config.name}', Triton OpenVINO backend supports only Kind"
+                " CPU and AUTO"
+            )

@@ -1,0 +1,6 @@
+"""Models from tensors to tensors on any engine, and text encoders: a tokenizer in front of one."""
+
+from penstock_backends.tensor_models.backend import TensorModelBackend
+from penstock_backends.tensor_models.graph import Graph, GraphTensor
+
+__all__ = ["Graph", "GraphTensor", "TensorModelBackend"]

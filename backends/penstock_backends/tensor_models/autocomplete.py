@@ -1,0 +1,140 @@
+"""Autocompletion of a model configuration from its graph (contract AC-04 to AC-06)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from penstock.backend import (
+    ConfigError,
+    DataType,
+    DynamicBatching,
+    Input,
+    ModelConfig,
+    ModelLoadError,
+    Output,
+    TensorReshape,
+)
+from penstock_backends.tensor_models.graph import Graph, GraphTensor
+from penstock_backends.tensor_models.tokenizer import TOKENIZER
+
+DEFAULT_MAX_BATCH_SIZE = "default-max-batch-size"
+
+
+def needs_completion(config: ModelConfig) -> bool:
+    """Whether inputs or outputs are missing, to be completed from the graph."""
+    return not (config.input or config.batch_input) or not config.output
+
+
+def completed(
+    config: ModelConfig, graph: Graph, settings: Mapping[str, str], batches: bool
+) -> ModelConfig:
+    """`config` with the graph's tensors, batch size and batching where it has none itself.
+
+    `batches` says whether the first dimension of all tensors may be that of a batch.
+    """
+    rows = _max_batch_size(config, graph, settings, batches)
+    scheduled = config.dynamic_batching or config.sequence_batching
+    return replace(
+        config,
+        max_batch_size=rows,
+        input=config.input or _inputs(config, graph, rows),
+        output=config.output or _outputs(config, graph, rows),
+        dynamic_batching=DynamicBatching()
+        if rows > 1 and not scheduled
+        else config.dynamic_batching,
+    )
+
+
+def all_rows_vary(graph: Graph) -> bool:
+    """Whether the first dimension of all tensors is variable, so that it may be the batch's."""
+    return _single(graph) is None
+
+
+def _single(graph: Graph) -> GraphTensor | None:
+    """A tensor whose first dimension is fixed, if there is one, or that has none."""
+    return next((tensor for tensor in _tensors(graph) if tensor.dims[:1] != (-1,)), None)
+
+
+def _max_batch_size(
+    config: ModelConfig, graph: Graph, settings: Mapping[str, str], batches: bool
+) -> int:
+    if batches:
+        return config.max_batch_size or (0 if _whole(config, graph) else _default(settings))
+    if config.max_batch_size:
+        single = _single(graph)
+        why = f"; its tensor '{single.name}' has shape {written(single.dims)}" if single else ""
+        raise ModelLoadError(
+            f"autofill failed for model '{config.name}': model does not support batching while "
+            f"non-zero max_batch_size is specified{why}"
+        )
+    return 0
+
+
+def _tensors(graph: Graph) -> list[GraphTensor]:
+    return [*graph.inputs.values(), *graph.outputs.values()]
+
+
+def _whole(config: ModelConfig, graph: Graph) -> bool:
+    """Whether a declared tensor has all dimensions of the graph's, so none is the batch's."""
+    declared: list[Input | Output] = [*config.input, *config.output]
+    ranks = {tensor.name: len(tensor.dims) for tensor in _tensors(graph)}
+    return any(len(tensor.backend_dims) == ranks.get(tensor.name) for tensor in declared)
+
+
+def _default(settings: Mapping[str, str]) -> int:
+    text = settings.get(DEFAULT_MAX_BATCH_SIZE, "4")
+    if not text.isdecimal():
+        raise ConfigError(
+            f"backend-config {DEFAULT_MAX_BATCH_SIZE} must be a whole number: '{text}'"
+        )
+    return int(text)
+
+
+def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Input, ...]:
+    if config.parameter(TOKENIZER) is not None:
+        return (Input("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
+    computed = {name for tensor in config.batch_input for name in tensor.target_name}
+    tensors = _unclaimed(graph.inputs.values(), controls(config) | computed)
+    return tuple(
+        Input(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors
+    )
+
+
+def _outputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Output, ...]:
+    tensors = _unclaimed(graph.outputs.values(), states(config))
+    return tuple(
+        Output(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors
+    )
+
+
+def controls(config: ModelConfig) -> set[str]:
+    """Control and state inputs, which the sequence batcher feeds."""
+    sequences = config.sequence_batching
+    if sequences is None:
+        return set()
+    return {c.name for c in sequences.control_input} | {s.input_name for s in sequences.state}
+
+
+def states(config: ModelConfig) -> set[str]:
+    """State outputs, which the sequence batcher keeps."""
+    sequences = config.sequence_batching
+    return {state.output_name for state in sequences.state} if sequences else set()
+
+
+def _unclaimed(tensors: Iterable[GraphTensor], claimed: set[str]) -> list[GraphTensor]:
+    return [tensor for tensor in tensors if tensor.name not in claimed]
+
+
+def written(dims: Iterable[int]) -> str:
+    """A shape as it stands in errors."""
+    return f"[{','.join(map(str, dims))}]"
+
+
+def _dims(tensor: GraphTensor, rows: int) -> tuple[int, ...]:
+    """The dimensions of one row; a scalar has one element, since a configuration needs dims."""
+    return tensor.dims[1 if rows else 0 :] or (1,)
+
+
+def _reshape(tensor: GraphTensor, rows: int) -> TensorReshape | None:
+    return TensorReshape() if rows and len(tensor.dims) == 1 else None

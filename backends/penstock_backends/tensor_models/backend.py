@@ -1,0 +1,154 @@
+"""`TensorModelBackend`: the backend of an engine that runs a graph from tensors to tensors."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.backend import (
+    Backend,
+    InferenceRequest,
+    InstanceContext,
+    InstanceKind,
+    ModelConfig,
+    ModelLoadError,
+    Outcome,
+)
+from penstock_backends.openai_kit.tensor_encoder import (
+    TensorEncoder,
+    application_over,
+    has_vectors,
+    open_application,
+)
+from penstock_backends.tensor_models.autocomplete import all_rows_vary, completed, needs_completion
+from penstock_backends.tensor_models.check import check_declared, check_supported
+from penstock_backends.tensor_models.graph import Graph
+from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
+from penstock_backends.tensor_models.text_model import (
+    GPU_RUN_COST,
+    RUN_COST,
+    TextModel,
+    check_text,
+)
+from penstock_backends.tensor_models.tokenizer import TOKENIZER, Tokenizer
+
+if TYPE_CHECKING:
+    from penstock_backends.openai_kit.asgi import OpenAiApplication
+
+
+class TensorModelBackend(Backend):
+    """Joins the requests of a batch, runs the graph once and returns each request its rows.
+
+    An engine is a subclass that opens a `Graph`: completing and checking configurations, ragged
+    and padded inputs, batch inputs, tokenizers and OpenAI's embeddings come from here. All work
+    happens on the instance's thread, so large batches do not block the event loop.
+    """
+
+    batch_tensors = True
+    eager = True
+
+    filename: ClassVar[str]
+    """The model's file or folder in a version's folder, unless the configuration names another."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> Graph:
+        """The graph in `path`, for its tensors only, to complete a configuration.
+
+        Blocks; raises `ModelLoadError`.
+        """
+
+    @classmethod
+    @abstractmethod
+    def open(cls, context: InstanceContext, path: Path) -> Graph:
+        """The graph in `path`, ready to run, on the instance's thread; raises `ModelLoadError`."""
+
+    @classmethod
+    def can_batch(cls, config: ModelConfig, graph: Graph) -> bool:
+        """Whether the model takes batches, to complete a configuration.
+
+        Where the engine knows no better, the first dimension of all tensors must be variable.
+        """
+        return all_rows_vary(graph)
+
+    @classmethod
+    def model_path(cls, config: ModelConfig, version_path: Path) -> Path:
+        """The file or folder to load; raises `ModelLoadError` where there is none."""
+        path = version_path / (config.default_model_filename or cls.filename)
+        if not path.exists():
+            raise ModelLoadError(f"model '{config.name}': file {path} does not exist")
+        return path
+
+    @classmethod
+    def tensor_model(cls, config: ModelConfig, graph: Graph) -> Answer:
+        """What answers requests whose tensors are the graph's own."""
+        return TensorModel(config, graph)
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        if not needs_completion(config):
+            return config
+        return await asyncio.to_thread(cls._completed, config, version_path, settings)
+
+    @classmethod
+    def _completed(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        graph = cls.read(config, cls.model_path(config, version_path), settings)
+        return completed(config, graph, settings, cls.can_batch(config, graph))
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        check_supported(config)
+        if config.parameter(TOKENIZER) is not None:
+            check_text(config)
+
+    async def initialize(self, context: InstanceContext) -> None:
+        self._run = context.run
+        self._config = context.config
+        loop = asyncio.get_running_loop()
+        self._answer: Answer | None = await context.run(self._load, context, loop)
+
+    @classmethod
+    def _load(cls, context: InstanceContext, loop: asyncio.AbstractEventLoop) -> Answer:
+        config = context.config
+        graph = cls.open(context, cls.model_path(config, context.version_path))
+        name = config.parameter(TOKENIZER)
+        if name is None:
+            check_declared(config, graph)
+            return cls.tensor_model(config, graph)
+        tokenizer = Tokenizer.load(config, name, context.version_path)
+        on_gpu = context.kind == InstanceKind.KIND_GPU
+        return TextModel(config, graph, tokenizer, loop, GPU_RUN_COST if on_gpu else RUN_COST)
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = await self._run(self._answer, requests)
+        return outcomes
+
+    async def openai_app(self) -> OpenAiApplication | None:
+        # On its thread, since the packages that it imports take a second.
+        app: OpenAiApplication | None = await self._run(_open_app, self._config, self._answer)
+        return app
+
+    async def finalize(self) -> None:
+        await self._run(self._release)
+
+    def _release(self) -> None:
+        self._answer = None
+
+
+def _open_app(config: ModelConfig, model: object) -> OpenAiApplication | None:
+    """OpenAI's API of a text encoder whose first output is a vector for each text.
+
+    Its vectors come from the model, through its scheduler.
+    """
+    if config.parameter(TOKENIZER) is None or not isinstance(model, TextModel):
+        return open_application(config, None)  # its graph may read texts itself
+    return (
+        application_over(TensorEncoder(config, model.count_tokens)) if has_vectors(config) else None
+    )
