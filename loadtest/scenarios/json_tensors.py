@@ -25,13 +25,13 @@ from loadtest.report import Row, arguments, median_rows, show
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.json.tensors import tensor_from_json, tensor_to_text
 from penstock.gateway.json.text import is_large, parse_tensors
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 
 _SIZES = (16, 10_000, 1_000_000, 10_000_000)
 _ENOUGH_SECONDS = 0.2
 _TICK_SECONDS = 0.001
 
-_thread = JsonThread()
+_thread = JsonHelper()
 
 Decoder = Callable[[bytes, DataType], object]
 Encoder = Callable[[np.ndarray[Any, Any]], Awaitable[object]]

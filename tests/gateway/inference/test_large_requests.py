@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
+import os
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,12 +17,10 @@ from gateway.serving import received_call
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
 from penstock.core.request_limits import MOST_PARAMETERS
-from penstock.gateway import json_bodies
 from penstock.gateway.body import RequestBody
 from penstock.gateway.inference.codec import OutputEncoding, read_request
-from penstock.gateway.json import text
 from penstock.gateway.json.text import LARGE
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.shared_memory.registry import Regions
 
@@ -35,24 +34,25 @@ def _body(data: Any = 1.5, **more: Any) -> bytes:
 
 
 async def _read(
-    body: bytes, regions: Regions | None = None, thread: JsonThread | None = None
+    body: bytes, regions: Regions | None = None, helper: JsonHelper | None = None
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    received, thread = RequestBody(received_call(body)), thread or JsonThread()
-    bodies = JsonBodies(_LIMIT, thread)
+    received, helper = RequestBody(received_call(body)), helper or JsonHelper()
+    bodies = JsonBodies(_LIMIT, helper)
     try:
         return await read_request("m", "1", received, len(body), bodies, regions or Regions())
     finally:
-        thread.close()
+        helper.close()
 
 
-async def test_others_have_turns_while_a_large_request_is_read() -> None:
-    """By a thread, which comes to it when the test lets it."""
-    body, thread, gate = _body(), JsonThread(), threading.Event()
-    ahead = asyncio.create_task(thread.run(len(body), gate.wait))
-    reading = asyncio.create_task(_read(body, thread=thread))
+async def test_others_have_turns_while_a_large_request_is_read(tmp_path: Path) -> None:
+    """By a process, which comes to it when the test lets it."""
+    body, helper, gate = _body(), JsonHelper(), tmp_path / "gate"
+    os.mkfifo(gate)
+    ahead = asyncio.create_task(helper.run(len(body), Path.read_text, gate))
+    reading = asyncio.create_task(_read(body, helper=helper))
     await turns(20)
     waited = not reading.done()
-    gate.set()
+    await asyncio.to_thread(gate.write_text, "opened")
     assert waited
     assert await ahead
     request, _ = await reading
@@ -108,16 +108,15 @@ async def test_parameters_have_a_bound(client: httpx.AsyncClient, path: str) -> 
 async def test_large_body_is_not_parsed_by_the_loop(
     client: httpx.AsyncClient, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = list[str]()
+    sizes, run = list[int](), JsonHelper.run
 
-    def spy(data: bytes, most: int) -> Any:
-        where.append(threading.current_thread().name)
-        return text.parse(data, most)
+    async def spy(helper: JsonHelper, size: int, *call: Any) -> Any:
+        sizes.append(size)
+        return await run(helper, size, *call)
 
-    monkeypatch.setattr(json_bodies, "parse", spy)
-    monkeypatch.setattr(json_bodies, "parse_tensors", spy)
+    monkeypatch.setattr(JsonHelper, "run", spy)
     await client.post(path, content=body)
-    assert [name.partition("_")[0] for name in where] == ["json"]
+    assert sizes == [len(body)]
 
 
 async def test_large_answer_of_generate_is_that_of_a_small_one(client: httpx.AsyncClient) -> None:
