@@ -71,7 +71,7 @@ def _cloud_places() -> Iterator[Place]:
 
 def gateway_routes() -> Sequence[Route]:
     """The routes of the HTTP port, in the order in which they are tried."""
-    with closing(JsonHelper()) as thread:
+    with closing(JsonHelper()) as helper:
         router = gateway_router(Mock(), HttpSettings(docs=True), helper, OpenAiSettings())
     return [route for _, route in router._routes]
 

@@ -56,7 +56,7 @@ async def test_requests_come_back_whole(helper: JsonHelper) -> None:
 
 
 async def test_errors_come_back_with_their_class_and_text(helper: JsonHelper) -> None:
-    with pytest.raises(InternalError, match="Invalid value. at 3$"):
+    with pytest.raises(InternalError, match=r"Invalid value\. at 3$"):
         await helper.run(_SHORT, parse, b"[1,]")
 
 
@@ -72,7 +72,7 @@ async def test_death_of_the_process_is_an_error_of_the_call_that_ran(
 async def test_process_that_was_killed_between_calls_is_replaced(helper: JsonHelper) -> None:
     first = await helper.run(_SHORT, os.getpid)
     os.kill(first, signal.SIGKILL)
-    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    await asyncio.to_thread(os.waitid, os.P_PID, first, os.WEXITED | os.WNOWAIT)
     assert await helper.run(_SHORT, os.getpid) != first
 
 
@@ -109,4 +109,5 @@ async def test_close_ends_the_process_and_the_call_that_runs(gate: Path) -> None
     helper.close()
     with pytest.raises(UnavailableError):
         await running
-    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
