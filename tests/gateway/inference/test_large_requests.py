@@ -108,7 +108,7 @@ async def test_tensors_of_a_large_request_may_lie_in_memory_that_it_names() -> N
 
 
 async def test_binary_tensors_may_follow_large_json() -> None:
-    binary = {"name": "B", "datatype": "UINT8", "shape": [3]}
+    binary: dict[str, Any] = {"name": "B", "datatype": "UINT8", "shape": [3]}
     binary["parameters"] = {"binary_data_size": 3}
     text = json.dumps({"inputs": [*json.loads(_body())["inputs"], binary]}).encode()
     helper = JsonHelper()
