@@ -71,6 +71,7 @@ from penstock.core.request import (
     Parameters,
     ParameterValue,
     ReportUsage,
+    RequestScope,
     TextResponse,
     rows_of,
 )
@@ -137,6 +138,7 @@ __all__ = [
     "RejectedError",
     "ReportUsage",
     "RequestCancelledError",
+    "RequestScope",
     "ResponseStream",
     "SequenceBatching",
     "SequenceState",
