@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import Mock
 
 from penstock.gateway.app import gateway_router
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.router import Route
 from penstock.settings import HttpSettings, OpenAiSettings
 
@@ -71,8 +71,8 @@ def _cloud_places() -> Iterator[Place]:
 
 def gateway_routes() -> Sequence[Route]:
     """The routes of the HTTP port, in the order in which they are tried."""
-    with closing(JsonThread()) as thread:
-        router = gateway_router(Mock(), HttpSettings(docs=True), thread, OpenAiSettings())
+    with closing(JsonHelper()) as helper:
+        router = gateway_router(Mock(), HttpSettings(docs=True), helper, OpenAiSettings())
     return [route for _, route in router._routes]
 
 

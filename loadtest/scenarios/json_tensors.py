@@ -4,9 +4,10 @@
 
 The forms are the gateway's own, one call of the standard library, and orjson and msgspec where they
 are installed. Each decodes a request body with one tensor into an array, and encodes an array into
-text: small ones at once, large ones on a thread, or, where the gateway encodes, in steps on the
-event loop. "held" is the longest time between two turns of an event loop that wants one each
-millisecond. All times are CPU times of the process, so that a busy machine does not count.
+text: at once, or, where the gateway encodes, in steps on the event loop; large bodies it decodes in
+another process, which holds nobody up. "held" is the longest time between two turns of an event
+loop that wants one each millisecond. All times are CPU times of the process, so that a busy machine
+does not count.
 """
 
 from __future__ import annotations
@@ -24,14 +25,11 @@ import numpy as np
 from loadtest.report import Row, arguments, median_rows, show
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.json.tensors import tensor_from_json, tensor_to_text
-from penstock.gateway.json.text import is_large, parse_tensors
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.text import parse_tensors
 
 _SIZES = (16, 10_000, 1_000_000, 10_000_000)
 _ENOUGH_SECONDS = 0.2
 _TICK_SECONDS = 0.001
-
-_thread = JsonThread()
 
 Decoder = Callable[[bytes, DataType], object]
 Encoder = Callable[[np.ndarray[Any, Any]], Awaitable[object]]
@@ -111,13 +109,10 @@ async def _longest_held(form: Callable[[], Awaitable[object]]) -> float:
 
 
 def _decoding(decode: Decoder, body: bytes, datatype: DataType) -> Callable[[], Awaitable[object]]:
-    """As the gateway decodes: small bodies at once, large ones on a thread."""
-    large = is_large(body)
+    """In one call, which is the gateway's way too; it has another process call for large bodies."""
 
     async def run() -> object:
-        if not large:
-            return decode(body, datatype)
-        return await _thread.run(len(body), decode, body, datatype)
+        return decode(body, datatype)
 
     return run
 

@@ -1,4 +1,4 @@
-"""What is decoded on the event loop, and what in a thread."""
+"""What is decoded on the event loop, and what in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.gateway.json.text import is_large, skim
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
+from penstock.gateway.json.text import is_large
 from penstock.gateway.json_bodies import JsonBodies
 
 
 @pytest.fixture
 def bodies() -> Iterator[JsonBodies]:
-    thread = JsonThread()
-    yield JsonBodies(1 << 20, thread)
-    thread.close()
+    helper = JsonHelper()
+    yield JsonBodies(1 << 20, helper)
+    helper.close()
 
 
 async def test_of_texts_that_come_at_once_few_are_decoded_on_the_loop(bodies: JsonBodies) -> None:
@@ -27,19 +27,17 @@ async def test_of_texts_that_come_at_once_few_are_decoded_on_the_loop(bodies: Js
     assert bodies.takes(text)
 
 
+async def test_texts_that_come_at_once_are_all_decoded(bodies: JsonBodies) -> None:
+    """One after another, in turns of the loop."""
+    text = b"[1" + b" " * 60_000 + b"]"
+    assert await asyncio.gather(*[bodies.decode(text, len) for _ in range(9)]) == [1] * 9
+
+
 async def test_short_texts_are_decoded_on_the_loop_whatever_comes(bodies: JsonBodies) -> None:
     assert all(bodies.takes(b" " * 4096) for _ in range(1000))
 
 
-@pytest.mark.parametrize("item", [b"[1],", b"{},"])
-def test_text_of_many_lists_or_objects_is_large(item: bytes) -> None:
+@pytest.mark.parametrize("item", [b"[1],", b"{},", b"1,1,1,1,1,"])
+def test_text_of_many_values_is_large(item: bytes) -> None:
     assert is_large(b"[" + item * 8000 + b"1]")
     assert not is_large(b"[" + item * 1000 + b" " * 20_000 + b"1]")
-
-
-def test_of_a_large_text_that_is_skimmed_no_long_value_is_kept() -> None:
-    text = b'{"a":"%b","model":"m","b":[%b1]}' % (b"x" * (1 << 20), b"1," * (1 << 20))
-    read = skim(text)
-    assert read["model"] == "m"
-    assert len(read["a"]) < 1 << 19
-    assert len(read["b"]) < 1 << 19

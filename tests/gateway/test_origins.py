@@ -12,7 +12,7 @@ import pytest
 from gateway.serving import LOCAL, FakeServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_router, open_gateway, open_openai
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.openapi.document import document
 from penstock.settings import OpenAiSettings
 
@@ -70,7 +70,7 @@ async def test_every_route_but_inference_is_closed_to_pages_elsewhere(
 
 
 def test_every_route_is_asked_above() -> None:
-    router = gateway_router(FakeServer(), replace(LOCAL, docs=True), JsonThread(), OPENAI)
+    router = gateway_router(FakeServer(), replace(LOCAL, docs=True), JsonHelper(), OPENAI)
     paths = _paths()
     for pattern, route in router._routes:
         assert any(pattern.fullmatch(path) for path in paths), route.path

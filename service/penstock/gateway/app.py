@@ -16,7 +16,7 @@ from penstock.gateway.inference.body_memory import BodyMemory
 from penstock.gateway.inference.generate import GenerateEndpoints
 from penstock.gateway.inference.infer import InferEndpoint
 from penstock.gateway.json.fields import ABSENT
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.metrics import Scrape, metrics_route
 from penstock.gateway.models import ModelEndpoints, ServerEndpoints
@@ -55,8 +55,8 @@ async def open_gateway(
     Raises `OSError` if the address is not available.
     On exit, requests and streams in flight get the rest of `grace` to finish.
     """
-    thread, memory = JsonThread(), BodyMemory(server.messages)
-    router = gateway_router(server, settings, thread, openai, memory)
+    helper, memory = JsonHelper(), BodyMemory(server.messages)
+    router = gateway_router(server, settings, helper, openai, memory)
     address, port = settings.address, settings.port
     reuse = settings.reuse_port
     try:
@@ -73,7 +73,7 @@ async def open_gateway(
         ) as port:
             yield port
     finally:
-        thread.close()
+        helper.close()
 
 
 @asynccontextmanager
@@ -89,8 +89,8 @@ async def open_openai(
 
     Yields the port. Raises `OSError` if it is not available.
     """
-    thread = JsonThread()
-    bodies = JsonBodies(http.max_input_size, thread, http.max_json_values)
+    helper = JsonHelper()
+    bodies = JsonBodies(http.max_input_size, helper, http.max_json_values)
     metrics = restricted(metrics_route(scrape), Feature.METRICS, openai)
     routes = [*openai_routes(server, http, openai, bodies), metrics]
     router = Router(routes, http.restrictions, _pages(openai))
@@ -101,19 +101,19 @@ async def open_openai(
         ) as port:
             yield port
     finally:
-        thread.close()
+        helper.close()
 
 
 def gateway_router(
     server: InferenceServer,
     settings: HttpSettings,
-    thread: JsonThread,
+    helper: JsonHelper,
     openai: OpenAiSettings = NO_OPENAI,
     memory: BodyMemory | None = None,
 ) -> Router:
-    """The routes of the HTTP endpoint; large JSON is worked on by `thread`."""
-    bodies = JsonBodies(settings.max_input_size, thread, settings.max_json_values)
-    small = ControlBodies(thread)
+    """The routes of the HTTP endpoint; large JSON is decoded by `helper`."""
+    bodies = JsonBodies(settings.max_input_size, helper, settings.max_json_values)
+    small = ControlBodies(helper)
     policy = server.control_policy.behind(settings.restrictions)
     routes = [
         *_inference_routes(server, settings, bodies, memory or BodyMemory(server.messages)),

@@ -1,24 +1,21 @@
-"""JSON bodies: small ones are decoded on the event loop, large ones on a thread of their own."""
+"""JSON bodies: small ones are decoded on the event loop, large ones in a process of their own."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.core.buffer import Buffer
-from penstock.core.turns import SWITCH_INTERVAL, LoopTurn
+from penstock.core.turns import LoopTurn
 from penstock.gateway.body import read_body
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
-from penstock.gateway.json.long_lists import discard
-from penstock.gateway.json.slices import MOST_VALUES, Text
-from penstock.gateway.json.text import is_large, parse, parse_tensors, skim
-from penstock.gateway.json.thread import JsonThread, give_turn
+from penstock.gateway.json.helper import JsonHelper
+from penstock.gateway.json.scan import MOST_VALUES, Text
+from penstock.gateway.json.text import is_large, parse, parse_tensors
 
 T = TypeVar("T")
-
-_SLICE = 1 << 20
-"""Bytes that are copied at a time."""
 
 _FREE = 1 << 12
 """Bytes of a text that is decoded at once whatever comes beside it."""
@@ -30,9 +27,9 @@ _PER_TURN = 1 << 16
 class JsonBodies:
     """Reads and decodes bodies of up to `limit` bytes, and `values` values where they are large."""
 
-    def __init__(self, limit: int, thread: JsonThread, values: int = MOST_VALUES) -> None:
+    def __init__(self, limit: int, helper: JsonHelper, values: int = MOST_VALUES) -> None:
         self.limit = limit
-        self._decoder = thread
+        self._helper = helper
         self._values = values
         self._turn = LoopTurn(_PER_TURN)
 
@@ -51,7 +48,7 @@ class JsonBodies:
     ) -> T:
         """Read a body and return `decode` of its JSON; of `ABSENT` if an `optional` one is empty.
 
-        The result must not hold lists or objects of the JSON, which are emptied afterwards.
+        Of a large one, `decode` runs elsewhere: it and its result are pickled.
         """
         body = await read_body(call, self.limit)
         if optional and not body:
@@ -60,44 +57,25 @@ class JsonBodies:
 
     async def decode(self, text: Buffer, decode: Callable[[Any], T]) -> T:
         """Parse `text` and return `decode` of the JSON."""
-        if self.takes(text):
-            return decode(parse(bytes(text)))
-        return await self._decode_large(text, parse, decode)
-
-    async def skim(self, text: Buffer, decode: Callable[[Any], T]) -> T:
-        """As `decode`, where long strings and lists are not looked at: they may be cut."""
-        if self.takes(text):
-            return decode(parse(bytes(text)))
-        return await self._decode_large(text, skim, decode)
+        return await self._decode(text, parse, decode)
 
     async def decode_tensors(self, text: Buffer, decode: Callable[[Any], T]) -> T:
-        """As `decode`, of a text that is not taken, which `parse_tensors` parses."""
-        return await self._decode_large(text, parse_tensors, decode)
+        """As `decode`, of a text that `parse_tensors` parses."""
+        return await self._decode(text, parse_tensors, decode)
 
-    async def _decode_large(
+    async def _decode(
         self, text: Buffer, parsing: Callable[[Text, int], Any], decode: Callable[[Any], T]
     ) -> T:
-        with SWITCH_INTERVAL.short():  # what is decoded in one piece takes some milliseconds
-            return await self._decoder.run(len(text), _decoded, text, parsing, self._values, decode)
+        while not self.takes(text):
+            if is_large(text):
+                work = memoryview(text), parsing, self._values, decode
+                return await self._helper.run(len(text), _decoded, *work)
+            await asyncio.sleep(0)  # many came at once
+        return decode(parsing(bytes(text), self._values))
 
 
 def _decoded(
     text: Buffer, parsing: Callable[[Text, int], Any], values: int, decode: Callable[[Any], T]
 ) -> T:
-    """Parse large JSON by `parsing` and return `decode` of it; the JSON is freed in slices."""
-    json = parsing(_as_text(text), values)
-    try:
-        return decode(json)
-    finally:
-        discard(json)
-
-
-def _as_text(data: Buffer) -> Text:
-    """The bytes of a view, copied in slices, between which other threads run."""
-    if not isinstance(data, memoryview):
-        return data
-    text = bytearray()
-    for start in range(0, len(data), _SLICE):
-        text += data[start : start + _SLICE]
-        give_turn()
-    return text
+    """Parse large JSON by `parsing` and return `decode` of it."""
+    return decode(parsing(bytes(text), values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from penstock.core.errors import (
@@ -21,9 +22,6 @@ from penstock.gateway.router import Target
 from penstock.server.answers import ModelIndexEntry
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.server import InferenceServer
-
-_SLICE = 1 << 20
-"""Characters of base64 that are decoded at a time; a multiple of 4."""
 
 
 class RepositoryEndpoints:
@@ -43,6 +41,7 @@ class RepositoryEndpoints:
         self._bodies = bodies
         self._small = small
         self._policy = policy
+        self._decode_load = partial(_load_parameters, policy)
 
     async def index(self, call: HttpCall, target: Target) -> Reply:
         _refuse_repository_name(target)
@@ -53,7 +52,7 @@ class RepositoryEndpoints:
     async def load(self, call: HttpCall, target: Target) -> Reply:
         _refuse_repository_name(target)
         self._server.check_model_control()
-        parameters = await self._bodies.read(call, self._load_parameters, optional=True)
+        parameters = await self._bodies.read(call, self._decode_load, optional=True)
         await self._server.load(target.model, parameters, trusted=self._policy.upload)
         return reply()
 
@@ -68,12 +67,13 @@ class RepositoryEndpoints:
         await self._server.unload(target.model, unload_dependents=dependents)
         return reply()
 
-    def _load_parameters(self, json: Any) -> Mapping[str, str | bytes]:
-        """The parameters of a load: the configuration as text, files as bytes (contract H-14)."""
-        given = member(json, "parameters")
-        found = {} if given is ABSENT else members_of(given)
-        self._policy.check_files(found)
-        return {key: _parameter(key, as_string(value)) for key, value in found.items()}
+
+def _load_parameters(policy: ControlPolicy, json: Any) -> Mapping[str, str | bytes]:
+    """The parameters of a load: the configuration as text, files as bytes (contract H-14)."""
+    given = member(json, "parameters")
+    found = {} if given is ABSENT else members_of(given)
+    policy.check_files(found)
+    return {key: _parameter(key, as_string(value)) for key, value in found.items()}
 
 
 def _ready_only(json: Any) -> bool:
@@ -106,11 +106,7 @@ def _parameter(key: str, text: str) -> str | bytes:
 
 def _file(key: str, text: str) -> bytes:
     try:
-        # In slices, of which only the last may be padded: the whole would hold Python's lock.
-        starts = range(0, max(len(text), 1), _SLICE)
-        if "=" in text[: starts[-1]]:
-            raise ValueError("Excess data after padding")
-        return b"".join(b64decode(text[at : at + _SLICE], validate=True) for at in starts)
+        return b64decode(text, validate=True)
     except ValueError as error:
         raise InvalidRequestError(f"load parameter '{key}' is not base64: {error}") from error
 

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 from base64 import b64decode
-from concurrent.futures import Future
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.core.region import RegionSlice
+from penstock.core.buffer import Buffer
+from penstock.core.errors import InvalidRequestError
+from penstock.core.region import Region, RegionSlice
+from penstock.core.request import InferenceRequest
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT, as_string, as_unsigned, member, required, unable
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.shared_memory.cuda import HANDLE_SIZE, CudaRegion
-from penstock.shared_memory.registry import Regions
+from penstock.shared_memory.registry import Regions, check_slice
 from penstock.shared_memory.system import SystemRegion
-
-_LOOP_SECONDS = 60.0
-"""Seconds for a turn of the event loop; only a loop that has ended takes as long."""
+from penstock.shared_memory.tensors import tensor_in
 
 
 class RegionSlices(Protocol):
-    """Look-up of slices of regions: `Regions`, or `RegionsOnLoop` for other threads."""
+    """Look-up of slices of regions: `Regions`, or `RemoteRegions` for another process."""
 
     def slice(self, name: str, offset: int, size: int) -> RegionSlice:
         """As `Regions.slice`."""
@@ -98,28 +98,53 @@ def _number(parameters: Any, key: str) -> int:
     return 0 if value is ABSENT else as_unsigned(value, unable(key))
 
 
-class RegionsOnLoop:
-    """Proxy of the registry of regions for threads other than the event loop's.
+@dataclass(frozen=True, slots=True)
+class RemoteRegions:
+    """The sizes of the regions, for a process that has none of them: it decodes their names."""
 
-    The registry belongs to the loop's thread, which looks up and counts the users of a region.
-    """
-
-    def __init__(self, regions: RegionSlices) -> None:
-        self._regions = regions
-        self._loop = asyncio.get_running_loop()
+    sizes: Mapping[str, int]
 
     def slice(self, name: str, offset: int, size: int) -> RegionSlice:
-        """As `Regions.slice`; waits for a turn of the loop."""
-        found: Future[RegionSlice] = Future()
+        """As `Regions.slice`, without the memory: for `with_regions`."""
+        check_slice(name, self.sizes.get(name), offset, size)
+        return RemoteSlice(name, offset, size)
 
-        def look() -> None:
-            try:
-                found.set_result(self._regions.slice(name, offset, size))
-            except InferenceError as error:
-                found.set_exception(error)
 
-        self._loop.call_soon_threadsafe(look)
-        return found.result(_LOOP_SECONDS)
+class RemoteSlice(RegionSlice):
+    """A slice that is known by the name of its region."""
+
+    def __init__(self, name: str, offset: int, size: int) -> None:
+        super().__init__(_NamedRegion(0, name, 0), offset, size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteSlice, (self.region.name, self.offset, self.size)
+
+    def read(self) -> Buffer:
+        return b""
+
+    def write(self, data: Buffer) -> None:
+        raise NotImplementedError
+
+
+class _NamedRegion(Region):
+    def slice(self, offset: int, size: int) -> RegionSlice:
+        return RemoteSlice(self.name, offset, size)
+
+
+def with_regions(request: InferenceRequest, regions: RegionSlices) -> InferenceRequest:
+    """A request with the memory that its remote slices stand for."""
+
+    def here(place: RegionSlice) -> RegionSlice:
+        return regions.slice(place.region.name, place.offset, place.size)
+
+    inputs = {
+        name: tensor
+        if tensor.shared is None
+        else tensor_in(here(tensor.shared), tensor.datatype, tensor.shape)
+        for name, tensor in request.inputs.items()
+    }
+    places = {name: here(place) for name, place in request.output_places.items()}
+    return replace(request, inputs=inputs, output_places=places)
 
 
 def _system_region(json: Any) -> tuple[str, int, int]:

@@ -93,16 +93,9 @@ class Regions:
     def slice(self, name: str, offset: int, size: int) -> RegionSlice:
         """Part of a region, for a tensor; raises when there is no such part (X-09, X-10)."""
         entry = self.entries.get(name)
-        if entry is None:
-            raise NotFoundError(f"Unable to find shared memory region: '{shortened(name)}'")
-        region = entry.region
-        if not 0 <= offset < region.byte_size:
-            raise InvalidRequestError(f"Invalid offset for shared memory region: '{name}'")
-        # An empty slice is refused at offset 0 only, as by the real server.
-        if not 0 <= size <= region.byte_size - offset or offset == size == 0:
-            text = f"Invalid offset + byte size for shared memory region: '{name}'"
-            raise InvalidRequestError(text)
-        return region.slice(offset, size)
+        check_slice(name, None if entry is None else entry.region.byte_size, offset, size)
+        assert entry is not None
+        return entry.region.slice(offset, size)
 
     def release(self, request: InferenceRequest) -> None:
         """Release the regions of a request that is answered; nothing to do without `entries`."""
@@ -154,3 +147,15 @@ def _close(region: SystemRegion | CudaRegion) -> None:
 
 NO_REGIONS = Regions()
 """An empty registry in which nothing can be registered."""
+
+
+def check_slice(name: str, byte_size: int | None, offset: int, size: int) -> None:
+    """Raise where a region of so many bytes has no such part, or where there is no region."""
+    if byte_size is None:
+        raise NotFoundError(f"Unable to find shared memory region: '{shortened(name)}'")
+    if not 0 <= offset < byte_size:
+        raise InvalidRequestError(f"Invalid offset for shared memory region: '{name}'")
+    # An empty slice is refused at offset 0 only, as by the real server.
+    if not 0 <= size <= byte_size - offset or offset == size == 0:
+        text = f"Invalid offset + byte size for shared memory region: '{name}'"
+        raise InvalidRequestError(text)

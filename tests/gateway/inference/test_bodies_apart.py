@@ -13,7 +13,7 @@ import pytest
 from gateway.connections.wire import Transport, Wire, wired_to
 from gateway.serving import LOCAL, FakeServer
 from penstock.gateway.app import gateway_router
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 
 _JSON = b'{"inputs": [{"name": "IN", "datatype": "FP32", "shape": [2], "data": [1, 2]}]}'
 _BINARY = (
@@ -30,11 +30,11 @@ def _head(size: int, fields: bytes = b"") -> bytes:
 
 @asynccontextmanager
 async def _wired(server: FakeServer) -> AsyncIterator[tuple[Wire, Transport]]:
-    thread = JsonThread()
-    router = gateway_router(server, LOCAL, thread)
+    helper = JsonHelper()
+    router = gateway_router(server, LOCAL, helper)
     async with wired_to(router.start) as wired:
         yield wired
-    thread.close()
+    helper.close()
 
 
 def _statuses(transport: Transport) -> list[int]:

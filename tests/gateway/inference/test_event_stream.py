@@ -11,7 +11,7 @@ from gateway.serving import LOCAL, SilentServer
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.gateway.app import gateway_router
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 
 _BODY = b'{"IN": 1.0}'
 _HEAD = b"POST /v2/models/numbers/generate_stream HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
@@ -22,10 +22,10 @@ def _response(value: float) -> InferenceResponse:
 
 
 async def test_events_of_one_turn_of_the_loop_leave_in_one_write() -> None:
-    server, thread = SilentServer(), JsonThread()
+    server, helper = SilentServer(), JsonHelper()
     async with (
         asyncio.timeout(30),
-        wired_to(gateway_router(server, LOCAL, thread).start) as (wire, transport),
+        wired_to(gateway_router(server, LOCAL, helper).start) as (wire, transport),
     ):
         wire.deliver(_HEAD % len(_BODY) + _BODY)
         _, stream = await server.asked.get()
@@ -40,4 +40,4 @@ async def test_events_of_one_turn_of_the_loop_leave_in_one_write() -> None:
             assert written.count(b"data: ") == 3
             assert b'"OUT":%d.0' % (3 * turn + 2) in written
         stream.end()
-    thread.close()
+    helper.close()

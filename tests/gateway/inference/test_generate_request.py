@@ -22,7 +22,7 @@ _INPUTS = (
 
 def _decode(body: Any, *inputs: TensorMetadata, request_id: str = "") -> InferenceRequest:
     metadata = ModelMetadata("m", ("1",), "", inputs or _INPUTS, ())
-    return decode_generate(metadata, "1", body, request_id)
+    return decode_generate(metadata, "1", request_id, body)
 
 
 @pytest.mark.contract("HG-01")

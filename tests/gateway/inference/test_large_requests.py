@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
+import os
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,15 +14,14 @@ import pytest
 
 from fakes.loops import turns
 from gateway.serving import received_call
+from harness.posix_memory import posix_memory
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
 from penstock.core.request_limits import MOST_PARAMETERS
-from penstock.gateway import json_bodies
 from penstock.gateway.body import RequestBody
 from penstock.gateway.inference.codec import OutputEncoding, read_request
-from penstock.gateway.json import text
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.json.text import LARGE
-from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.shared_memory.registry import Regions
 
@@ -35,24 +35,25 @@ def _body(data: Any = 1.5, **more: Any) -> bytes:
 
 
 async def _read(
-    body: bytes, regions: Regions | None = None, thread: JsonThread | None = None
+    body: bytes, regions: Regions | None = None, helper: JsonHelper | None = None
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    received, thread = RequestBody(received_call(body)), thread or JsonThread()
-    bodies = JsonBodies(_LIMIT, thread)
+    received, helper = RequestBody(received_call(body)), helper or JsonHelper()
+    bodies = JsonBodies(_LIMIT, helper)
     try:
         return await read_request("m", "1", received, len(body), bodies, regions or Regions())
     finally:
-        thread.close()
+        helper.close()
 
 
-async def test_others_have_turns_while_a_large_request_is_read() -> None:
-    """By a thread, which comes to it when the test lets it."""
-    body, thread, gate = _body(), JsonThread(), threading.Event()
-    ahead = asyncio.create_task(thread.run(len(body), gate.wait))
-    reading = asyncio.create_task(_read(body, thread=thread))
+async def test_others_have_turns_while_a_large_request_is_read(tmp_path: Path) -> None:
+    """By a process, which comes to it when the test lets it."""
+    body, helper, gate = _body(), JsonHelper(), tmp_path / "gate"
+    os.mkfifo(gate)
+    ahead = asyncio.create_task(helper.run(len(body), Path.read_text, gate))
+    reading = asyncio.create_task(_read(body, helper=helper))
     await turns(20)
     waited = not reading.done()
-    gate.set()
+    await asyncio.to_thread(gate.write_text, "opened")
     assert waited
     assert await ahead
     request, _ = await reading
@@ -79,6 +80,42 @@ async def test_memory_that_a_large_request_names_is_looked_up(key: str) -> None:
     body = _body()[:-1] + f', "outputs": [{place}]}}'.encode()
     with pytest.raises(NotFoundError, match="Unable to find shared memory region: 'r'"):
         await _read(body)
+
+
+async def test_tensors_of_a_large_request_may_lie_in_memory_that_it_names() -> None:
+    with posix_memory() as memory:
+        regions = Regions(allowed=True)
+        regions.register_system("r", memory.key, 0, 64)
+        memory.data[:5] = b"\1\0\0\0x"
+        place = {"shared_memory_region": "r", "shared_memory_byte_size": 5}
+        text = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "parameters": place}
+        place = {**place, "shared_memory_offset": 8, "shared_memory_byte_size": 8}
+        pair = {"name": "PAIR", "datatype": "FP32", "shape": [2], "parameters": place}
+        numbers = json.loads(_body())["inputs"]
+        outputs = [{"name": "OUT", "parameters": {**place, "shared_memory_offset": 16}}]
+        body = json.dumps({"inputs": [text, pair, *numbers], "outputs": outputs}).encode()
+        request, _ = await _read(body, regions)
+        assert list(request.inputs) == ["TEXT", "PAIR", "IN"]
+        assert request.inputs["TEXT"].numpy().tolist() == [b"x"]
+        assert request.inputs["PAIR"].numpy().tolist() == [0.0, 0.0]
+        assert request.inputs["IN"].numpy().size == _COUNT
+        place_of_output = request.output_places["OUT"]
+        assert (place_of_output.region.name, place_of_output.offset) == ("r", 16)
+        place_of_output.write(b"12345678")
+        assert bytes(memory.data[16:24]) == b"12345678"
+        regions.release(request)
+        regions.close()
+
+
+async def test_binary_tensors_may_follow_large_json() -> None:
+    binary: dict[str, Any] = {"name": "B", "datatype": "UINT8", "shape": [3]}
+    binary["parameters"] = {"binary_data_size": 3}
+    text = json.dumps({"inputs": [*json.loads(_body())["inputs"], binary]}).encode()
+    helper = JsonHelper()
+    received, bodies = RequestBody(received_call(text + b"abc")), JsonBodies(_LIMIT, helper)
+    request, _ = await read_request("m", "1", received, len(text), bodies, Regions())
+    helper.close()
+    assert bytes(request.inputs["B"].buffer) == b"abc"
 
 
 @pytest.mark.parametrize("path", ["infer", "generate"])
@@ -108,16 +145,15 @@ async def test_parameters_have_a_bound(client: httpx.AsyncClient, path: str) -> 
 async def test_large_body_is_not_parsed_by_the_loop(
     client: httpx.AsyncClient, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = list[str]()
+    sizes, run = list[int](), JsonHelper.run
 
-    def spy(data: bytes, most: int) -> Any:
-        where.append(threading.current_thread().name)
-        return text.parse(data, most)
+    async def spy(helper: JsonHelper, size: int, *call: Any) -> Any:
+        sizes.append(size)
+        return await run(helper, size, *call)
 
-    monkeypatch.setattr(json_bodies, "parse", spy)
-    monkeypatch.setattr(json_bodies, "parse_tensors", spy)
+    monkeypatch.setattr(JsonHelper, "run", spy)
     await client.post(path, content=body)
-    assert [name.partition("_")[0] for name in where] == ["json"]
+    assert sizes == [len(body)]
 
 
 async def test_large_answer_of_generate_is_that_of_a_small_one(client: httpx.AsyncClient) -> None:

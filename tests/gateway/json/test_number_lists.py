@@ -14,7 +14,7 @@ from harness.examples import examples
 from penstock.core.errors import InferenceError
 from penstock.core.tensor import DataType
 from penstock.gateway.json.number_lists import NumberList
-from penstock.gateway.json.slices import Text
+from penstock.gateway.json.scan import Text
 from penstock.gateway.json.tensors import tensor_from_json
 from penstock.gateway.json.text import LARGE, parse, parse_tensors
 

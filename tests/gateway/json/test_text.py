@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InternalError, InvalidRequestError
-from penstock.gateway.json.slices import MAX_DEPTH
-from penstock.gateway.json.text import dump, dump_sorted, parse
+from penstock.gateway.json.scan import MAX_DEPTH, TooManyValuesError
+from penstock.gateway.json.text import LARGE, dump, dump_sorted, parse
 
 _WRONG = {
     "": "The document is empty. at 0",
@@ -185,3 +185,49 @@ def test_what_was_understood_can_be_written(escapes: list[str]) -> None:
             parse(data.encode())
     else:
         assert json.loads(dump(parse(data.encode()))) == value
+
+
+def _refused(value: str, most: int) -> bool:
+    """Whether a large text with this value in a list has more than so many values."""
+    try:
+        parse(f"[{value}{' ' * LARGE}]".encode(), most)
+    except TooManyValuesError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("unit", "count"), [('"x"', 100), ("[1,2]", 400), ("{}", 12), ('{"a":1}', 11)]
+)
+def test_values_are_counted_by_what_they_cost(unit: str, count: int) -> None:
+    assert not _refused(",".join([unit] * (count - 4)), 100)
+    assert _refused(",".join([unit] * (count + count // 8 + 1)), 100)
+
+
+def test_numbers_and_literals_count_nothing() -> None:
+    assert not _refused(json.dumps([1, 2.5, None, True] * 1000), 8)
+
+
+def test_names_count_as_strings() -> None:
+    members = ",".join(f'"n{n}":1' for n in range(200))
+    assert _refused(f"{{{members}}}", 100)
+    assert not _refused(f"{{{members}}}", 600)
+
+
+def test_brackets_in_strings_are_no_objects() -> None:
+    assert not _refused(json.dumps([json.dumps({"a": {}, "b": [1]})] * 50), 100)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (",]", "Invalid value."),
+        (" 2]", "Missing a comma or ']' after an array element."),
+        (",1e999]", "Number too big to be stored in double."),
+    ],
+)
+def test_errors_in_large_text_have_an_offset(end: str, reason: str) -> None:
+    start = '{"inputs": [{"data": [' + ",".join(["1.5"] * (LARGE // 4))
+    at = len(start) + 1
+    with pytest.raises(InternalError, match=f"{reason} at {at}$"):
+        parse(f"{start}{end}}}]}}".encode())

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.serving import LOCAL, FakeServer, connected
 from penstock.gateway.app import gateway_router
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.openapi.document import document
 from penstock.gateway.openapi.schemas import SCHEMAS
 from penstock.gateway.router import Router
@@ -19,7 +19,7 @@ _SAMPLES = {"version": "1"}
 
 @pytest.fixture
 def router() -> Router:
-    return gateway_router(FakeServer(), LOCAL, JsonThread())
+    return gateway_router(FakeServer(), LOCAL, JsonHelper())
 
 
 def _filled(path: str) -> str:

@@ -16,7 +16,7 @@ from penstock.core.backend import Backend
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.http_exchange import ASGI_DESCRIPTION, AsgiApp, Message
 from penstock.gateway.app import gateway_router, open_gateway
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.openai.routes import is_answered
 from penstock.gateway.openapi.document import document
 from penstock.gateway.openapi.model_descriptions import add_models
@@ -72,7 +72,7 @@ def test_paths_that_models_are_not_given_are_left_out() -> None:
 
 
 def test_what_the_server_answers_of_that_api_is_served() -> None:
-    router = gateway_router(FakeServer(), LOCAL, JsonThread(), OpenAiSettings())
+    router = gateway_router(FakeServer(), LOCAL, JsonHelper(), OpenAiSettings())
     own = document(openai=True)["paths"].keys() - document()["paths"].keys()
     assert {"/v1/models", "/v1/requests/{id}"} <= own
     assert [path for path in own if router._find(path) is None] == []

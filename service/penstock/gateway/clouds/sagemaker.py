@@ -30,7 +30,7 @@ from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.control_bodies import ControlBodies
 from penstock.gateway.inference.body_memory import BodyMemory
 from penstock.gateway.json.fields import as_string, required, unable
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.replies import (
     PLAIN,
     Refusal,
@@ -94,13 +94,13 @@ async def open_sagemaker(
     address is not available.
     """
     known = _Environment.read(environment)
-    thread, memory = JsonThread(), BodyMemory(server.messages)
-    router = gateway_router(server, http, thread, memory=memory)
+    helper, memory = JsonHelper(), BodyMemory(server.messages)
+    router = gateway_router(server, http, helper, memory=memory)
     redirect = Redirect(
         router, "sagemaker-triton", memory, lambda head: models.model_of(head) or known.model
     )
     guard = CallGuard(restriction_of(Feature.MODEL_REPOSITORY, http.restrictions), ())
-    models = MultiModelEndpoints(server, redirect, ControlBodies(thread), guard, root)
+    models = MultiModelEndpoints(server, redirect, ControlBodies(helper), guard, root)
     endpoint = _SagemakerEndpoint(redirect, models, known)
     try:
         async with listening(
@@ -115,7 +115,7 @@ async def open_sagemaker(
         ) as port:
             yield port
     finally:
-        thread.close()
+        helper.close()
 
 
 class _SagemakerEndpoint:

@@ -16,7 +16,7 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.inference.body_memory import BodyMemory, model_of
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.metrics import Scrape, send_metrics
 from penstock.gateway.replies import PLAIN, error_reply, method_not_allowed, reply
 from penstock.http1.requests import RequestHead
@@ -49,8 +49,8 @@ async def open_vertex(
     predict = _route("AIP_PREDICT_ROUTE", environment.get("AIP_PREDICT_ROUTE"))
     health = _route("AIP_HEALTH_ROUTE", environment.get("AIP_HEALTH_ROUTE"))
     model = await _default_model(server, default_model)
-    thread, memory = JsonThread(), BodyMemory(server.messages)
-    router = gateway_router(server, http, thread, memory=memory)
+    helper, memory = JsonHelper(), BodyMemory(server.messages)
+    router = gateway_router(server, http, helper, memory=memory)
     redirect = Redirect(router, "vertex-ai-triton", memory, partial(_asked, model))
     guard = CallGuard(restriction_of(Feature.STATISTICS, http.restrictions), None)
     endpoint = _VertexEndpoint(redirect, model, predict, health, scrape, guard)
@@ -67,7 +67,7 @@ async def open_vertex(
         ) as port:
             yield port
     finally:
-        thread.close()
+        helper.close()
 
 
 class _VertexEndpoint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from penstock.core.buffer import Buffer
@@ -35,7 +35,7 @@ from penstock.gateway.json.fields import (
 from penstock.gateway.json.tensors import is_short, tensor_text, tensor_to_text
 from penstock.gateway.json.text import dump, parse_tensors
 from penstock.gateway.json_bodies import JsonBodies
-from penstock.gateway.shared_memory import RegionSlices, RegionsOnLoop, shared_slice
+from penstock.gateway.shared_memory import RegionSlices, RemoteRegions, shared_slice, with_regions
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 from penstock.shared_memory.tensors import put
 
@@ -82,15 +82,24 @@ async def read_request(
         return decode_request(model, version, json, rest, bodies.limit, regions, place)
     sizes: BinarySizes = []
     if not body.ends_at(json_length):
-        # The rest is read before the tensors are made: the thread is not held while it arrives.
+        # The rest is read before the tensors are made: they are decoded once it is there.
         sizes = await bodies.decode_tensors(header, binary_sizes)
     rest = await _binary_tensors(model, sizes, body, json_length)
-    elsewhere = RegionsOnLoop(regions)
-
-    def decode(json: Any) -> tuple[InferenceRequest, OutputEncoding]:
-        return decode_request(model, version, json, rest, bodies.limit, elsewhere)
-
-    return await bodies.decode_tensors(header, decode)
+    sizes_of = {name: entry.region.byte_size for name, entry in regions.entries.items()}
+    request, form = await bodies.decode_tensors(
+        header,
+        partial(
+            decode_request,
+            model,
+            version,
+            rest=rest,
+            limit=bodies.limit,
+            regions=RemoteRegions(sizes_of),
+        ),
+    )
+    if sizes_of:
+        request = with_regions(request, regions)
+    return request, form
 
 
 async def _binary_tensors(

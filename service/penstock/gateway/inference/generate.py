@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from functools import partial
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.request import InferenceRequest
@@ -87,10 +87,7 @@ class GenerateEndpoints:
         if call.headers.get("content-encoding", "") not in ("", "identity"):
             raise InvalidRequestError("Unsupported content-encoding, only 'identity' is supported.")
         request_id = call.headers.get("triton-request-id", "")
-
-        def decode(json: Any) -> InferenceRequest:
-            return decode_generate(metadata, target.version, json, request_id)
-
+        decode = partial(decode_generate, metadata, target.version, request_id)
         inference = await self._bodies.read(call, decode)
         if self._forward is not None:
             inference = self._forward.added_to(inference, call)

@@ -42,7 +42,7 @@ _ID = "id"
 
 
 def decode_generate(
-    metadata: ModelMetadata, version: str, json: Any, request_id: str = ""
+    metadata: ModelMetadata, version: str, request_id: str, json: Any
 ) -> InferenceRequest:
     """Decode a parsed body (HG-01 to HG-05); `request_id` applies if the body has no id."""
     mapping = _SchemaMapping(metadata, read_id(json))

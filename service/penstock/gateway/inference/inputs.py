@@ -19,10 +19,9 @@ from penstock.gateway.json.fields import (
     required,
     unable,
 )
-from penstock.gateway.json.long_lists import discard
 from penstock.gateway.json.number_lists import NumberList
 from penstock.gateway.json.tensors import tensor_from_json
-from penstock.gateway.shared_memory import RegionSlices, shared_slice
+from penstock.gateway.shared_memory import RegionSlices, RemoteSlice, shared_slice
 from penstock.shared_memory.tensors import tensor_in
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
@@ -75,6 +74,8 @@ class InputReader:
         parameters = member(item, "parameters")
         size = member(parameters, "binary_data_size")
         if (place := shared_slice(parameters, self._regions)) is not None:
+            if isinstance(place, RemoteSlice):
+                return Tensor(datatype, shape, b"", place)
             return tensor_in(place, datatype, shape)
         if size is not ABSENT:
             begin = self._at
@@ -87,9 +88,7 @@ class InputReader:
         data = required(item, "data")
         if not isinstance(data, NumberList):
             data = as_list(data, unable("data"))
-        tensor = tensor_from_json(name, datatype, shape, data, count)
-        discard(data)
-        return tensor
+        return tensor_from_json(name, datatype, shape, data, count)
 
     def _read_bytes(self, name: str, size: int) -> memoryview:
         missing = size - len(self._rest)

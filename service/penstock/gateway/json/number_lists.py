@@ -9,7 +9,7 @@ import json
 import re
 import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -17,8 +17,7 @@ import numpy as np
 import orjson
 
 from penstock.core.tensor import Array
-from penstock.gateway.json.slices import Pairs, Text, as_text, put_back
-from penstock.gateway.json.thread import give_turn
+from penstock.gateway.json.scan import Pairs, Text, as_text
 
 MOST_NESTED = 8
 """Levels of lists that a list of numbers may have, itself included."""
@@ -93,12 +92,17 @@ def decode_with_numbers(
         return None
 
     def with_lists(members: Pairs) -> Any:
-        return as_object([(name, put_back(value, lists)) for name, value in members])
+        return as_object([(name, _put_back(value, lists)) for name, value in members])
 
     try:
         return json.JSONDecoder(object_pairs_hook=with_lists).decode(as_text(outer))
     except (ValueError, RecursionError):
         return None
+
+
+def _put_back(value: Any, lists: Mapping[str, NumberList]) -> Any:
+    """The list that a string stands for, or the value itself."""
+    return lists.get(value, value) if type(value) is str else value
 
 
 def _decode_list(text: Text, at: int, *, nested: bool) -> tuple[NumberList, int] | None:
@@ -115,7 +119,6 @@ def _flat_array(text: Text, at: int) -> tuple[Array, int] | None:
     arrays = []
     begin = at + 1
     while True:
-        give_turn()
         close = text.find(b"]", begin, begin + _SLICE)
         end = text.rfind(b",", begin, begin + _SLICE) if close < 0 else close
         if end < 0:

@@ -17,7 +17,6 @@ from penstock.core.errors import InferenceError, InternalError, InvalidRequestEr
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
 from penstock.gateway.json.errors import number_too_big
 from penstock.gateway.json.fields import unable, wrong_type
-from penstock.gateway.json.long_lists import empty, slices
 from penstock.gateway.json.number_lists import NumberList
 from penstock.gateway.json.text import dump
 
@@ -104,14 +103,9 @@ def tensor_from_json(
         wide = _checked(data, datatype, count)
     else:
         flat = _flatten(data)
-        try:
-            if datatype is DataType.BYTES:
-                parts = [encode_elements(_encoded(part)) for part in slices(flat)]
-                return Tensor(datatype, shape, b"".join(parts))
-            wide = _numbers(flat, datatype, count)
-        finally:
-            if flat is not data:
-                empty(flat)
+        if datatype is DataType.BYTES:
+            return Tensor(datatype, shape, encode_elements(_encoded(flat)))
+        wide = _numbers(flat, datatype, count)
     # Numbers out of the datatype's range are truncated as by a C cast, or become infinite.
     with np.errstate(over="ignore"):
         narrow = wide.astype(datatype.numpy, copy=False)
@@ -252,28 +246,17 @@ def _elements(flat: Array) -> list[Any]:
 
 
 def _flatten(data: list[Any]) -> list[Any]:
-    """The elements of lists in lists: a list of its own, unless there are none in `data`."""
-    outer = data
-    while list in _types(data):
+    """The elements of lists in lists."""
+    while list in set(map(type, data)):
         flat: list[Any] = []
-        for part in slices(data):
-            for element in part:
-                flat += element if type(element) is list else (element,)
-        if data is not outer:
-            empty(data)
+        for element in data:
+            flat += element if type(element) is list else (element,)
         data = flat
     return data
 
 
-def _types(elements: list[Any]) -> set[type]:
-    types: set[type] = set()
-    for part in slices(elements):
-        types.update(map(type, part))
-    return types
-
-
 def _encoded(elements: list[Any]) -> Iterable[bytes]:
-    if not _types(elements) <= {str}:
+    if not set(map(type, elements)) <= {str}:
         raise _no_string()
     return (element.encode("utf-8", _LENIENT) for element in elements)
 
@@ -286,11 +269,14 @@ def _text(element: Any) -> str:
 
 def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
     kind = _KINDS[datatype.numpy.kind]
-    if not _types(flat if len(flat) <= count else flat[:count]) <= kind.types:
+    if not set(map(type, flat if len(flat) <= count else flat[:count])) <= kind.types:
         raise kind.error()
     if len(flat) != count:
         raise _wrong_count()
-    return _wide(flat, kind)
+    try:
+        return np.array(flat, kind.wide)
+    except OverflowError as error:
+        raise (number_too_big() if kind.wide.kind == "f" else kind.error()) from error
 
 
 def _checked(numbers: NumberList, datatype: DataType, count: int) -> Array:
@@ -316,14 +302,3 @@ def _wrong_count() -> InferenceError:
 
 def _no_string() -> InferenceError:
     return wrong_type("string", "string", "Unable to parse JSON bytes array: ")
-
-
-def _wide(flat: list[Any], kind: _NumberKind) -> Array:
-    numbers, at = np.empty(len(flat), kind.wide), 0
-    try:
-        for part in slices(flat):
-            numbers[at : at + len(part)] = part
-            at += len(part)
-        return numbers
-    except OverflowError as error:
-        raise (number_too_big() if kind.wide.kind == "f" else kind.error()) from error

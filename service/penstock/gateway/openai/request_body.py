@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from penstock.core.errors import InferenceError, shortened
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.members import RepeatedMembers
-from penstock.gateway.json.slices import TooManyValuesError
+from penstock.gateway.json.scan import TooManyValuesError
 from penstock.gateway.json.text import dump
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.openai.errors import OpenAiError
@@ -78,7 +79,7 @@ class RequestBodies:
             return _form_body(body)
         wanted = _LENGTHS.get(call.path, ()) if self._default_length else ()
         try:
-            model, limited = await self._bodies.skim(body, lambda json: _fields(json, wanted))
+            model, limited = await self._bodies.decode(body, partial(_fields, wanted))
         except TooManyValuesError as error:
             raise OpenAiError(error.message, 413, code="content_too_large") from error
         except InferenceError as error:
@@ -105,7 +106,7 @@ class RequestBodies:
         )
 
 
-def _fields(json: Any, lengths: tuple[str, ...]) -> tuple[str, bool]:
+def _fields(lengths: tuple[str, ...], json: Any) -> tuple[str, bool]:
     """The model of a request, and whether it limits its answer."""
     if not isinstance(json, Mapping):
         raise OpenAiError("the body must be a JSON object", code="invalid_json")
