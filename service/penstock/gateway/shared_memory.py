@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.core.buffer import Buffer
@@ -144,7 +144,7 @@ def with_regions(request: InferenceRequest, regions: RegionSlices) -> InferenceR
         for name, tensor in request.inputs.items()
     }
     places = {name: here(place) for name, place in request.output_places.items()}
-    return replace(request, inputs=inputs, output_places=places)
+    return request._replace(inputs=inputs, output_places=places)
 
 
 def _system_region(json: Any) -> tuple[str, int, int]:
