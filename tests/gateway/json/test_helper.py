@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import InternalError, UnavailableError
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.json.text import parse
@@ -48,11 +48,15 @@ async def test_calls_run_in_another_process_one_after_another(helper: JsonHelper
 async def test_requests_come_back_whole(helper: JsonHelper) -> None:
     array = np.arange(100_000, dtype=np.float32)
     tensors = {"IN": Tensor.from_numpy(array), "TEXT": Tensor(DataType.BYTES, (0,), b"")}
-    sent = InferenceRequest("m", inputs=tensors, parameters={"a": 1}, priority=3)
+    scope = RequestScope(1.5)
+    sent = InferenceRequest("m", inputs=tensors, parameters={"a": 1}, priority=3, scope=scope)
+        "m", inputs=tensors, parameters={"a": 1}, priority=3, scope=RequestScope()
+    )
     got = await helper.run(_SHORT, copy, sent)
     np.testing.assert_array_equal(got.inputs["IN"].numpy(), array)
     assert got.inputs["TEXT"].datatype is DataType.BYTES
     assert (got.model_name, got.parameters, got.priority) == ("m", {"a": 1}, 3)
+    assert got.scope.deadline == 1.5
 
 
 async def test_errors_come_back_with_their_class_and_text(helper: JsonHelper) -> None:

@@ -193,18 +193,18 @@ def _received(link: socket.socket) -> Any:
     os.close(descriptors[0])
     end = len(memory) - _WORD
     begin = int.from_bytes(memory[end:], sys.byteorder)
-    sizes, value = pickle.loads(memory[begin:end])
-    buffers, at = [], 0
-    for size in sizes:
-        buffers.append(memory[at : at + size])
+    parts, at = [], 0
+    for size in pickle.loads(memory[begin:end]):
+        parts.append(memory[at : at + size])
         at += size
+    *buffers, value = parts
     unpickler = pickle.Unpickler(io.BytesIO(value))
     unpickler.persistent_load = buffers.__getitem__  # type: ignore[method-assign]
     return unpickler.load()
 
 
 def _parts(value: Any) -> Iterator[Buffer]:
-    """The bytes of a parcel: the buffers, their sizes with the value, and where these begin."""
+    """The bytes of a parcel: the buffers, the value, the sizes of these, and where they begin."""
     buffers: list[memoryview] = []
 
     def place(part: Any) -> int | None:
@@ -218,11 +218,12 @@ def _parts(value: Any) -> Iterator[Buffer]:
     pickler.persistent_id = place  # type: ignore[method-assign]
     pickler.dispatch_table = _REDUCERS
     pickler.dump(value)
-    for buffer in buffers:
-        for at in range(0, len(buffer), _STEP):
-            yield buffer[at : at + _STEP]
-    sizes = [len(buffer) for buffer in buffers]
-    yield pickle.dumps((sizes, text.getvalue()))
+    parts = [*buffers, text.getbuffer()]
+    for part in parts:
+        for at in range(0, len(part), _STEP):
+            yield part[at : at + _STEP]
+    sizes = [len(part) for part in parts]
+    yield pickle.dumps(sizes)
     yield sum(sizes).to_bytes(_WORD, sys.byteorder)
 
 
