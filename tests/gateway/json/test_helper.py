@@ -50,8 +50,6 @@ async def test_requests_come_back_whole(helper: JsonHelper) -> None:
     tensors = {"IN": Tensor.from_numpy(array), "TEXT": Tensor(DataType.BYTES, (0,), b"")}
     scope = RequestScope(1.5)
     sent = InferenceRequest("m", inputs=tensors, parameters={"a": 1}, priority=3, scope=scope)
-        "m", inputs=tensors, parameters={"a": 1}, priority=3, scope=RequestScope()
-    )
     got = await helper.run(_SHORT, copy, sent)
     np.testing.assert_array_equal(got.inputs["IN"].numpy(), array)
     assert got.inputs["TEXT"].datatype is DataType.BYTES
