@@ -54,6 +54,7 @@ class EngineGenerator:
     def generate(self, generation: Generation) -> Submitted:
         origin = generation.origin
         scope = RequestScope() if origin is None else origin.scope.part()
+        scope.waited = 0 if origin is None else origin.scope.waited  # for the same engine
         scope.report_usage = generation.report_usage
         request = InferenceRequest(
             self.facts.name,

@@ -92,14 +92,8 @@ class RequestScope:
     infer: Callable[[InferenceRequest], Any] | None = None
 
     def part(self) -> RequestScope:
-        """The scope of a request that is made to answer this one."""
-        return RequestScope(
-            self.deadline,
-            self.call_chain,
-            self.timeline,
-            sender=self.sender,
-            waited=self.waited,
-        )
+        """The scope of a request that is made to answer this one; its tokens are its own."""
+        return RequestScope(self.deadline, self.call_chain, self.timeline, sender=self.sender)
 
 
 class _NoScope(RequestScope):

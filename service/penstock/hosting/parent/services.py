@@ -110,7 +110,7 @@ class ServedCalls:
         if number in self._calls:
             raise ValueError(f"a second call of number {number}, while the first is not answered")
         scope = request.scope
-        scope.sender = None  # whose request it is, the server knows
+        scope.sender, scope.waited = None, 0  # whose request it is, the server knows
         if (timeline := self._timeline(packed[-1])) is not None:
             scope.timeline = timeline
         try:
