@@ -13,6 +13,7 @@ import pytest
 _TESTS = Path(__file__).parents[1]
 
 FOLDERS = {
+    "backends/fil": "engine",
     "backends/onnxruntime": "engine",
     "backends/openvino": "engine",
     "backends/openvino_genai": "engine",

@@ -406,6 +406,29 @@ async def test_a_model_that_cannot_be_reshaped_says_so(open_backend: Open, versi
         await open_backend(toys.config())
 
 
+async def test_dimensions_that_the_operators_do_not_take_are_refused(
+    open_backend: Open, version: Path
+) -> None:
+    toys.save_product(version / "model.xml")
+    given = graphs.parameters(RESHAPE_IO_LAYERS="YES")
+    with pytest.raises(ModelLoadError, match="cannot be given the tensors of its configuration"):
+        await open_backend(toys.config(DataType.FP32, 3, parameters=given))
+
+
+async def test_a_tensor_of_any_rank_is_refused(open_backend: Open, version: Path) -> None:
+    toys.save_product(version / "model.xml", None)
+    with pytest.raises(ModelLoadError, match="tensor 'x' has any number of dimensions"):
+        await open_backend(toys.config())
+
+
+async def test_a_type_that_no_client_has_is_refused(open_backend: Open, version: Path) -> None:
+    toys.save_double(version / "model.xml", kind="i4")
+    with pytest.raises(
+        ModelLoadError, match=r"tensor '[xy]' is of type i4, which cannot be served"
+    ):
+        await open_backend(toys.config())
+
+
 @pytest.mark.parametrize("name", ["model.xml", "model.onnx", "model.tflite", "model.pb"])
 @pytest.mark.parametrize("content", [b"", b"no model at all", b"\x08\x07\x12\x04" * 5])
 async def test_a_foreign_file_is_refused(

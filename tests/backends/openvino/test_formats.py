@@ -158,6 +158,12 @@ def test_a_number_of_threads_is_a_number() -> None:
         TensorFlowBackend.check_config(config)
 
 
+async def test_a_savedmodel_that_cannot_be_completed_says_the_way_out(version: Path) -> None:
+    (version / "model.savedmodel").mkdir()
+    with pytest.raises(ModelLoadError, match=r"'pitch': openvino error.*pip install tensorflow"):
+        await TensorFlowBackend.complete_config(SAVED, version, {})
+
+
 async def test_a_truncated_savedmodel_is_refused(
     open_instance: OpenInstance, version: Path, basic_pitch: Path
 ) -> None:

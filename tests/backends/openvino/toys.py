@@ -45,6 +45,21 @@ def save_rows(path: Path) -> Path:
     return path
 
 
+def save_product(path: Path, shape: Sequence[int] | None = (-1, 2)) -> Path:
+    """A model whose `y` is `x` times a matrix of two rows; `x` has any rank without a shape."""
+    import numpy as np
+    import openvino
+    from openvino import opset13 as ops
+
+    dims = openvino.PartialShape.dynamic() if shape is None else list(shape)
+    x = ops.parameter(dims, openvino.Type.f32, name="x")
+    x.output(0).set_names({"x"})
+    y = ops.matmul(x, ops.constant(np.ones((2, 2), np.float32)), False, False)
+    y.output(0).set_names({"y"})
+    openvino.serialize(openvino.Model([ops.result(y)], [x], "product"), str(path))
+    return path
+
+
 def config(
     datatype: DataType = DataType.FP32, *dims: int, max_batch_size: int = 8, **fields: Any
 ) -> ModelConfig:

@@ -84,7 +84,6 @@ def test_a_configuration_that_does_not_fit_is_refused(
         ("tensorrt", "tensorrt_plan"),
         ("pytorch", "pytorch_libtorch"),
         ("dali", ""),
-        ("fil", ""),
         ("own", ""),
     ],
 )

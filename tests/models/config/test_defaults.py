@@ -224,8 +224,8 @@ def test_kind_is_settled_by_the_gpus_there_are(
 
 
 @pytest.mark.contract("I-02", "B-14")
-@pytest.mark.parametrize("backend", ["openvino", "tensorflow"])
-def test_models_of_openvino_are_on_the_cpu_unless_a_gpu_is_named(backend: str) -> None:
+@pytest.mark.parametrize("backend", ["fil", "openvino", "tensorflow"])
+def test_engines_of_cpus_are_there_unless_a_gpu_is_named(backend: str) -> None:
     config = ModelConfig("m", backend=backend)
     assert _groups(config, 0, 1)[0].kind is CPU
     assert _groups(replace(config, instance_group=(InstanceGroup(kind=GPU),)), 0)[0].kind is GPU

@@ -46,7 +46,7 @@ KNOWN_BACKENDS = (
 CPU_INSTANCES: Mapping[str, int] = {"onnxruntime": 2, "tensorflow": 2}
 """Default number of instances on a CPU, for backends where it is not 1."""
 
-CPU_BACKENDS = frozenset(("openvino", "tensorflow"))
+CPU_BACKENDS = frozenset(("fil", "openvino", "tensorflow"))
 """Backends whose `KIND_AUTO` is the CPU wherever they are."""
 
 

@@ -29,11 +29,6 @@ _INSTEAD = {
         "; serve the ONNX model that the plan was built of with backend 'onnxruntime', or run the"
         " plan with tensorrt in a model.py of backend 'python'"
     ),
-    "fil": (
-        "; convert the trees to ONNX (onnxmltools, skl2onnx) and serve them with backend"
-        " 'onnxruntime', or load them with XGBoost, LightGBM or scikit-learn in a model.py of"
-        " backend 'python'"
-    ),
     "dali": (
         "; run the pipeline with nvidia.dali in a model.py of backend 'python', or do its steps"
         " there with other libraries"

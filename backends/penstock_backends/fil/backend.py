@@ -1,0 +1,41 @@
+"""`FilBackend`: forests of decision trees, on the instance's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.backend import ConfigError, InstanceContext, InstanceKind, ModelConfig
+from penstock_backends.fil.forest import Forest, read_forest
+from penstock_backends.fil.settings import FilSettings, warn_of_removed
+from penstock_backends.tensor_models import TensorModelBackend
+
+
+class FilBackend(TensorModelBackend):
+    """Runs trees of XGBoost, LightGBM and treelite, with the names and parameters of Triton's."""
+
+    @classmethod
+    def model_path(cls, config: ModelConfig, version_path: Path) -> Path:
+        named = config.default_model_filename or FilSettings.from_config(config).filename
+        return super().model_path(replace(config, default_model_filename=named), version_path)
+
+    @classmethod
+    def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> Forest:
+        return read_forest(config, path, FilSettings.from_config(config))
+
+    @classmethod
+    def open(cls, context: InstanceContext, path: Path) -> Forest:
+        settings = FilSettings.from_config(context.config, context.host_policy)
+        return read_forest(context.config, path, settings)
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        super().check_config(config)
+        FilSettings.from_config(config)
+        warn_of_removed(config)
+        if any(group.kind is InstanceKind.KIND_GPU for group in config.instance_group):
+            raise ConfigError(
+                f"model '{config.name}' has an instance group of KIND_GPU, but trees run on CPUs"
+                " here; leave the kind out, or say KIND_CPU"
+            )

@@ -1,0 +1,237 @@
+"""`Forest`: trees that treelite has read, as a graph from `input__0` to `output__0`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.backend import (
+    Array,
+    BackendNotInstalledError,
+    DataType,
+    InternalError,
+    ModelConfig,
+    ModelLoadError,
+)
+from penstock_backends.fil.settings import FilSettings
+from penstock_backends.tensor_models import Graph, GraphTensor
+
+Contributions = Callable[[Array], Array]
+"""What each feature of a row adds to its answer, and last what all rows have: SHAP values."""
+
+INPUT, OUTPUT, SHAP = "input__0", "output__0", "treeshap_output"
+
+
+class Forest(Graph):
+    """The trees of one file, and the rules by which they answer.
+
+    Of two classes with one probability, both are answered where the configuration has two. What
+    `contributions` computes, SHAP values, is another output.
+    """
+
+    engine = "treelite"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        trees: Any,
+        settings: FilSettings,
+        contributions: Contributions | None = None,
+    ) -> None:
+        header = trees.get_header_accessor()
+        classes = int(header.get_field("num_class")[0])
+        scalar = int(header.get_field("leaf_vector_shape")[1]) == 1
+        if classes > 1 and settings.predict_proba:
+            header.set_field("postprocessor", "softmax" if scalar else "identity_multiclass")
+        self._trees = trees
+        self._settings = settings
+        self._dtype = np.dtype(trees.input_type)
+        self._both = classes == 1 and _declared(config) == 2
+        self._contributions = contributions
+        features = int(trees.num_feature)
+        self.inputs = {INPUT: GraphTensor(INPUT, DataType.FP32, (-1, features))}
+        self.outputs = {OUTPUT: GraphTensor(OUTPUT, DataType.FP32, (-1, self._width(classes)))}
+        self.defaults = {}
+        if contributions is not None:
+            dims = _shap_dims(config, classes, features)
+            self.outputs[SHAP] = GraphTensor(SHAP, DataType.FP32, (-1, *dims))
+
+    def _width(self, classes: int) -> int:
+        settings = self._settings
+        if settings.is_classifier and not settings.predict_proba:
+            return 1
+        return 2 if self._both and settings.predict_proba else classes
+
+    def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
+        try:
+            found = [self._output(name, feeds[INPUT]) for name in names]
+        except Exception as error:  # treelite's class is a plain `Exception`
+            raise InternalError(f"treelite error: {error}") from error
+        return [array.astype(np.float32, copy=False) for array in found]
+
+    def _output(self, name: str, rows: Array) -> Array:
+        from treelite import gtil
+
+        if name == SHAP:
+            assert self._contributions is not None
+            return self._contributions(rows).reshape(len(rows), *self.outputs[SHAP].dims[1:])
+        rows = np.ascontiguousarray(rows, self._dtype)
+        sums: Array = gtil.predict(self._trees, rows, nthread=self._settings.threads)
+        return self._answer(sums[:, 0, :])
+
+    def _answer(self, found: Array) -> Array:
+        """Probabilities or sums, or the class that they say, one row for each row."""
+        settings = self._settings
+        if not settings.is_classifier:
+            return found
+        if settings.predict_proba:
+            return np.concatenate([1 - found, found], axis=1) if self._both else found
+        if found.shape[1] > 1:
+            classes: Array = found.argmax(axis=1, keepdims=True)
+            return classes
+        above: Array = found > settings.threshold
+        return above
+
+
+def read_forest(config: ModelConfig, path: Path, settings: FilSettings) -> Forest:
+    """Read the file; raises `ModelLoadError`."""
+    treelite = _treelite()
+    try:
+        trees = _trees(treelite, path, settings)
+        wanted = SHAP in config.outputs_by_name
+        contributions = contributions_of(path, settings) if wanted else None
+        return Forest(config, trees, settings, contributions)
+    except ModelLoadError:
+        raise
+    except Exception as error:  # treelite's class is a plain `Exception`
+        raise ModelLoadError(
+            f"failed to load model '{config.name}': {path.name} is not a {settings.model_type} file"
+            f" that treelite reads: {_last_line(error)}"
+        ) from error
+
+
+def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
+    frontend, unknown = treelite.frontend, settings.allow_unknown_field
+    match settings.model_type:
+        case "xgboost":
+            return frontend.load_xgboost_model_legacy_binary(path)
+        case "xgboost_json":
+            return frontend.load_xgboost_model(
+                path, format_choice="json", allow_unknown_field=unknown
+            )
+        case "xgboost_ubj":
+            return frontend.load_xgboost_model(
+                path, format_choice="ubjson", allow_unknown_field=unknown
+            )
+        case "lightgbm":
+            return frontend.load_lightgbm_model(path)
+        case _:
+            _try_checkpoint(path)
+            return treelite.Model.deserialize(path)
+
+
+_TRIAL_SECONDS = 10
+_BYTES_A_SECOND = 10_000_000
+"""What a checkpoint is given in addition, far less than it takes to read one that is sound."""
+_TRIAL = """
+import sys, numpy, treelite
+trees = treelite.Model.deserialize(sys.argv[1])
+rows = numpy.zeros((2, trees.num_feature), trees.input_type)
+rows[1] = numpy.nan
+treelite.gtil.predict(trees, rows, nthread=1)
+"""
+
+
+def _try_checkpoint(path: Path) -> None:
+    """Read a checkpoint in another process first: of damaged ones some end the process, or hang."""
+    command = [sys.executable, "-c", _TRIAL, str(path)]
+    limit = _TRIAL_SECONDS + path.stat().st_size // _BYTES_A_SECOND
+    try:
+        ran = subprocess.run(command, capture_output=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"it was not read in {limit} s") from error
+    if ran.returncode < 0:
+        raise ValueError(f"who reads it is ended by signal {-ran.returncode}")
+
+
+def _declared(config: ModelConfig) -> int:
+    """The elements of a row that the configuration has for the output."""
+    output = config.outputs_by_name.get(OUTPUT)
+    return output.backend_dims[-1] if output is not None and output.backend_dims else 0
+
+
+def _shap_dims(config: ModelConfig, classes: int, features: int) -> tuple[int, ...]:
+    """A value for each feature and one for all, of each class; flat unless declared otherwise."""
+    width = classes * (features + 1)
+    output = config.outputs_by_name.get(SHAP)
+    dims = tuple(output.backend_dims) if output is not None else ()
+    return dims if min(dims, default=0) > 0 and prod(dims) == width else (width,)
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+
+
+def _treelite() -> Any:
+    try:
+        import treelite
+    except ImportError as error:
+        raise BackendNotInstalledError(
+            "the fil backend needs a package that is not installed; install it with: "
+            "pip install 'penstock[fil]'"
+        ) from error
+    return treelite
+
+
+# -- SHAP values, which the frameworks compute that made the trees ---------------------------------
+
+
+def contributions_of(path: Path, settings: FilSettings) -> Contributions:
+    """Read the file once more, with its framework; raises `ModelLoadError`."""
+    if settings.model_type == "lightgbm":
+        return _lightgbm(path, settings.threads)
+    if settings.model_type.startswith("xgboost"):
+        return _xgboost(path, settings.threads)
+    raise ModelLoadError(
+        "treeshap_output is computed by the framework that made the trees, and a"
+        f" {settings.model_type} does not tell which; serve the framework's own file"
+    )
+
+
+def _lightgbm(path: Path, threads: int) -> Contributions:
+    try:
+        from lightgbm import Booster
+    except ImportError as error:
+        raise _missing("lightgbm") from error
+    booster = Booster(model_file=str(path))
+
+    def contributions(rows: Array) -> Array:
+        return np.asarray(booster.predict(rows, pred_contrib=True, num_threads=threads))
+
+    return contributions
+
+
+def _xgboost(path: Path, threads: int) -> Contributions:
+    try:
+        from xgboost import Booster, DMatrix
+    except ImportError as error:
+        raise _missing("xgboost-cpu") from error
+    booster: Any = Booster({"nthread": threads}, model_file=str(path))
+
+    def contributions(rows: Array) -> Array:
+        return np.asarray(booster.predict(DMatrix(rows, nthread=threads), pred_contribs=True))
+
+    return contributions
+
+
+def _missing(package: str) -> BackendNotInstalledError:
+    return BackendNotInstalledError(
+        f"treeshap_output needs a package that is not installed; install it with: "
+        f"pip install {package}"
+    )
