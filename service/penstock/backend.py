@@ -16,6 +16,7 @@ from penstock.core.backend import (
     Host,
     InstanceContext,
     Outcome,
+    Traits,
 )
 from penstock.core.config import (
     Accelerator,
@@ -146,6 +147,7 @@ __all__ = [
     "TextResponse",
     "Timeline",
     "TraceContext",
+    "Traits",
     "TransactionPolicy",
     "UnavailableError",
     "UnsupportedError",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from fakes import FakeBackend, InstallBackend, Script, model_config
-from penstock.core.backend import Backend, InstanceContext, find_backend
+from penstock.core.backend import Backend, InstanceContext, Traits, find_backend
 from penstock.core.errors import ModelLoadError
 
 
@@ -45,7 +46,13 @@ async def test_what_a_backend_need_not_say_has_an_answer() -> None:
     assert backend.metrics() == {}
     assert await backend.complete_config(config, Path(), {}) is config
     backend.check_config(config)
-    assert (backend.host, backend.serial) == ("thread", True)
+    assert (backend.traits.host, backend.traits.serial) == ("thread", True)
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Traits)])
+def test_a_trait_that_is_set_as_an_attribute_is_refused_where_the_class_is_made(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"Own: '{name}' is no .*traits = Traits\({name}=\.\.\.\)"):
+        type("Own", (Backend,), {name: None})
 
 
 def test_a_model_lies_above_its_versions() -> None:

@@ -14,6 +14,7 @@ from penstock.backend import (
     InstanceKind,
     ModelConfig,
     Outcome,
+    Traits,
 )
 from penstock_backends.onnxruntime.autocomplete import completed, needs_completion
 from penstock_backends.onnxruntime.check import check_declared, check_supported
@@ -38,12 +39,14 @@ class OnnxRuntimeBackend(Backend):
     All of it happens on the instance's thread, so large batches do not block the event loop.
     """
 
-    batch_tensors = True
-    hints = frozenset(
-        ("optimization.graph", "optimization.execution_accelerators", "model_operations")
+    traits = Traits(
+        batch_tensors=True,
+        hints=frozenset(
+            ("optimization.graph", "optimization.execution_accelerators", "model_operations")
+        ),
+        eager=True,
+        takes_device_tensors=True,
     )
-    eager = True
-    takes_device_tensors = True
 
     @classmethod
     async def complete_config(

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 class OpenVinoGenAiBackend(LanguageModelBackend):
     """A language model on the CPU, with the tensors of Triton's vLLM backend."""
 
-    private_tmp: ClassVar[bool] = True  # for copies of read-only model files
+    traits = replace(
+        LanguageModelBackend.traits, private_tmp=True
+    )  # for copies of read-only model files
     title: ClassVar[str] = "OpenVINO GenAI"
     on_cpu: ClassVar[bool] = True
 

@@ -20,6 +20,7 @@ from penstock.backend import (
     Outcome,
     Output,
     Tensor,
+    Traits,
 )
 
 _INPUTS = {"IN": DataType.INT32, "DELAY": DataType.UINT32, "WAIT": DataType.UINT32}
@@ -34,7 +35,7 @@ class RepeatBackend(Backend):
     before the last response.
     """
 
-    eager = True
+    traits = Traits(eager=True)
 
     def __init__(self) -> None:
         self.cancelled = 0

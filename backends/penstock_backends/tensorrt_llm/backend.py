@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.backend import (
     AsgiApp,
@@ -57,7 +58,9 @@ NO_ID = "A request id must be provided for request cancellation"
 class TensorRtLlmBackend(LanguageModelBackend):
     """A language model that TensorRT-LLM runs."""
 
-    private_tmp: ClassVar[bool] = True  # for the sockets of its workers
+    traits = replace(
+        LanguageModelBackend.traits, private_tmp=True
+    )  # for the sockets of its workers
 
     @classmethod
     def face(cls, config: ModelConfig) -> Face:

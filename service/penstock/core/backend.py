@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -98,6 +98,75 @@ class Distribution(Protocol):
         """All of it as plain values."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What the server must know of a backend before it makes an instance."""
+
+    host: Host = "thread"
+    """Host of instances: a `"thread"` of the server, or a `"process"` of their own.
+
+    A thread is for backends whose work releases the GIL. The model's parameter `penstock.host`
+    moves instances of a thread backend to processes; the reverse is refused."""
+
+    serial: bool = True
+    """Whether an instance gets its next `execute` only after the last one has returned.
+
+    `False` is for engines that batch by themselves. Streams that `execute` has returned may be
+    running in either case."""
+
+    batch_tensors: bool = False
+    """Whether the backend computes `batch_input` and splits by `batch_output`.
+
+    A configuration with either is refused for a backend that does not."""
+
+    hints: frozenset[str] = frozenset()
+    """Fields of the configuration by path, such as `optimization.graph`, that the backend reads.
+
+    For fields that not all backends make use of; given to one that does not, they are logged as
+    without effect. Besides these there are `optimization.execution_accelerators`,
+    `model_operations` and `instance_group.secondary_devices`."""
+
+    eager: bool = False
+    """Whether `execute` may begin before it has a task, which saves making one.
+
+    Only for an `execute` that needs no current task before its first wait; `asyncio.timeout` and
+    `asyncio.TaskGroup` do. For instances on threads."""
+
+    takes_device_tensors: bool = False
+    """Whether inputs may be in a device's memory, as another model of the process left them there.
+
+    Such a `DeviceTensor` has a `device` that speaks DLPack; `numpy()` copies it to the host. Others
+    get every input on the host."""
+
+    reports_usage: bool = False
+    """Whether the backend reports the tokens of requests that ask for it.
+
+    For language models: it calls `InferenceRequest.report_usage`, where that is set, when the first
+    token was made, from time to time after it, and at the end. Limits in tokens and fairness
+    between tenants (`penstock.max_queued_tokens`, `--tenants`) are for such backends. For
+    instances in processes."""
+
+    private_tmp: bool = False
+    """Whether each process gets a temporary folder (`TMPDIR`) that is deleted when it ends.
+
+    The folder for files that are to outlast it is then named by `SHARED_TMPDIR`. For instances in
+    processes."""
+
+    process_main: str = "penstock.hosting.worker.host:run"
+    """The function that a process of an instance runs, as `module:function`.
+
+    It gets three file descriptors as integers: the socket to the server, and the shared memory of
+    inputs and of outputs. Not part of the stable interface: leave the default."""
+
+    window: Window = WINDOW
+    """Flow control: how far responses of one request go ahead of their reader.
+
+    By default 16 responses or 64 KiB of tensors, whichever is reached first; then a generator is
+    not resumed, and `ResponseStream.room` waits. A backend that merges responses for a slow reader
+    asks for a smaller window. The model's parameter `penstock.response_window` overrides it. For
+    instances in processes; on a thread the default holds."""
+
+
 class Backend(ABC):
     """The code that runs one instance of one model version: a subclass for each kind of model.
 
@@ -107,74 +176,22 @@ class Backend(ABC):
     text; any other exception becomes an `InternalError` of its class and text.
     """
 
-    host: ClassVar[Host] = "thread"
-    """Host of instances: a `"thread"` of the server, or a `"process"` of their own.
-
-    A thread is for backends whose work releases the GIL. The model's parameter `penstock.host`
-    moves instances of a thread backend to processes; the reverse is refused."""
-
-    serial: ClassVar[bool] = True
-    """Whether an instance gets its next `execute` only after the last one has returned.
-
-    `False` is for engines that batch by themselves. Streams that `execute` has returned may be
-    running in either case."""
-
-    batch_tensors: ClassVar[bool] = False
-    """Whether the backend computes `batch_input` and splits by `batch_output`.
-
-    A configuration with either is refused for a backend that does not."""
-
-    hints: ClassVar[frozenset[str]] = frozenset()
-    """Fields of the configuration by path, such as `optimization.graph`, that the backend reads.
-
-    For fields that not all backends make use of; given to one that does not, they are logged as
-    without effect. Besides these there are `optimization.execution_accelerators`,
-    `model_operations` and `instance_group.secondary_devices`."""
-
-    eager: ClassVar[bool] = False
-    """Whether `execute` may begin before it has a task, which saves making one.
-
-    Only for an `execute` that needs no current task before its first wait; `asyncio.timeout` and
-    `asyncio.TaskGroup` do. For instances on threads."""
-
-    takes_device_tensors: ClassVar[bool] = False
-    """Whether inputs may be in a device's memory, as another model of the process left them there.
-
-    Such a `DeviceTensor` has a `device` that speaks DLPack; `numpy()` copies it to the host. Others
-    get every input on the host."""
-
-    reports_usage: ClassVar[bool] = False
-    """Whether the backend reports the tokens of requests that ask for it.
-
-    For language models: it calls `InferenceRequest.report_usage`, where that is set, when the first
-    token was made, from time to time after it, and at the end. Limits in tokens and fairness
-    between tenants (`penstock.max_queued_tokens`, `--tenants`) are for such backends. For
-    instances in processes."""
-
-    private_tmp: ClassVar[bool] = False
-    """Whether each process gets a temporary folder (`TMPDIR`) that is deleted when it ends.
-
-    The folder for files that are to outlast it is then named by `SHARED_TMPDIR`. For instances in
-    processes."""
+    traits: ClassVar[Traits] = Traits()
+    """What holds for all instances; a subclass says `traits = Traits(serial=False)`."""
 
     unload_unhealthy: bool = False
     """Whether the model is unloaded once the instance is not healthy, where it is else restarted.
 
     May be set by `initialize`. For instances in processes."""
 
-    process_main: ClassVar[str] = "penstock.hosting.worker.host:run"
-    """The function that a process of an instance runs, as `module:function`.
-
-    It gets three file descriptors as integers: the socket to the server, and the shared memory of
-    inputs and of outputs. Not part of the stable interface: leave the default."""
-
-    window: ClassVar[Window] = WINDOW
-    """Flow control: how far responses of one request go ahead of their reader.
-
-    By default 16 responses or 64 KiB of tensors, whichever is reached first; then a generator is
-    not resumed, and `ResponseStream.room` waits. A backend that merges responses for a slow reader
-    asks for a smaller window. The model's parameter `penstock.response_window` overrides it. For
-    instances in processes; on a thread the default holds."""
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for one in fields(Traits):
+            if hasattr(cls, one.name):
+                raise TypeError(
+                    f"backend {cls.__name__}: '{one.name}' is no attribute of a backend, but a"
+                    f" field of its traits: traits = Traits({one.name}=...)"
+                )
 
     @classmethod
     async def complete_config(

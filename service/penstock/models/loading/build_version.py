@@ -241,13 +241,13 @@ class VersionBuilder:
             folder=version.files.folder,
             origin=version.origin,
             batcher=batcher,
-            exchanges=None if backend.serial else admitting,
+            exchanges=None if backend.traits.serial else admitting,
             running=self.running,
             application=application,
             accounts=accounts,
             queue_metrics=None if counted is None else counted.metrics,
             takes_device_tensors=(
-                backend.takes_device_tensors
+                backend.traits.takes_device_tensors
                 and host_of(backend, version.config) == "thread"
                 and not statistics.cached  # the cache needs the bytes on the host
             ),

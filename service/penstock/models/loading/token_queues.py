@@ -18,7 +18,7 @@ def token_queue(
     Raises `ConfigError` for limits that are not numbers, or of a model without tokens.
     """
     limits = QueueLimits.from_config(config)
-    if not backend.reports_usage:
+    if not backend.traits.reports_usage:
         for name in (MAX_REQUESTS, MAX_TOKENS):
             if config.parameter(name) is not None:
                 raise ConfigError(
@@ -38,4 +38,4 @@ def wants_usage(backend: type[Backend], config: ModelConfig, *, tenants: bool) -
     """
     if tenants and backend.openai_app is not Backend.openai_app:
         return True
-    return backend.reports_usage and (tenants or bool(QueueLimits.from_config(config)))
+    return backend.traits.reports_usage and (tenants or bool(QueueLimits.from_config(config)))

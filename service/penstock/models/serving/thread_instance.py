@@ -32,7 +32,8 @@ class ThreadInstance:
 
     def __init__(self, backend: type[Backend], context: InstanceContext) -> None:
         self.name = context.name
-        self.serial = backend.serial
+        self.serial = backend.traits.serial
+        self._eager = backend.traits.eager
         self.passive = context.passive
         self.signature = context.signature
         self.on_available: Callable[[], None] | None = None
@@ -92,7 +93,7 @@ class ThreadInstance:
                 return
         work = self._execute(batch, now, done)
         loop = asyncio.get_running_loop()
-        task = start_eagerly(loop, work) if self._backend.eager else _start_task(work)
+        task = start_eagerly(loop, work) if self._eager else _start_task(work)
         if task is not None and not task.done():
             self._executing.add(task)
             task.add_done_callback(self._executing.discard)
