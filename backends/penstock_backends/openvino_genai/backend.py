@@ -50,9 +50,8 @@ if TYPE_CHECKING:
 class OpenVinoGenAiBackend(LanguageModelBackend):
     """A language model on the CPU, with the tensors of Triton's vLLM backend."""
 
-    traits = replace(
-        LanguageModelBackend.traits, private_tmp=True
-    )  # for copies of read-only model files
+    # Its own temporary folder is for copies of read-only model files.
+    traits = replace(LanguageModelBackend.traits, private_tmp=True)
     title: ClassVar[str] = "OpenVINO GenAI"
     on_cpu: ClassVar[bool] = True
 

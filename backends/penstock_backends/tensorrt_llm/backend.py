@@ -58,9 +58,8 @@ NO_ID = "A request id must be provided for request cancellation"
 class TensorRtLlmBackend(LanguageModelBackend):
     """A language model that TensorRT-LLM runs."""
 
-    traits = replace(
-        LanguageModelBackend.traits, private_tmp=True
-    )  # for the sockets of its workers
+    # Its own temporary folder is for the sockets of its workers.
+    traits = replace(LanguageModelBackend.traits, private_tmp=True)
 
     @classmethod
     def face(cls, config: ModelConfig) -> Face:

@@ -62,9 +62,8 @@ Triton's backend; else its process is restarted."""
 class VllmBackend(LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
 
-    traits = replace(
-        LanguageModelBackend.traits, private_tmp=True
-    )  # for vLLM's sockets and its workers' rendezvous files
+    # Its own temporary folder is for vLLM's sockets and its workers' rendezvous files.
+    traits = replace(LanguageModelBackend.traits, private_tmp=True)
     title: ClassVar[str] = "vLLM Triton"
     tensors: ClassVar[Tensors] = VLLM_TENSORS
 
