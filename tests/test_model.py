@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.timeline import Trace, TraceContext
 from penstock.model import (
     Context,
@@ -127,12 +127,12 @@ def test_context_of_a_trace_is_for_requests_to_other_services() -> None:
     """Not that of a request whose client wants an explanation, and which no collector gets."""
     caller = TraceContext(0xAB, 0xCD, state="a=b")
     timeline = Trace(1, caller=caller, propagated=True).root
-    request = Request.of({}, timeline=timeline)
+    request = Request.of({}, scope=RequestScope(timeline=timeline))
     request.mark("X_START")
     assert [name for name, _ in timeline.marks] == ["X_START"]
     traceparent = f"00-{0xAB:032x}-{timeline.span_id:016x}-01"
     assert request.trace_context == {"traceparent": traceparent, "tracestate": "a=b"}
-    explained = Request.of({}, timeline=Trace(1, caller=caller).root)
+    explained = Request.of({}, scope=RequestScope(timeline=Trace(1, caller=caller).root))
     assert explained.trace_context == {}
 
 

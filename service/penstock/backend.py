@@ -72,6 +72,7 @@ from penstock.core.request import (
     Parameters,
     ParameterValue,
     ReportUsage,
+    RequestScope,
     TextResponse,
     rows_of,
 )
@@ -138,6 +139,7 @@ __all__ = [
     "RejectedError",
     "ReportUsage",
     "RequestCancelledError",
+    "RequestScope",
     "ResponseStream",
     "SequenceBatching",
     "SequenceState",

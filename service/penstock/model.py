@@ -162,7 +162,7 @@ class Request(_Tensors):
         `traceparent`, and `tracestate` and `baggage` where the client sent them. Empty unless the
         request is traced in the mode `opentelemetry`.
         """
-        timeline = self.core.timeline
+        timeline = self.core.scope.timeline
         if timeline is None or not timeline.trace.propagated:
             return {}
         return timeline.context.headers

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.application import BackendApplication
 from penstock.core.backend import Backend
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import ExchangePart, InferenceRequest
+from penstock.core.request import ExchangePart, InferenceRequest, Parameters, RequestScope
 from penstock.core.stream import ResponseStream
 
 
@@ -25,11 +25,19 @@ async def application(backend: Backend, model: str = "m") -> AsyncIterator[Backe
         await application.close()
 
 
-def begin(application: BackendApplication, path: str, body: Any, **fields: Any) -> ResponseStream:
-    """An exchange that is under way; `fields` are further ones of its request."""
+def begin(
+    application: BackendApplication,
+    path: str,
+    body: Any,
+    parameters: Parameters | None = None,
+    **known: Any,
+) -> ResponseStream:
+    """An exchange that is under way; `known` are fields of its request's scope."""
     headers = (("content-type", "application/json"),)
     exchange = HttpExchange("POST", path, headers=headers, body=json.dumps(body).encode())
-    return application.answer(InferenceRequest("m", exchange=exchange, **fields))
+    scope = RequestScope(**known)
+    request = InferenceRequest("m", parameters=parameters or {}, exchange=exchange, scope=scope)
+    return application.answer(request)
 
 
 async def whole(stream: ResponseStream) -> tuple[int, str]:

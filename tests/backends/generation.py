@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.request import InferenceResponse, Sender
+from penstock.core.request import InferenceResponse, RequestScope, Sender
 from penstock.core.tensor import DataType, Tensor
 from penstock.core.timeline import Timeline
 from penstock.testing import RunningInstance
@@ -40,7 +40,7 @@ def start(
     }
     if "input_ids" in tensors:
         del tensors["text_input"]
-    return instance.infer(tensors, timeline=traced_by, sender=sender)
+    return instance.infer(tensors, scope=RequestScope(timeline=traced_by, sender=sender))
 
 
 def plain(response: InferenceResponse) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.caching.key import CacheKeys
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.tensor import DataType, Tensor
 
 pytestmark = pytest.mark.contract("RC-03")
@@ -28,7 +27,9 @@ def test_equal_requests_have_one_key() -> None:
 
 
 def test_fields_hidden_from_the_model_do_not_change_the_key() -> None:
-    other = replace(REQUEST, id="7", model_version="1", priority=3, timeout=5, deadline=1.0)
+    other = REQUEST._replace(
+        id="7", model_version="1", priority=3, timeout=5, scope=RequestScope(deadline=1.0)
+    )
     assert KEYS.key(REQUEST) == KEYS.key(other)
 
 
@@ -45,7 +46,7 @@ def test_fields_hidden_from_the_model_do_not_change_the_key() -> None:
     ],
 )
 def test_fields_visible_to_the_model_change_the_key(changes: dict[str, Any]) -> None:
-    assert KEYS.key(REQUEST) != KEYS.key(replace(REQUEST, **changes))
+    assert KEYS.key(REQUEST) != KEYS.key(REQUEST._replace(**changes))
 
 
 @pytest.mark.contract("RC-12")

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 
+_OF_SCOPE = {field.name for field in fields_of(RequestScope)}
+
 
 def make_request(id: str = "", rows: int = 1, width: int = 1, **fields: Any) -> InferenceRequest:
-    """A request for the model of `model_config`; its input is `rows` x `width` zeros."""
+    """A request for the model of `model_config`; its input is `rows` x `width` zeros.
+
+    `fields` are those of `InferenceRequest` and of its `RequestScope`.
+    """
     tensor = Tensor.from_numpy(np.zeros((rows, width), np.int32))
-    return replace(InferenceRequest("m", id=id, inputs={"IN": tensor}), **fields)
+    known = {name: fields.pop(name) for name in _OF_SCOPE & fields.keys()}
+    given: dict[str, Any] = {"model_name": "m", "inputs": {"IN": tensor}, **fields}
+    return InferenceRequest(id=id, scope=RequestScope(**known), **given)
+
+
+def scoped(request: InferenceRequest, **fields: Any) -> InferenceRequest:
+    """The request, of which the server knows these fields of a `RequestScope`."""
+    return request._replace(scope=RequestScope(**fields))
 
 
 def make_inference(

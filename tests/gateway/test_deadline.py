@@ -19,9 +19,9 @@ class _PunctualServer(FakeServer):
     """Does nothing but keep to deadlines, as models do."""
 
     def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
-        assert request.deadline is not None
+        assert request.scope.deadline is not None
         late = DeadlineExceededError("Deadline Exceeded")
-        asyncio.get_running_loop().call_at(request.deadline, stream.abort, late)
+        asyncio.get_running_loop().call_at(request.scope.deadline, stream.abort, late)
 
 
 async def test_request_that_takes_longer_than_its_client_waits_is_cancelled() -> None:

@@ -36,7 +36,7 @@ async def test_the_endpoint_records_what_it_was_asked_and_what_it_said() -> None
         answer = await client.post(f"{_MODEL}/infer", json=_BODY, headers=_ASKED)
     told = json.loads(answer.headers["penstock-explain"])
     assert told["request_id"] == "7"
-    timeline = server.requests[0].timeline
+    timeline = server.requests[0].scope.timeline
     assert timeline is not None
     assert timeline.facts["http.request.method"] == "POST"
     assert timeline.facts["http.response.status_code"] == 200
@@ -55,7 +55,7 @@ async def test_an_error_is_part_of_the_record(server: FakeServer, text: str, cal
     async with connected(server) as client:
         answer = await client.post(f"{_MODEL}/{call}", json=body, headers=_ASKED)
     assert answer.status_code >= 400
-    timeline = server.requests[-1].timeline
+    timeline = server.requests[-1].scope.timeline
     assert timeline is not None
     assert timeline.error is not None
     assert timeline.error.message == text
@@ -80,7 +80,7 @@ async def test_a_client_that_leaves_ends_the_record(call: str) -> None:
         writer.close()
         while not stream.ended:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
-        assert request.timeline is not None
-        while not request.timeline.end:  # noqa: ASYNC110 - nobody is told
+        assert request.scope.timeline is not None
+        while not request.scope.timeline.end:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
-    assert isinstance(request.timeline.error, RequestCancelledError)
+    assert isinstance(request.scope.timeline.error, RequestCancelledError)

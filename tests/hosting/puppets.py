@@ -15,7 +15,7 @@ from fakes import execute
 from penstock.core.backend import InstanceContext
 from penstock.core.config import ModelConfig
 from penstock.core.placement import Placement
-from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
+from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue, RequestScope
 from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance, ProcessSpec
 from penstock.hosting.parent.services import ModelServices
@@ -132,7 +132,8 @@ def order(
     do: str, inputs: Mapping[str, Tensor] = NOTHING, **parameters: ParameterValue
 ) -> InferenceRequest:
     """A request that tells the backend what to do."""
-    return InferenceRequest(MODEL, inputs=inputs, parameters={"do": do, **parameters})
+    parameters = {"do": do, **parameters}
+    return InferenceRequest(MODEL, inputs=inputs, parameters=parameters, scope=RequestScope())
 
 
 async def everything(inference: Inference) -> list[InferenceResponse]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.request_limits import MOST_DIMENSIONS, MOST_PARAMETERS, MOST_TENSORS
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
@@ -72,10 +72,10 @@ def test_request_keeps_all_of_its_fields() -> None:
     request.outputs.add(name="b")
     request.parameters["p"].string_param = "q"
     request.parameters["priority"].int64_param = 2
-    decoded = decode_request(received(request), deadline=1.5)
+    decoded = decode_request(received(request), RequestScope(1.5))
     assert (decoded.model_name, decoded.model_version, decoded.id) == ("m", "3", "r")
     assert decoded.requested_outputs == ("a", "b")
-    assert (decoded.parameters, decoded.priority, decoded.deadline) == ({"p": "q"}, 2, 1.5)
+    assert (decoded.parameters, decoded.priority, decoded.scope.deadline) == ({"p": "q"}, 2, 1.5)
 
 
 @pytest.mark.contract("N-13")
@@ -233,7 +233,7 @@ def test_binary_data_parameter_of_http_is_ignored() -> None:
     request = message(("x", "UINT8", [1]), raw=(b"1",))
     request.parameters["binary_data_output"].bool_param = False
     request.outputs.add(name="y").parameters["binary_data"].bool_param = False
-    decoded = decode_request(received(request), deadline=None)
+    decoded = decode_request(received(request))
     assert decoded.requested_outputs == ("y",)
     response = InferenceResponse({"y": Tensor(DataType.UINT8, (1,), b"1")})
     assert list(encode_response(decoded, "1", response).raw_output_contents) == [b"1"]

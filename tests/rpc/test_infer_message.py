@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.buffer import Buffer
+from penstock.core.request import RequestScope
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.infer_layout import varint
 from penstock.rpc.messages import (
@@ -123,10 +123,10 @@ def same(message: InferMessage, expected: pb.ModelInferRequest) -> bool:
 
 def seen(message: InferMessage) -> tuple[Any, ...]:
     """The fields of a request that a model sees."""
-    request = decode_request(message, 5.0)
+    request = decode_request(message, RequestScope(5.0))
     inputs = request.inputs.items()
     tensors = [(name, t.datatype, t.shape, bytes(t.buffer)) for name, t in inputs]
-    rest = replace(request, inputs={}, template=None)
+    rest = request._replace(inputs={}, template=None)
     return repr(rest), tensors
 
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.values import scoped
 from penstock.core.log.log_fields import FIELDS, request_fields
-from penstock.core.request import InferenceRequest, traced
+from penstock.core.request import InferenceRequest
 from penstock.core.timeline import Trace
 from penstock.settings import LogSettings
 from penstock.telemetry.log_lines import formatter
@@ -113,7 +114,7 @@ def test_a_line_about_a_request_has_its_ids() -> None:
     request = InferenceRequest("m", id="r-1")
     assert request_fields(request, "3") == {"model": "m", "version": "3", "request_id": "r-1"}
     timeline = Trace(0).root
-    fields = request_fields(traced(request, timeline), "3")
+    fields = request_fields(scoped(request, timeline=timeline), "3")
     assert fields["trace_id"] == f"{timeline.trace.trace_id:032x}"
     assert fields["span_id"] == f"{timeline.span_id:016x}"
     assert parsed(record("failed", logging.INFO, **fields)).items() >= fields.items()

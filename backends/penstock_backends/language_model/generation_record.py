@@ -79,7 +79,7 @@ class GenerationRecord:
         self._candidates = 1
         self._queued = self._scheduled = self._first = 0
         self._first_seconds = 0.0
-        self._waited = request.waited
+        self._waited = request.scope.waited
         self._ended = False
         self.tokens = 0
         timeline.facts |= {
@@ -177,5 +177,5 @@ class GenerationRecord:
 
 def record_of(request: InferenceRequest, provider: str, model: str = "") -> GenerationRecord | None:
     """The record of a request that is traced; see `GenerationRecord`."""
-    timeline = request.timeline
+    timeline = request.scope.timeline
     return None if timeline is None else GenerationRecord(timeline, request, provider, model)

@@ -142,10 +142,11 @@ def _seconds(nanoseconds: int) -> float:
 
 def exemplar_id(request: InferenceRequest) -> str:
     """The id under which the trace of a request is found; empty if it is not exported."""
-    timeline = request.timeline
+    timeline = request.scope.timeline
     return timeline.trace.text_id if timeline is not None and timeline.trace.propagated else ""
 
 
 def tenant_label(request: InferenceRequest) -> str:
     """The label of a request's tenant in metrics; empty where the server has no tenants."""
-    return "" if request.sender is None else request.sender.label
+    sender = request.scope.sender
+    return "" if sender is None else sender.label

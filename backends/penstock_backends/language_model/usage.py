@@ -67,5 +67,5 @@ class UsageSum:
 
 def usage_of(request: InferenceRequest, prompt: int = 0) -> UsageReporter | None:
     """The reporter of a request whose server wants reports; `prompt` tokens, where known."""
-    report = request.report_usage
+    report = request.scope.report_usage
     return None if report is None else UsageReporter(report, prompt)

@@ -19,7 +19,7 @@ def note_tokens(
     `rows` are the texts of each request, `lengths` the tokens of each text, `runs` the texts that
     each run of the graph computes together, as long as the longest of them.
     """
-    timelines = [request.timeline for request in requests]
+    timelines = [request.scope.timeline for request in requests]
     if not any(timelines):
         return
     widths = np.empty_like(lengths)
@@ -47,9 +47,9 @@ def report_tokens(
     reports = []
     at = 0
     for request, count in zip(requests, rows, strict=True):
-        if request.report_usage is not None:
+        if (report := request.scope.report_usage) is not None:
             tokens = int(lengths[at : at + count].sum())
-            reports.append(partial(request.report_usage, tokens, 0, 0))
+            reports.append(partial(report, tokens, 0, 0))
         at += count
     if reports:
         loop.call_soon_threadsafe(_call_each, reports)

@@ -170,8 +170,8 @@ class _Endpoints:
 def _answer(answer: Mapping[str, Any], tokens: int, exchange: Exchange) -> bytes:
     """An answer with its usage, which the server is told of too."""
     origin = exchange.known.get("request")
-    if origin is not None and origin.report_usage is not None:
-        origin.report_usage(tokens, 0, 0)
+    if origin is not None and origin.scope.report_usage is not None:
+        origin.scope.report_usage(tokens, 0, 0)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return orjson.dumps({**answer, "usage": usage}, option=orjson.OPT_SERIALIZE_NUMPY)
 

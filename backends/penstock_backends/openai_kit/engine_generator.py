@@ -11,6 +11,7 @@ from penstock.backend import (
     InferenceRequest,
     InferenceResponse,
     InternalError,
+    RequestScope,
     ResponseStream,
 )
 from penstock_backends.language_model import (
@@ -52,14 +53,13 @@ class EngineGenerator:
 
     def generate(self, generation: Generation) -> Submitted:
         origin = generation.origin
+        scope = RequestScope() if origin is None else origin.scope.part()
+        scope.report_usage = generation.report_usage
         request = InferenceRequest(
             self.facts.name,
             id=generation.request_id,
             priority=0 if origin is None else origin.priority,
-            timeline=None if origin is None else origin.timeline,
-            report_usage=generation.report_usage,
-            sender=None if origin is None else origin.sender,
-            waited=0 if origin is None else origin.waited,
+            scope=scope,
         )
         return _EngineSteps(self._start(request, _asked(generation), _as_step))
 

@@ -67,10 +67,12 @@ def _known_to_the_server(
     """
     origin: InferenceRequest | None = exchange.known.get("request")
     infer = exchange.known.get("infer")
-    report = None if origin is None else origin.report_usage
+    report = None if origin is None else origin.scope.report_usage
     usage = None if report is None else UsageSum(report)
     if origin is not None and len(generations) > 1:
-        origin = replace(origin, timeline=None)
+        scope = origin.scope.part()
+        scope.timeline = None
+        origin = origin._replace(scope=scope)
     for generation in generations:
         report_part = None if usage is None else usage.part()
         yield replace(generation, origin=origin, report_usage=report_part, infer=infer)

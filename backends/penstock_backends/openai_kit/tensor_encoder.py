@@ -99,15 +99,14 @@ class TensorEncoder:
         usage: _ReportedUsage,
     ) -> Array:
         shape = (len(texts), 1) if self._has_columns else (len(texts),)
+        scope = origin.scope.part()
+        scope.report_usage = usage
         request = InferenceRequest(
             self.name,
             id=origin.id,
             inputs={self._input: Tensor.from_strings(texts, shape)},
             priority=origin.priority,
-            deadline=origin.deadline,
-            timeline=origin.timeline,
-            report_usage=usage,
-            sender=origin.sender,
+            scope=scope,
         )
         stream = infer(request)
         try:

@@ -141,7 +141,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             usage=usage_of(request),
             candidates=sampling.n,
             tenant=tenant_label(request),
-            waited=request.waited,
+            waited=request.scope.waited,
         )
         delivery = Delivery(
             Answer(generation, 0, sampling.n, encode),

@@ -175,7 +175,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
             usage=usage,
             trace_id=exemplar_id(request),
             tenant=tenant_label(request),
-            waited=request.waited,
+            waited=request.scope.waited,
             interval=self._interval,
         )
         self._start(generation, request.id, partial(self._submit, prompt, sampling, by_token))

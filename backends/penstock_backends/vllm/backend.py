@@ -203,10 +203,10 @@ class VllmBackend(LanguageModelBackend):
     ) -> RequestRecord | None:
         """The record of a traced request."""
         noted = record_of(request, BACKEND, model)
-        if noted is None or request.timeline is None:
+        if noted is None or request.scope.timeline is None:
             return None
         noted.asked(generation, sampling)
-        record = RequestRecord(request.timeline, noted)
+        record = RequestRecord(request.scope.timeline, noted)
         record.prepare(sampling, stream=generation.stream)
         return record
 
@@ -217,7 +217,8 @@ def _is_watched(request: InferenceRequest) -> bool:
     Of a traced request, the tokens so far are wanted also where it is cancelled; of one whose
     tokens are reported, the first one is.
     """
-    return request.timeline is not None or request.report_usage is not None
+    scope = request.scope
+    return scope.timeline is not None or scope.report_usage is not None
 
 
 def _sampling_parameters(generation: GenerationRequest) -> dict[str, Any]:

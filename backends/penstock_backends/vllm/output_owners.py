@@ -26,7 +26,7 @@ OWNER: Final[ContextVar[Owner]] = ContextVar("owner", default=NOBODY)
 
 def owner_of(request: InferenceRequest) -> Owner:
     """The owner of a request."""
-    return Owner(tenant_label(request), request.waited / 1e9)
+    return Owner(tenant_label(request), request.scope.waited / 1e9)
 
 
 class OutputOwners:

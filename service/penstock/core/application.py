@@ -109,7 +109,7 @@ class BackendApplication:
         if self._app is None or request.exchange is None:
             stream.fail(self._refusal)
             return stream
-        infer = request.exchange.infer
+        infer = request.scope.infer
         if infer is None and self._backend is not None:
             infer = partial(_infer, self._backend, self._own)
         known = {"request": request, "infer": infer}

@@ -141,7 +141,7 @@ class Traits:
     reports_usage: bool = False
     """Whether the backend reports the tokens of requests that ask for it.
 
-    For language models: it calls `InferenceRequest.report_usage`, where that is set, when the first
+    For language models: it calls `request.scope.report_usage`, where that is set, when the first
     token was made, from time to time after it, and at the end. Limits in tokens and fairness
     between tenants (`penstock.max_queued_tokens`, `--tenants`) are for such backends. For
     instances in processes."""

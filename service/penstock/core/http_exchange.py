@@ -22,8 +22,8 @@ ASGI_EXTENSION = "penstock"
 """The ASGI extension by which an application learns of the request as the server knows it.
 
 `scope["extensions"]["penstock"]` has `request`, the `InferenceRequest` of the exchange, whose
-`report_usage` is to be told of tokens where it is set, and `infer`, which gives the model itself a
-request and returns the `ResponseStream` of its responses: for applications over tensors.
+`scope.report_usage` is to be told of tokens where it is set, and `infer`, which gives the model
+itself a request and returns the `ResponseStream` of its responses: for applications over tensors.
 """
 
 ASGI_DESCRIPTION = "/openapi.json"
@@ -50,8 +50,7 @@ class HttpHead(NamedTuple):
 class HttpExchange:
     """A request over HTTP, as the application of a model gets it.
 
-    `body` is all of it. `query` is without the question mark. `infer` is set in the server for
-    instances on its threads.
+    `body` is all of it. `query` is without the question mark.
     """
 
     method: str
@@ -59,4 +58,3 @@ class HttpExchange:
     query: str = ""
     headers: Headers = ()
     body: bytes = b""
-    infer: Callable[[Any], Any] | None = None

@@ -1,10 +1,10 @@
-"""Inference requests and responses, frozen, as they pass through the server."""
+"""Inference requests, their scope, and responses, as they pass through the server."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
 
 from penstock.core.call_chain import NestedCall
@@ -67,26 +67,70 @@ ANY_VERSION = -1
 """The version number of a request that names none: the highest that is ready serves it (R-06)."""
 
 
-@_frozen
-class InferenceRequest:
-    """One inference request, the same for all frontends and backends.
+@dataclass(eq=False)
+class RequestScope:
+    """What the server knows of a request beside what its client said: one object, which it writes.
+
+    A frontend makes it with the request, and who learns more of the request notes it here.
+    `deadline` is on the event loop's clock, in seconds, and cancels the request. `call_chain` holds
+    the nested calls that led to the request, outermost first. `timeline` is that of what the
+    request is part of, where that is traced, and its own once it is admitted. `report_usage` is set
+    where tokens are counted. `sender` is known where the server has tenants; model processes know
+    no more of it than its label. `waited` are the nanoseconds that it waited there for its tenant's
+    turn. `call_id` is the `x-request-id` of its call, by which it may be stopped besides by its
+    `id`. `infer` gives the model whose application answers an exchange a request, and returns the
+    `ResponseStream` of its responses.
+    """
+
+    deadline: float | None = None
+    call_chain: tuple[NestedCall, ...] = ()
+    timeline: Timeline | None = None
+    report_usage: ReportUsage | None = None
+    sender: Sender | None = None
+    waited: int = 0
+    call_id: str = ""
+    infer: Callable[[InferenceRequest], Any] | None = None
+
+    def part(self) -> RequestScope:
+        """The scope of a request that is made to answer this one."""
+        return RequestScope(
+            self.deadline,
+            self.call_chain,
+            self.timeline,
+            sender=self.sender,
+            waited=self.waited,
+        )
+
+
+class _NoScope(RequestScope):
+    """The scope of requests that were made without one, in which nothing can be noted."""
+
+    def __init__(self) -> None:
+        pass  # all fields are the class's defaults
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"'{name}' of a request without a scope: make it with scope=RequestScope()"
+        )
+
+
+NO_SCOPE: Final = _NoScope()
+"""The empty scope of requests that were made without one; it cannot be written."""
+
+
+class InferenceRequest(NamedTuple):
+    """One inference request as the client said it, the same for all frontends and backends.
 
     `requested_outputs` empty means all. `correlation_id` 0 or empty means no sequence. `timeout`
-    is in microseconds, 0 for none; `priority` 0 is the model's default level. `deadline` is on the
-    event loop's clock, in seconds, and cancels the request. `classes` holds, by output, how many
-    classes the client wants in place of the values; `output_places` the slices of the client's
-    shared memory that outputs are written to.
-    `call_chain` holds the nested calls that led to this request, outermost first. Requests of
-    equal `template` differ only in deadline and in the contents, not the sizes, of their tensors.
-    `timeline` is that of what the request is part of, where that is traced. `report_usage` is set
-    in model processes whose server wants to know the tokens of each request. `sender` is known
-    where the server has tenants; model processes know no more of it than its label. `waited` are
-    the nanoseconds that it waited there for its tenant's turn.
-    `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
-    that share the device consume them. `exchange` is set where a client talks HTTP with the model's
-    own application; then there are no tensors, and every response is an `ExchangePart`.
-    `call_id` is the `x-request-id` of the call that the request came with, by which it may be
-    stopped besides by its `id`.
+    is in microseconds, 0 for none; `priority` 0 is the model's default level. `classes` holds, by
+    output, how many classes the client wants in place of the values; `output_places` the slices of
+    the client's shared memory that outputs are written to. Requests of equal `template` differ only
+    in scope and in the contents, not the sizes, of their tensors. `on_device` names outputs that
+    may stay in device memory (`DeviceTensor`), since only models that share the device consume
+    them. `exchange` is set where a client talks HTTP with the model's own application; then there
+    are no tensors, and every response is an `ExchangePart`. `scope` is what the server knows.
+    Requests are equal only to themselves; `request._replace(inputs=...)` is one with other inputs
+    and the same scope.
     """
 
     model_name: str
@@ -100,26 +144,29 @@ class InferenceRequest:
     correlation_id: int | str = 0
     sequence_start: bool = False
     sequence_end: bool = False
-    deadline: float | None = None
     classes: Mapping[str, int] = _EMPTY
     output_places: Mapping[str, RegionSlice] = _EMPTY
-    call_chain: tuple[NestedCall, ...] = ()
     template: Hashable = None
     on_device: frozenset[str] = frozenset()
-    timeline: Timeline | None = None
-    report_usage: ReportUsage | None = None
-    sender: Sender | None = None
-    waited: int = 0
     exchange: HttpExchange | None = None
-    call_id: str = ""
+    scope: RequestScope = NO_SCOPE
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:
+        return id(self)
 
     def mark(self, activity: str) -> None:
         """Note in the request's trace that something happens now; nothing where it is not traced.
 
         Names that end in `_START` and `_END` are the two ends of a span, others are events (T-18).
         """
-        if self.timeline is not None:
-            self.timeline.mark(str(activity))
+        if self.scope.timeline is not None:
+            self.scope.timeline.mark(str(activity))
 
 
 @_frozen
@@ -207,51 +254,6 @@ class ExchangePart(InferenceResponse):
     def as_final(self) -> ExchangePart:
         """This part, marked as the last one."""
         return ExchangePart(final=True, error=self.error, head=self.head, body=self.body)
-
-
-def traced(request: InferenceRequest, timeline: Timeline) -> InferenceRequest:
-    """The same request, part of `timeline`; for one that its maker has just made."""
-    object.__setattr__(request, "timeline", timeline)
-    return request
-
-
-def with_infer(
-    request: InferenceRequest, infer: Callable[[InferenceRequest], Any]
-) -> InferenceRequest:
-    """The same request, whose exchange may give the model requests; for one just made."""
-    if request.exchange is not None:
-        object.__setattr__(request, "exchange", replace(request.exchange, infer=infer))
-    return request
-
-
-def exchanging(request: InferenceRequest, exchange: HttpExchange) -> InferenceRequest:
-    """The same request, of this exchange; for one that its maker has just made."""
-    object.__setattr__(request, "exchange", exchange)
-    return request
-
-
-def sent_by(request: InferenceRequest, sender: Sender) -> InferenceRequest:
-    """The same request, with its sender; for one that nobody else looks at yet."""
-    object.__setattr__(request, "sender", sender)
-    return request
-
-
-def having_waited(request: InferenceRequest, nanoseconds: int) -> InferenceRequest:
-    """The same request, after a wait for its turn; for one that nobody else looks at yet."""
-    object.__setattr__(request, "waited", nanoseconds)
-    return request
-
-
-def called(request: InferenceRequest, call_id: str) -> InferenceRequest:
-    """The same request, with the id of its call; for one that its maker has just made."""
-    object.__setattr__(request, "call_id", call_id)
-    return request
-
-
-def metered(request: InferenceRequest, report: ReportUsage) -> InferenceRequest:
-    """The same request, whose tokens are reported; for one that its maker has just made."""
-    object.__setattr__(request, "report_usage", report)
-    return request
 
 
 def rows_of(request: InferenceRequest, max_batch_size: int) -> int:

@@ -10,14 +10,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
-from penstock.core.request import InferenceRequest, ParameterValue, sent_by
+from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.gateway.call_guard import guards
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
@@ -160,16 +160,15 @@ HEADER = "request-timeout"
 """Header with a deadline in seconds, fractions allowed; then the request is cancelled with 504."""
 
 
-def scoped(
-    inference: InferenceRequest, call: HttpCall, tenants: Tenants | None
-) -> InferenceRequest:
-    """`inference` with its deadline, and its sender where the server has tenants."""
+def fill_scope(scope: RequestScope, call: HttpCall, tenants: Tenants | None) -> None:
+    """Note a request's deadline, the id of its call, and its sender where there are tenants."""
     headers = call.headers
     if HEADER in headers:
-        inference = replace(inference, deadline=_deadline(headers[HEADER]))
+        scope.deadline = _deadline(headers[HEADER])
+    if CALL_ID in headers:
+        scope.call_id = headers[CALL_ID]
     if tenants is not None:
-        inference = sent_by(inference, tenants.sender(headers))
-    return inference
+        scope.sender = tenants.sender(headers)
 
 
 def _deadline(text: str) -> float:
@@ -203,7 +202,7 @@ class ForwardedHeaders:
         if not chosen:
             return inference
         parameters = {**inference.parameters, **chosen}
-        return replace(inference, parameters=parameters, template=None)
+        return inference._replace(parameters=parameters, template=None)
 
     def of(self, call: HttpCall) -> Mapping[str, ParameterValue]:
         """The headers of `call` that become parameters; refuses reserved ones."""

@@ -22,7 +22,6 @@ from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
     ReportUsage,
-    traced,
 )
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Batch, Timeline
@@ -189,7 +188,7 @@ class Inference:
         request = self.request
         timeline = parent.nest(model, self.stream.model_version, request.id, self.start)
         self.timeline = timeline
-        self.request = traced(request, timeline)
+        request.scope.timeline = timeline
         if timeline.trace.takes_tensors:
             timeline.add_tensors("TENSOR_QUEUE_INPUT", request.inputs)
 
@@ -200,8 +199,9 @@ class Inference:
 
     def watch(self, deadlines: Deadlines) -> None:
         """Register the request's deadline."""
-        assert self.request.deadline is not None
-        self._alarm = deadlines.watch(self, self.request.deadline)
+        deadline = self.request.scope.deadline
+        assert deadline is not None
+        self._alarm = deadlines.watch(self, deadline)
 
     def keep_in(self, running: RunningRequests) -> None:
         """Be found by the request's ids until it ends."""
@@ -335,6 +335,11 @@ class Inference:
         return FailureReason.BACKEND if self.from_backend else FailureReason.OTHER
 
 
+def _sent_by(request: InferenceRequest, tenant: str) -> bool:
+    sender = request.scope.sender
+    return sender is not None and sender.tenant == tenant
+
+
 def start_batch(batch: Sequence[Inference], now: int, instance: str) -> None:
     """Mark the requests of a batch as taken by an instance, at `now` in monotonic nanoseconds."""
     record: Batch | None = None
@@ -413,13 +418,13 @@ class RunningRequests:
         """Keep a request that was admitted, until `remove`."""
         if request.id:
             self._entries.setdefault(request.id, {})[stream] = request
-        if request.call_id:
-            self._entries.setdefault(request.call_id, {})[stream] = request
+        if call_id := request.scope.call_id:
+            self._entries.setdefault(call_id, {})[stream] = request
 
     def remove(self, request: InferenceRequest, stream: ResponseStream) -> None:
         """Forget a request, which has ended."""
         self._forget(request.id, stream)
-        self._forget(request.call_id, stream)
+        self._forget(request.scope.call_id, stream)
 
     def _forget(self, name: str, stream: ResponseStream) -> None:
         named = self._entries.get(name)
@@ -437,7 +442,7 @@ class RunningRequests:
         chosen = [
             stream
             for stream, request in named.items()
-            if tenant is None or (request.sender is not None and request.sender.tenant == tenant)
+            if tenant is None or _sent_by(request, tenant)
         ]
         for stream in chosen:
             stream.abort(RequestCancelledError())

@@ -42,6 +42,8 @@ from penstock.rpc.context import (
 from penstock.rpc.messages import InferMessage
 from penstock.rpc.status import StatusCode, status_code
 
+logger = logging.getLogger(__name__)
+
 
 class ObservedCall(Protocol):
     """The observer of one call. `ended` is called once, after all others."""
@@ -396,8 +398,6 @@ class LoggedCall:
         late = self._deadline is not None and asyncio.get_running_loop().time() >= self._deadline
         return StatusCode.DEADLINE_EXCEEDED if late else StatusCode.CANCELLED
 
-
-logger = logging.getLogger(__name__)
 
 _MOST_TENSORS = 16
 """Tensors of a request that its line names."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from penstock.core.errors import InferenceError, InternalError
-from penstock.core.request import InferenceRequest, traced
 from penstock.core.timeline import Timeline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import RpcContext
@@ -80,10 +79,6 @@ class CallRecord:
         timeline.mark("GRPC_WAITREAD_START", since)
         timeline.mark("GRPC_WAITREAD_END")
         return cls(timeline, explanations)
-
-    def traced(self, request: InferenceRequest) -> InferenceRequest:
-        """The request, which is recorded from now on."""
-        return traced(request, self.timeline)
 
     def response_complete(self) -> None:
         """A response is there, and is going to be encoded and sent."""

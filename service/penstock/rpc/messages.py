@@ -20,7 +20,7 @@ from penstock.core.errors import (
     shortened,
 )
 from penstock.core.region import RegionSlice
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import NO_SCOPE, InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.request_limits import (
     FEW_ELEMENTS,
     MOST_TENSORS,
@@ -55,18 +55,18 @@ _PARAMETER_FIELDS = (
 
 def decode_request(
     received: InferMessage,
-    deadline: float | None = None,
+    scope: RequestScope = NO_SCOPE,
     regions: Regions = NO_REGIONS,
     forwarded: Mapping[str, str] | None = None,
 ) -> InferenceRequest:
     """Decode a request message; raises `InvalidRequestError` for one that no model would accept.
 
-    `deadline` is in seconds on the event loop's clock. `regions` are the clients' shared memory,
-    where tensors may lie; `forwarded` are headers of the call that become parameters.
+    `scope` becomes that of the request. `regions` are the clients' shared memory, where tensors may
+    lie; `forwarded` are headers of the call that become parameters.
     """
     message = received.head
     if received.template is not None and not forwarded:
-        return received.template.request(received.raw, deadline, received.places)
+        return received.template.request(received.raw, scope, received.places)
     if received.refusal is not None:
         raise received.refusal
     check_parameters(message.parameters)
@@ -83,9 +83,9 @@ def decode_request(
         inputs=_decode_inputs(received, regions),
         requested_outputs=outputs,
         parameters=custom,
-        deadline=deadline,
         classes=classes,
         output_places=_output_places(message.outputs, regions),
+        scope=scope,
         **fields,
     )
 
@@ -508,7 +508,7 @@ class RequestTemplate:
     def request(
         self,
         raw: Sequence[Buffer],
-        deadline: float | None,
+        scope: RequestScope,
         places: Sequence[RegionSlice | None] = (),
     ) -> InferenceRequest:
         """The request with the contents `raw`, some of which lie in shared memory: `places`."""
@@ -526,6 +526,6 @@ class RequestTemplate:
             "",
             inputs,
             self._outputs,
-            deadline=deadline,
             template=self,
+            scope=scope,
         )

@@ -25,6 +25,8 @@ from penstock.settings import GrpcSettings
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 
+logger = logging.getLogger(__name__)
+
 
 class OpenTransport(Protocol):
     """Opens a transport: a context manager that serves, and yields its port."""
@@ -39,9 +41,6 @@ class OpenTransport(Protocol):
         descriptors: DescriptorReserve | None = None,
         bodies: BodyRoom | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
-
-
-logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from penstock.core.body_quota import BodyQuota
 from penstock.core.errors import UnsupportedError
 from penstock.core.log.log_fields import name_request
-from penstock.core.request import CALL_ID, called, sent_by
+from penstock.core.request import CALL_ID, RequestScope
 from penstock.header_forward import HeaderForward
 from penstock.models.config.pbtxt import config_to_message
 from penstock.models.serving.answers import TensorMetadata
@@ -169,13 +169,14 @@ class InferenceServicer:
     ) -> Callable[[], None] | None:
         headers = forwarded(self._forward, context) if self._forward else None
         regions = self._server.regions
-        request = decode_request(message, context.deadline, regions, headers)
+        scope = RequestScope(context.deadline)
         if record is not None:
-            request = record.traced(request)
+            scope.timeline = record.timeline
         if (tenants := self._server.tenants) is not None:
-            request = sent_by(request, tenants.sender(context.metadata))
+            scope.sender = tenants.sender(context.metadata)
         if (call_id := context.metadata.get(CALL_ID)) is not None:
-            request = called(request, call_id)
+            scope.call_id = call_id
+        request = decode_request(message, scope, regions, headers)
         try:
             stream = model.infer(request)
         except BaseException as error:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from penstock.core.errors import DeadlineExceededError, ExhaustedError, InferenceError
-from penstock.core.request import CALL_ID, called, sent_by
+from penstock.core.request import CALL_ID, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.header_forward import HeaderForward
 from penstock.protocol import grpc_service_pb2 as pb
@@ -58,7 +58,7 @@ class StreamWriter:
         self._explanations = Explanations(context)
         self._retry_sent = False
         tenants = server.tenants
-        self._call_id = context.metadata.get(CALL_ID)
+        self._call_id = context.metadata.get(CALL_ID, "")
         self._sender = None if tenants is None else tenants.sender(context.metadata)
 
     def __bool__(self) -> bool:
@@ -129,14 +129,11 @@ class StreamWriter:
         model = self._server.find(answer.model, message.model_version)
         headers = forwarded(self._forward, self._context) if self._forward else None
         regions = self._server.regions
-        request = decode_request(received, self._deadline, regions, headers)
-        answer.on_close = partial(regions.release, request)
+        scope = RequestScope(self._deadline, sender=self._sender, call_id=self._call_id)
         if answer.record is not None:
-            request = answer.record.traced(request)
-        if self._sender is not None:
-            request = sent_by(request, self._sender)
-        if self._call_id is not None:
-            request = called(request, self._call_id)
+            scope.timeline = answer.record.timeline
+        request = decode_request(received, scope, regions, headers)
+        answer.on_close = partial(regions.release, request)
         stream = model.infer(request)
         answer.ordered = not model.decoupled
         answer.connect(request, stream, wants_empty_final(message.parameters))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.timeline import Timeline, Trace
 from penstock_backends.language_model import (
     Answer,
@@ -24,7 +24,9 @@ def timeline() -> Timeline:
 
 
 def record(timeline: Timeline, model: str = "") -> GenerationRecord:
-    made = record_of(InferenceRequest("chatty", timeline=timeline), "engine", model)
+    made = record_of(
+        InferenceRequest("chatty", scope=RequestScope(timeline=timeline)), "engine", model
+    )
     assert made is not None
     return made
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.backend import LANGUAGE_MODEL_METRICS, InferenceRequest
-from penstock.core.request import Sender
+from penstock.core.request import RequestScope, Sender
 from penstock.core.timeline import Trace
 from penstock.metrics.series_name import split_series_name
 from penstock_backends.language_model import (
@@ -66,9 +66,9 @@ def test_a_whole_request_is_observed_at_each_step() -> None:
 
 def test_a_wait_before_the_engine_is_in_the_times_but_no_mark() -> None:
     statistics, clock, timeline = EngineStatistics(), _Clock(), Trace(1).root
-    request = InferenceRequest("m", waited=int(2e9))
+    request = InferenceRequest("m", scope=RequestScope(waited=int(2e9)))
     record = GenerationRecord(timeline, request, "test")
-    times = GenerationTimes(statistics, 7, clock=clock, record=record, waited=request.waited)
+    times = GenerationTimes(statistics, 7, clock=clock, record=record, waited=request.scope.waited)
     times.queued()
     times.scheduled()
     clock.now = 10.5
@@ -97,7 +97,10 @@ def test_observations_of_tenants_are_in_series_of_their_own() -> None:
 
 
 def test_tenant_is_that_of_the_requests_sender() -> None:
-    assert tenant_label(InferenceRequest("m", sender=Sender("a b", label="a_b"))) == "a_b"
+    assert (
+        tenant_label(InferenceRequest("m", scope=RequestScope(sender=Sender("a b", label="a_b"))))
+        == "a_b"
+    )
     assert tenant_label(InferenceRequest("m")) == ""
 
 
@@ -160,7 +163,7 @@ def test_a_trace_is_an_exemplar() -> None:
 @pytest.mark.parametrize("exported", [True, False])
 def test_only_traces_that_can_be_found_are_exemplars(exported: bool) -> None:
     trace = Trace(1, propagated=exported)
-    request = InferenceRequest("m", timeline=trace.root)
+    request = InferenceRequest("m", scope=RequestScope(timeline=trace.root))
     assert exemplar_id(request) == (trace.text_id if exported else "")
     assert exemplar_id(InferenceRequest("m")) == ""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fakes.values import scoped
 from penstock.backend import InferenceRequest
-from penstock.core.request import metered
 from penstock_backends.language_model import EngineStatistics, GenerationTimes, usage_of
 from penstock_backends.language_model.usage import EVERY
 
@@ -14,7 +14,7 @@ class _Reports(list[tuple[int, int, int]]):
 
 
 def _request(reports: _Reports) -> InferenceRequest:
-    return metered(InferenceRequest("m"), reports)
+    return scoped(InferenceRequest("m"), report_usage=reports)
 
 
 def test_first_token_then_every_few_then_the_end_are_reported() -> None:

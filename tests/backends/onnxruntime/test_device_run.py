@@ -52,7 +52,7 @@ def _copied(tensor: Any) -> bool:
 
 
 def test_outputs_stay_where_the_next_graph_takes_them(sums: TensorModel) -> None:
-    request = replace(graphs.request(a=A, b=A), on_device=BOTH)
+    request = graphs.request(a=A, b=A)._replace(on_device=BOTH)
     made = _answer(sums, request).outputs
     inputs = {"a": made["sum"], "b": made["difference"]}
     response = _answer(sums, InferenceRequest("m", inputs=inputs))
@@ -63,14 +63,14 @@ def test_outputs_stay_where_the_next_graph_takes_them(sums: TensorModel) -> None
 
 
 def test_only_the_outputs_that_may_stay_do(sums: TensorModel) -> None:
-    request = replace(graphs.request(a=A, b=A), on_device=frozenset(("sum",)))
+    request = graphs.request(a=A, b=A)._replace(on_device=frozenset(("sum",)))
     outputs = _answer(sums, request).outputs
     assert (outputs["sum"].device is None, outputs["difference"].device is None) == (False, True)
     assert outputs["difference"].numpy().tolist() == (0 * A).tolist()
 
 
 def test_a_tensor_of_a_device_fits_in_another_shape(sums: TensorModel) -> None:
-    request = replace(graphs.request(a=A.reshape(1, 4)[:, :2], b=A[:1]), on_device=BOTH)
+    request = graphs.request(a=A.reshape(1, 4)[:, :2], b=A[:1])._replace(on_device=BOTH)
     made = _answer(sums, request).outputs["sum"].reshaped((2, 1)).reshaped((1, 2))
     response = _answer(sums, InferenceRequest("m", inputs={"a": made, "b": made}))
     assert response.outputs["sum"].numpy().tolist() == (4 * A[:1]).tolist()
@@ -88,7 +88,7 @@ def test_a_tensor_of_another_device_is_copied(sums: TensorModel) -> None:
 
 
 def test_requests_of_a_batch_are_joined_on_the_host(sums: TensorModel) -> None:
-    request = replace(graphs.request(a=A, b=A), on_device=BOTH)
+    request = graphs.request(a=A, b=A)._replace(on_device=BOTH)
     outcomes = sums([request, request])
     outputs = [o.outputs for o in outcomes if isinstance(o, InferenceResponse)]
     assert [each["sum"].device for each in outputs] == [None, None]
@@ -99,7 +99,7 @@ def test_requests_of_a_batch_are_joined_on_the_host(sums: TensorModel) -> None:
 
 
 def test_an_error_of_the_graph_is_the_answer(sums: TensorModel) -> None:
-    wrong = replace(graphs.request(a=A, b=np.zeros((3, 2), np.float32)), on_device=BOTH)
+    wrong = graphs.request(a=A, b=np.zeros((3, 2), np.float32))._replace(on_device=BOTH)
     (outcome,) = sums([wrong])
     assert isinstance(outcome, InternalError)
     assert "onnx runtime error" in outcome.message

@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto
 
 from backends.onnxruntime import graphs
+from fakes.values import scoped
 from harness.outcomes import raises_nothing
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -204,9 +205,9 @@ async def test_traced_requests_tell_their_tokens_and_padding(
     backend = await open_backend(graphs.text_config())
     short, long = Trace(1).root, Trace(1).root
     requests = [
-        replace(_request("red", "red green"), timeline=short),
+        scoped(_request("red", "red green"), timeline=short),
         _request(LONG),
-        replace(_request(LONG), timeline=long),
+        scoped(_request(LONG), timeline=long),
     ]
     short.facts["cache"] = "miss"
     await _vectors(backend, requests)

@@ -24,6 +24,7 @@ from penstock.backend import (
     TransactionPolicy,
 )
 from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
+from penstock.core.request import RequestScope
 from penstock_backends.openai_kit.text_models.text_generator import open_application
 
 TEXT = Input(name="text_input", data_type=DataType.BYTES, dims=(1,))
@@ -87,7 +88,9 @@ class TextModel:
         app = open_application(self.config, self.tokenizer)
         assert app is not None
         origin = InferenceRequest(
-            "m", parameters=self.parameters, report_usage=lambda *t: self.reported.append(t)
+            "m",
+            parameters=self.parameters,
+            scope=RequestScope(report_usage=lambda *t: self.reported.append(t)),
         )
         return knowing(app, {"infer": self._infer, "request": origin})
 

@@ -37,8 +37,8 @@ def answering(tokens: int | None, output: str = "OUT") -> Any:
     def infer(request: InferenceRequest) -> ResponseStream:
         rows = next(iter(request.inputs.values())).shape[0]
         if tokens is not None:
-            assert request.report_usage is not None
-            request.report_usage(tokens, 0, 0)
+            assert request.scope.report_usage is not None
+            request.scope.report_usage(tokens, 0, 0)
         stream = ResponseStream()
         vectors = Tensor.from_numpy(np.ones((rows, 3), np.float32))
         stream.send(InferenceResponse({output: vectors}, final=True))

@@ -8,7 +8,8 @@ import pytest
 
 from backends.generation import until
 from backends.tensorrt_llm.asking import ask, llm, on, sampling
-from penstock.core.request import InferenceRequest, metered
+from fakes.values import scoped
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.core.timeline import Trace
@@ -77,7 +78,9 @@ async def test_tokens_from_the_prefix_cache_are_told_where_the_engine_does(
     cached = None if release == "1.2" else 2
     timeline = Trace(1).root
     inputs = {"text_input": "a b c", **sampling(max_tokens=3)}
-    assert [response async for response in instance.infer(inputs, timeline=timeline)]
+    assert [
+        response async for response in instance.infer(inputs, scope=RequestScope(timeline=timeline))
+    ]
     assert timeline.facts.get("gen_ai.usage.cache_read.input_tokens") == cached
     assert instance.backend.metrics().get("penstock_llm_cached_tokens_total") == cached
 
@@ -85,7 +88,9 @@ async def test_tokens_from_the_prefix_cache_are_told_where_the_engine_does(
 async def test_tokens_are_reported_to_the_server(instance: RunningInstance, release: str) -> None:
     told: list[tuple[int, int, int]] = []
     inputs = {"text_input": Tensor.from_strings(["a b c"])}
-    request = metered(InferenceRequest("m", inputs=inputs), lambda *counts: told.append(counts))
+    request = scoped(
+        InferenceRequest("m", inputs=inputs), report_usage=lambda *counts: told.append(counts)
+    )
     (outcome,) = await instance.backend.execute([request])
     assert [response async for response in cast(ResponseStream, outcome)]
     cached = 0 if release == "1.2" else 2
@@ -108,7 +113,7 @@ async def test_what_the_engine_makes_after_an_abort_is_wasted(
 ) -> None:
     timeline = Trace(1).root
     asked = {"text_input": prompt, **on("streaming")}
-    answers = instance.infer(asked, timeline=timeline)
+    answers = instance.infer(asked, scope=RequestScope(timeline=timeline))
     await anext(answers)
     await answers.aclose()
     await until(lambda: llm(instance).active == 0)
@@ -119,7 +124,7 @@ async def test_what_the_engine_makes_after_an_abort_is_wasted(
 async def test_a_traced_request_tells_of_its_tokens(instance: RunningInstance) -> None:
     timeline = Trace(1).root
     inputs = {"text_input": "a b c", **sampling(max_tokens=3, temperature=0.5)}
-    responses = [one async for one in instance.infer(inputs, timeline=timeline)]
+    responses = [one async for one in instance.infer(inputs, scope=RequestScope(timeline=timeline))]
     assert len(responses) == 1
     facts = timeline.facts
     assert facts["gen_ai.provider.name"] == "tensorrt_llm"

@@ -10,8 +10,8 @@ import pytest
 from backends.generation import until
 from backends.vllm.scripted import ScriptedLlm, vllm
 from backends.vllm.test_traced import request
+from fakes.values import scoped
 from penstock.core.errors import InternalError, InvalidRequestError, UnavailableError
-from penstock.core.request import metered
 from penstock.core.stream import ResponseStream
 from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.model_facts import ModelFacts
@@ -130,7 +130,7 @@ async def begin_metered(
     """A stream that the engine has and makes nothing for; and the reports of its tokens."""
     llm.steps = False
     told: list[tuple[int, ...]] = []
-    asked = metered(request(None, stream=True), lambda *tokens: told.append(tokens))
+    asked = scoped(request(None, stream=True), report_usage=lambda *tokens: told.append(tokens))
     (stream,) = await made.execute([asked])
     assert isinstance(stream, ResponseStream)
     await settle()

@@ -10,7 +10,7 @@ import pytest
 
 from backends.generation import until
 from backends.vllm.scripted import ScriptedLlm, vllm
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.core.timeline import Timeline, Trace
@@ -25,7 +25,9 @@ def request(timeline: Timeline | None, *, stream: bool, max_tokens: int = 5) -> 
         "stream": Tensor.from_numpy(np.array([stream])),
     }
     parameters = {"max_tokens": max_tokens}
-    return InferenceRequest("chatty", inputs=inputs, parameters=parameters, timeline=timeline)
+    return InferenceRequest(
+        "chatty", inputs=inputs, parameters=parameters, scope=RequestScope(timeline=timeline)
+    )
 
 
 async def ask(
@@ -141,7 +143,9 @@ async def test_a_pushed_stream_is_recorded_as_well(monkeypatch: pytest.MonkeyPat
     noted = Trace(1).root
     asked = request(noted, stream=True)
     unmerged = {**asked.parameters, "penstock_coalesce": False}
-    asked = InferenceRequest("chatty", inputs=asked.inputs, parameters=unmerged, timeline=noted)
+    asked = InferenceRequest(
+        "chatty", inputs=asked.inputs, parameters=unmerged, scope=RequestScope(timeline=noted)
+    )
     (outcome,) = await vllm(monkeypatch, ScriptedLlm()).execute([asked])
     assert isinstance(outcome, ResponseStream)
     assert len([response async for response in outcome]) == 5

@@ -74,7 +74,7 @@ class Speaker(Backend):
 
     async def noted(self, receive: Receive, send: Send) -> None:
         """A generation, of which an engine tells its times."""
-        timeline = self.requests[-1].timeline
+        timeline = self.requests[-1].scope.timeline
         assert timeline is not None
         timeline.facts["gen_ai.usage.output_tokens"] = 7
         timeline.facts["penstock.llm.time_to_first_token_ms"] = 1.5

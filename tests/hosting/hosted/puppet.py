@@ -138,7 +138,7 @@ class Puppet(Backend):
 
     def meter(self, request: InferenceRequest) -> Outcome:
         """Whether it was asked to report tokens, which it then does, twice."""
-        report = request.report_usage
+        report = request.scope.report_usage
         if report is not None:
             report(7, 3, 1)
             report(7, 3, 20)
@@ -146,7 +146,7 @@ class Puppet(Backend):
 
     def meter_until_left(self, request: InferenceRequest) -> Outcome:
         """Report a token, and eight more when the reader leaves."""
-        stream, report = ResponseStream(), request.report_usage
+        stream, report = ResponseStream(), request.scope.report_usage
         assert report is not None
         stream.connect(partial(report, 7, 3, 9))
         report(7, 3, 1)
@@ -340,7 +340,7 @@ class Puppet(Backend):
             self._closed()
 
     async def _recorded(self, request: InferenceRequest) -> AsyncIterator[InferenceResponse]:
-        timeline, made = request.timeline, 0
+        timeline, made = request.scope.timeline, 0
         try:
             while made < int(request.parameters["n"]):
                 made += 1

@@ -65,7 +65,7 @@ class Talker(Backend):
         await send({"type": "http.response.body", "body": b"{}"})
 
     async def usage(self, scope: Message, receive: Receive, send: Send) -> None:
-        report = scope["extensions"][ASGI_EXTENSION]["request"].report_usage
+        report = scope["extensions"][ASGI_EXTENSION]["request"].scope.report_usage
         report(7, 2, 3)
         await _whole(send, 200, b"{}")
 

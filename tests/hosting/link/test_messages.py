@@ -14,6 +14,7 @@ from penstock.core.errors import InferenceError, InternalError, NotFoundError, R
 from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
+    RequestScope,
     Sender,
     TextResponse,
 )
@@ -43,7 +44,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 named_tensors = st.dictionaries(st.text(), tensors(), max_size=4)
 requests = st.builds(
-    InferenceRequest,
+    lambda **fields: InferenceRequest(**fields),  # of a tuple's fields, all others would be guessed
     model_name=st.text(),
     model_version=st.text(),
     id=st.text(),
@@ -55,7 +56,7 @@ requests = st.builds(
     correlation_id=INT64 | st.text(),
     sequence_start=st.booleans(),
     sequence_end=st.booleans(),
-    deadline=st.none() | st.floats(0, 1e9),
+    scope=st.builds(RequestScope, deadline=st.none() | st.floats(0, 1e9), call_id=st.just("")),
 )
 responses = st.builds(
     InferenceResponse,
@@ -84,14 +85,14 @@ def test_requests_of_a_batch_come_out_as_they_went_in(batch: list[InferenceReque
 def test_label_of_a_tenant_is_all_that_comes_out_of_its_sender(
     sender: Sender | None, arrives: Sender | None
 ) -> None:
-    header, _ = pack_request(1, InferenceRequest("m", sender=sender))
-    assert unpack_request(travelled(header), memoryview(b""), 0)[1].sender == arrives
+    header, _ = pack_request(1, InferenceRequest("m", scope=RequestScope(sender=sender)))
+    assert unpack_request(travelled(header), memoryview(b""), 0)[1].scope.sender == arrives
 
 
 def test_wait_for_a_tenants_turn_travels_with_its_label() -> None:
-    request = InferenceRequest("m", sender=Sender("a", label="a"), waited=7)
+    request = InferenceRequest("m", scope=RequestScope(sender=Sender("a", label="a"), waited=7))
     header, _ = pack_request(1, request)
-    assert unpack_request(travelled(header), memoryview(b""), 0)[1].waited == 7
+    assert unpack_request(travelled(header), memoryview(b""), 0)[1].scope.waited == 7
 
 
 @given(responses)
@@ -152,8 +153,8 @@ def travelled(header: Any) -> Any:
 
 
 def plain_request(request: InferenceRequest) -> dict[str, Any]:
-    fields = {name: getattr(request, name) for name in vars(InferenceRequest)["__slots__"]}
-    return fields | {"inputs": plain_tensors(request.inputs)}
+    fields = {"inputs": plain_tensors(request.inputs), "scope": vars(request.scope)}
+    return request._asdict() | fields
 
 
 def plain_tensors(tensors: Any) -> dict[str, tuple[Any, ...]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from penstock.core.errors import InferenceError
+from penstock.core.request import RequestScope
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.infer_layout import varint
@@ -32,12 +32,12 @@ def by_protobuf(message: bytes) -> InferMessage:
 def understood(message: InferMessage) -> tuple[Any, ...]:
     """All that a model sees of a request, or the error that refuses it."""
     try:
-        request = decode_request(message, 5.0)
+        request = decode_request(message, RequestScope(5.0))
     except InferenceError as error:
         return type(error), error.message
     inputs = request.inputs.items()
     tensors = [(name, t.datatype, t.shape, _bits(t)) for name, t in inputs]
-    return repr(replace(request, inputs={}, template=None)), tensors
+    return repr(request._replace(inputs={}, template=None)), tensors
 
 
 def _bits(tensor: Tensor) -> bytes:

@@ -16,7 +16,7 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
-from penstock.core.request import InferenceResponse, Sender
+from penstock.core.request import InferenceResponse, RequestScope, Sender
 from penstock.inflight.statistics import FailureReason
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 from scheduling.ensembles.fake_models import (
@@ -149,13 +149,12 @@ def test_steps_get_what_was_asked_with_the_request() -> None:
         "correlation_id": "s",
         "sequence_start": True,
         "sequence_end": False,
-        "deadline": 12.5,
-        "call_chain": (NestedCall(CallingInstance("bls_0")),),
-        "sender": Sender("tenant", 1),
     }
-    ask(scheduler, {"A": ONE}, **fields)
+    scope = RequestScope(12.5, (NestedCall(CallingInstance("bls_0")),), sender=Sender("tenant", 1))
+    ask(scheduler, {"A": ONE}, **fields, scope=scope)
     (request,) = first.requests
     assert {name: getattr(request, name) for name in fields} == fields
+    assert vars(request.scope) == vars(scope)
     assert (request.model_name, request.requested_outputs) == ("first", ("B",))
 
 

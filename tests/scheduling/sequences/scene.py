@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -190,7 +190,7 @@ class Scene:
         for short in ("start", "end"):
             if short in fields:
                 fields[f"sequence_{short}"] = fields.pop(short)
-        inference = Inference(replace(request, **fields), rows, self.statistics, "1")
+        inference = Inference(request._replace(**fields), rows, self.statistics, "1")
         try:
             self.batcher.schedule(inference)
         except InferenceError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.request import InferenceRequest, Sender
+from penstock.core.request import RequestScope, Sender
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 from penstock.scheduling.tokens.tenants import FairnessPolicy
 
@@ -21,12 +21,13 @@ def test_the_last_report_of_a_request_is_its_usage(
     accounts = TenantAccounts(FairnessPolicy())
     totals = [0, 0, 0]
     for _ in range(requests):
-        request = accounts.followed(InferenceRequest("m", sender=Sender("red")))
+        scope = RequestScope(sender=Sender("red"))
+        accounts.follow(scope)
         so_far = [0, 0, 0]
         for more in growth:
             so_far = [a + b for a, b in zip(so_far, more, strict=True)]
-            assert request.report_usage is not None
-            request.report_usage(*so_far)
+            assert scope.report_usage is not None
+            scope.report_usage(*so_far)
         totals = [a + b for a, b in zip(totals, so_far, strict=True)]
     told = accounts.metrics()
     counters = ("prompt_tokens", "cached_tokens", "generated_tokens")
@@ -36,5 +37,5 @@ def test_the_last_report_of_a_request_is_its_usage(
 
 def test_requests_without_a_sender_are_of_nobody() -> None:
     accounts = TenantAccounts(FairnessPolicy())
-    accounts.followed(InferenceRequest("m"))
+    accounts.follow(RequestScope())
     assert accounts.metrics()[name("requests", "anonymous")] == 1

@@ -67,9 +67,7 @@ class TextGenerator:
             inputs=self._tensors.inputs(generation),
             parameters=parameters,
             priority=origin.priority,
-            deadline=origin.deadline,
-            timeline=origin.timeline,
-            sender=origin.sender,
+            scope=origin.scope.part(),
         )
         stream = generation.infer(request)
         return _TextSteps(stream, generation, self.prompts, accumulates=self._accumulates)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.request import InferenceRequest as CoreRequest
+from penstock.core.request import RequestScope
 from penstock.core.timeline import Timeline, Trace
 from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.arguments import (
@@ -205,7 +206,7 @@ class InferenceRequest:
 
     def trace(self) -> InferenceTrace:
         """The trace of a received request; of one that the model made, the one it was given."""
-        return self._trace or InferenceTrace(self._core.timeline)
+        return self._trace or InferenceTrace(self._core.scope.timeline)
 
     # -- response -----------------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class InferenceRequest:
             correlation_id=core.correlation_id,
             sequence_start=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START),
             sequence_end=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END),
-            timeline=None if self._trace is None else self._trace.timeline,
+            scope=RequestScope(timeline=None if self._trace is None else self._trace.timeline),
         )
 
 

@@ -86,13 +86,13 @@ class AsyncioModel:
             return
         async with asyncio.TaskGroup() as answers:
             for reply, request in batch:
-                traced = request.timeline is not None
+                traced = request.scope.timeline is not None
                 execute = self._execute_traced if traced else self._execute_one
                 answers.create_task(execute(reply, request))
 
     async def _execute_traced(self, reply: AsyncReply, request: CoreRequest) -> None:
-        assert request.timeline is not None
-        with Serving([request.timeline], 1):
+        assert request.scope.timeline is not None
+        with Serving([request.scope.timeline], 1):
             await self._execute_one(reply, request)
 
     async def _execute_one(self, reply: AsyncReply, request: CoreRequest) -> None:
@@ -146,7 +146,7 @@ class AsyncioModel:
     async def _infer_batch(self, batch: Sequence[CoreRequest]) -> Sequence[Response]:
         requests = [Request(core) for core in batch]
         answers: Sequence[Response]
-        if timelines := [core.timeline for core in batch if core.timeline is not None]:
+        if timelines := [core.scope.timeline for core in batch if core.scope.timeline is not None]:
             with Serving(timelines, len(batch)):
                 answers = await self._calls.call(self._model.infer_batch, requests)
         else:

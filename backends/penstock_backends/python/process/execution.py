@@ -57,7 +57,9 @@ class Execution:
         self._replies = [reply for reply, _ in accepted]
         self._cores = [core for _, core in accepted]
         self.requests = [InferenceRequest.received(core, reply) for reply, core in accepted]
-        self.timelines = [core.timeline for core in self._cores if core.timeline is not None]
+        self.timelines = [
+            core.scope.timeline for core in self._cores if core.scope.timeline is not None
+        ]
         self._collected: deque[tuple[PendingReply, CoreResponse]] = deque()
         self._problem: str | None = None
         self._unanswered: list[PendingReply] = []

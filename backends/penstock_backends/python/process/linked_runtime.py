@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.errors import error_from_code
 from penstock.core.log.log_fields import trace_fields
 from penstock.core.request import InferenceRequest as CoreRequest
-from penstock.core.request import traced
+from penstock.core.request import RequestScope
 from penstock.hosting.link.messages import (
     Controlled,
     Error,
@@ -62,8 +62,8 @@ class LinkedRuntime:
         # A weak reference: a call that the model drops, as by leaving an iterator, is cancelled.
         self._calls[number] = weakref.ref(call, lambda _: self._drop_call(number))
         self._link.exit_if_fork()
-        if request.timeline is None and (timeline := caller()) is not None:
-            request = traced(request, timeline)
+        if request.scope.timeline is None and (timeline := caller()) is not None:
+            request = request._replace(scope=RequestScope(timeline=timeline))
         header, payload = pack_request(number, request, self._link.codec)
         holds = blocks and self.reentry is not None and self.reentry.holds()
         self._link.send(Kind.CALL, (decoupled, holds, header), payload)

@@ -72,10 +72,10 @@ class ReplyTable:
 
     def _open(self, number: int, request: InferenceRequest, policy: ReplyPolicy) -> PendingReply:
         """The reply to a request; a rescheduled request keeps the one it has."""
-        if request.timeline is not None:
-            self._timelines[request.timeline.span_id] = request.timeline
+        if request.scope.timeline is not None:
+            self._timelines[request.scope.timeline.span_id] = request.scope.timeline
         if (reply := self._replies.get(number)) is not None:
-            reply.timeline = request.timeline
+            reply.timeline = request.scope.timeline
             return reply
         wanted = request.requested_outputs or policy.outputs
         reply = PendingReply(
@@ -85,7 +85,7 @@ class ReplyTable:
             policy,
             self.forget,
             request.output_places,
-            request.timeline,
+            request.scope.timeline,
         )
         # A rescheduled request without a reply was cancelled meanwhile.
         rescheduled = number <= self._latest

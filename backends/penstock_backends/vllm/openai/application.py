@@ -201,7 +201,7 @@ class VllmApplication:
         async with AsyncExitStack() as stack:
             if adapter is not None:
                 await self._load(adapter, stack, str(request.parameters.get("model", adapter.name)))
-            report = request.report_usage
+            report = request.scope.report_usage
             CURRENT.set(None if report is None else UsageSum(report))
             RECORD.set(exchange_record(request))
             OWNER.set(owner_of(request))
@@ -259,7 +259,7 @@ class VllmApplication:
 
         It is the server's span, or the client's where the server's is not exported.
         """
-        makes_spans, timeline = self._engine.makes_spans, request.timeline
+        makes_spans, timeline = self._engine.makes_spans, request.scope.timeline
         own = trace_headers(timeline) if makes_spans and timeline is not None else None
         if makes_spans and own is None:
             return scope

@@ -67,7 +67,7 @@ RECORD: Final[ContextVar[ExchangeRecord | None]] = ContextVar("record", default=
 
 def exchange_record(request: InferenceRequest) -> ExchangeRecord | None:
     """The record of an exchange that is traced."""
-    timeline = request.timeline
+    timeline = request.scope.timeline
     return None if timeline is None else ExchangeRecord(request, timeline)
 
 

@@ -23,8 +23,8 @@ def request_fields(request: InferenceRequest, version: str = "") -> dict[str, st
     """The fields of a line about a request; `version` is that of the model that serves it."""
     fields = {"model": request.model_name, "version": version or request.model_version}
     fields["request_id"] = shortened(request.id)
-    if request.timeline is not None:
-        fields |= trace_fields(request.timeline)
+    if request.scope.timeline is not None:
+        fields |= trace_fields(request.scope.timeline)
     return {name: value for name, value in fields.items() if value}
 
 

@@ -275,7 +275,7 @@ class HttpCall(Exchange):
     def _access(self) -> Access:
         """The line of the access log about this request."""
         inference = self.inference
-        timeline = None if inference is None else inference.timeline
+        timeline = None if inference is None else inference.scope.timeline
         named = _MODEL.match(self.path)
         model = "" if inference is None else inference.model_name
         return Access(

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.request_limits import check_outputs, repeated_output
 from penstock.core.tensor import Tensor
 from penstock.gateway.body import RequestBody
@@ -136,6 +136,7 @@ def decode_request(
         parameters=parameters.custom,
         classes=classes,
         output_places=places,
+        scope=RequestScope(),
         **parameters.fields,
     )
     return request, OutputEncoding(parameters.binary_output, outputs)

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.core.request import CALL_ID, InferenceRequest, called
+from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.http_call import HttpCall
@@ -31,8 +31,8 @@ from penstock.gateway.replies import Reply, reply
 from penstock.gateway.router import (
     Target,
     closed_on_disconnect,
+    fill_scope,
     forwarded_headers,
-    scoped,
 )
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
@@ -94,9 +94,7 @@ class GenerateEndpoints:
         inference = await self._bodies.read(call, decode)
         if self._forward is not None:
             inference = self._forward.added_to(inference, call)
-        inference = scoped(inference, call, self._server.tenants)
-        if call_id := call.headers.get(CALL_ID):
-            inference = called(inference, call_id)
+        fill_scope(inference.scope, call, self._server.tenants)
         call.inference = inference
         return inference, begin_timeline(self._server.tracer, call, inference, call.opened)
 

@@ -16,6 +16,7 @@ from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
     ParameterValue,
+    RequestScope,
     TextResponse,
 )
 from penstock.core.request_limits import check_parameters
@@ -53,6 +54,7 @@ def decode_generate(
         id=mapping.request_id or request_id,
         inputs=mapping.inputs,
         parameters=mapping.parameters,
+        scope=RequestScope(),
     )
 
 

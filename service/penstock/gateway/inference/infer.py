@@ -22,7 +22,7 @@ from penstock.core.errors import (
 )
 from penstock.core.log.log_fields import name_request, request_fields
 from penstock.core.log.log_throttle import log_fault
-from penstock.core.request import CALL_ID, InferenceRequest, InferenceResponse, called
+from penstock.core.request import InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.request_limits import FEW_ELEMENTS, elements_in, too_many_elements
 from penstock.core.stream import ResponseStream, require_single
 from penstock.core.tensor import DataType, Tensor, count_in_steps, encode_elements
@@ -60,8 +60,8 @@ from penstock.gateway.observability.traced_request import (
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
 from penstock.gateway.router import (
     Target,
+    fill_scope,
     forwarded_headers,
-    scoped,
 )
 from penstock.http1.requests import Field
 from penstock.inflight.inference import SingleAnswer
@@ -69,6 +69,8 @@ from penstock.models.serving.served_model import ServedModel
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 from penstock.shared_memory.registry import Regions
+
+logger = logging.getLogger(__name__)
 
 _SMALL = 64 << 10
 """Bytes of JSON up to which it is decoded where it is received."""
@@ -210,9 +212,7 @@ class InferEndpoint:
         try:
             if self._forward is not None:
                 inference = self._forward.added_to(inference, call)
-            inference = scoped(inference, call, self._server.tenants)
-            if call_id := call.headers.get(CALL_ID):
-                inference = called(inference, call_id)
+            fill_scope(inference.scope, call, self._server.tenants)
             call.inference = inference
             timeline = begin_timeline(self._server.tracer, call, inference, call.opened)
             stream = model.infer(inference)
@@ -260,8 +260,6 @@ def _raw(
         raise not_unpacked()
     return inference, OutputEncoding(binary=True)
 
-
-logger = logging.getLogger(__name__)
 
 _JSON_FIELD = (b"content-type", JSON.encode())
 _BINARY_FIELD = (b"content-type", b"application/octet-stream")
@@ -398,7 +396,7 @@ def decode_raw_request(
     tensor = _string(known, body) if known.data_type is DataType.BYTES else _numbers(known, body)
     if config.max_batch_size:
         tensor = Tensor(tensor.datatype, (1, *tensor.shape), tensor.buffer)
-    return InferenceRequest(model, version, inputs={known.name: tensor})
+    return InferenceRequest(model, version, inputs={known.name: tensor}, scope=RequestScope())
 
 
 def _string(known: ModelInput, body: Buffer) -> Tensor:

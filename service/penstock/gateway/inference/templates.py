@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import orjson
 
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock.gateway.inference.body_memory import Place, nowhere
 from penstock.gateway.inference.codec import OutputEncoding
@@ -62,7 +62,9 @@ class JsonTemplate:
             inputs[name] = tensor
         # Templates stand for sizes too, which those of strings differ in.
         template = self if self._fixed else None
-        return InferenceRequest(model, version, "", inputs, self._outputs, template=template)
+        return InferenceRequest(
+            model, version, "", inputs, self._outputs, template=template, scope=RequestScope()
+        )
 
 
 class _List:
@@ -192,7 +194,9 @@ class RequestTemplate:
             contents = rest[begin:end]
             inputs[name] = Tensor(datatype, shape, contents, place(begin, contents))
             begin = end
-        return InferenceRequest(model, version, "", inputs, self._outputs, template=self)
+        return InferenceRequest(
+            model, version, "", inputs, self._outputs, template=self, scope=RequestScope()
+        )
 
 
 class RequestTemplates:

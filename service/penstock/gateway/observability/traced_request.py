@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
-from penstock.core.request import InferenceRequest, traced
+from penstock.core.request import InferenceRequest
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.replies import Reply
@@ -42,7 +42,7 @@ def begin_timeline(
     timeline.request_id = inference.id
     timeline.mark("HTTP_RECV_START", since)
     timeline.mark("HTTP_RECV_END")
-    traced(inference, timeline)
+    inference.scope.timeline = timeline
     return timeline
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from penstock.core.errors import InferenceError
 from penstock.core.http_exchange import Headers, HttpExchange
-from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue
+from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue, RequestScope
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.observability.traced_request import begin_timeline, ending
@@ -19,7 +19,7 @@ from penstock.gateway.openai.errors import OpenAiError, error_reply
 from penstock.gateway.openai.model_names import FoundModel, ModelNames
 from penstock.gateway.openai.request_body import RequestBodies, RequestBody
 from penstock.gateway.replies import Reply, json_reply
-from penstock.gateway.router import Target, forwarded_headers, scoped
+from penstock.gateway.router import Target, fill_scope, forwarded_headers
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 
@@ -94,9 +94,14 @@ class ExchangeEndpoint:
         forwarded = {} if self._forward is None else self._forward.of(call)
         parameters = self._parameters(forwarded, read, found.adapter)
         request = InferenceRequest(
-            found.name, id=request_id, parameters=parameters, exchange=exchange
+            found.name,
+            id=request_id,
+            parameters=parameters,
+            exchange=exchange,
+            scope=RequestScope(),
         )
-        return scoped(request, call, self._server.tenants)
+        fill_scope(request.scope, call, self._server.tenants)
+        return request
 
     def _parameters(
         self, forwarded: Mapping[str, ParameterValue], read: RequestBody, adapter: str

@@ -8,7 +8,6 @@ tensors in them, and says which bytes follow as the payload.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import IntEnum, unique
 from typing import Any
 
@@ -22,12 +21,9 @@ from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
     ParameterValue,
+    RequestScope,
     Sender,
     TextResponse,
-    exchanging,
-    having_waited,
-    sent_by,
-    traced,
 )
 from penstock.core.timeline import received_timeline
 from penstock.hosting.link.arena import SHARE_FROM
@@ -156,6 +152,7 @@ def pack_request(
 ) -> tuple[PackedRequest, list[Buffer]]:
     """A request as header and payload; `number` names it on the link."""
     payload: list[Buffer] = []
+    scope = request.scope
     parameters = _plain(request.parameters)  # first: a block of the arena must not be left behind
     header = (
         number,
@@ -170,11 +167,11 @@ def pack_request(
         request.correlation_id,
         request.sequence_start,
         request.sequence_end,
-        request.deadline,
+        scope.deadline,
         codec.pack_places(request.output_places) if request.output_places else [],
-        "" if request.sender is None else request.sender.label,
-        request.waited,
-        None if request.timeline is None else request.timeline.reference(),
+        "" if scope.sender is None else scope.sender.label,
+        scope.waited,
+        None if scope.timeline is None else scope.timeline.reference(),
     )
     return header, payload
 
@@ -202,6 +199,11 @@ def unpack_request(
         waited,
         reference,
     ) = header
+    scope = RequestScope(deadline)
+    if reference is not None and not isinstance(reference, int):
+        scope.timeline = received_timeline(reference, number)
+    if label:
+        scope.sender, scope.waited = Sender(label, label=label), waited
     inputs, at = codec.unpack(specs, payload, at)
     request = InferenceRequest(
         model_name,
@@ -215,14 +217,9 @@ def unpack_request(
         correlation_id,
         sequence_start,
         sequence_end,
-        deadline,
+        output_places=codec.unpack_places(places) if places else {},
+        scope=scope,
     )
-    if reference is not None and not isinstance(reference, int):
-        request = traced(request, received_timeline(reference, number))
-    if label:
-        request = having_waited(sent_by(request, Sender(label, label=label)), waited)
-    if places:
-        request = replace(request, output_places=codec.unpack_places(places))
     return number, request, at
 
 
@@ -297,7 +294,7 @@ def unpack_exchange(header: Exchange, payload: memoryview) -> tuple[int, Inferen
     packed, method, path, query, headers = header
     number, request, _ = unpack_request(packed, memoryview(b""), 0)
     exchange = HttpExchange(method, path, query, headers, bytes(payload))
-    return number, exchanging(request, exchange)
+    return number, request._replace(exchange=exchange)
 
 
 def pack_part(number: int, part: ExchangePart) -> Part:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from penstock.core.buffer import Buffer
@@ -17,7 +16,7 @@ from penstock.core.errors import (
     as_inference_error,
     call_refused,
 )
-from penstock.core.request import InferenceRequest, Sender, traced
+from penstock.core.request import InferenceRequest, RequestScope, Sender
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Handler
@@ -110,13 +109,14 @@ class ServedCalls:
         number, request, _ = unpack_request(packed, payload, 0, self._memory.codec)
         if number in self._calls:
             raise ValueError(f"a second call of number {number}, while the first is not answered")
-        if request.sender is not None:  # whose request it is, the server knows
-            request = replace(request, sender=None)
+        scope = request.scope
+        scope.sender = None  # whose request it is, the server knows
         if (timeline := self._timeline(packed[-1])) is not None:
-            request = traced(request, timeline)
+            scope.timeline = timeline
         try:
             self._check_policy(request, decoupled)
-            stream = self._services.infer(self._chained(request, holds=holds))
+            self._chain(scope, holds=holds)
+            stream = self._services.infer(request)
         except InferenceError as error:
             text = call_refused(request.model_name, error.message)
             self._send(Kind.CALL_ERROR, (number, error.code, text))
@@ -140,25 +140,23 @@ class ServedCalls:
         batch = () if self._decoupled else self._executing()
         return batch[0].timeline if len(batch) == 1 else None
 
-    def _chained(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
-        """The request with its call chain, for cycle detection, inherited deadline and sender.
+    def _chain(self, scope: RequestScope, *, holds: bool) -> None:
+        """Note a call's call chain, for cycle detection, its inherited deadline and sender.
 
         The deadline is the latest of the batch: after it no client waits for the answer. The sender
         is that of the batch, where it has one only.
         """
         batch = self._executing()
         if not batch:
-            return request
+            return
         former: dict[NestedCall, None] = {}
         for inference in batch:
-            former |= dict.fromkeys(inference.request.call_chain)
+            former |= dict.fromkeys(inference.request.scope.call_chain)
             if inference.wait is not None:
                 inference.wait.executor = self._caller
-        deadline = None if self._decoupled else _latest(batch)
-        call_chain = *former, NestedCall(self._caller, blocking=holds)
-        return replace(
-            request, call_chain=call_chain, deadline=deadline, sender=_common_sender(batch)
-        )
+        scope.deadline = None if self._decoupled else _latest(batch)
+        scope.call_chain = *former, NestedCall(self._caller, blocking=holds)
+        scope.sender = _common_sender(batch)
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)
@@ -210,12 +208,12 @@ class ServedCalls:
 
 def _common_sender(batch: Sequence[Inference]) -> Sender | None:
     """The sender of all requests of the batch; `None` if they have several, or none."""
-    senders = {inference.request.sender for inference in batch}
+    senders = {inference.request.scope.sender for inference in batch}
     return senders.pop() if len(senders) == 1 else None
 
 
 def _latest(batch: Sequence[Inference]) -> float | None:
     """The latest deadline of the batch; `None` if a request of it has none."""
-    deadlines = [inference.request.deadline for inference in batch]
+    deadlines = [inference.request.scope.deadline for inference in batch]
     known = [deadline for deadline in deadlines if deadline is not None]
     return max(known) if len(known) == len(deadlines) else None

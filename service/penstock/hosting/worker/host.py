@@ -23,7 +23,7 @@ from penstock.core.errors import InferenceError, InternalError, as_inference_err
 from penstock.core.flow_control import Window
 from penstock.core.log.log_fields import fields_of
 from penstock.core.placement import Placement
-from penstock.core.request import InferenceRequest, metered
+from penstock.core.request import InferenceRequest
 from penstock.hosting.link.introduction import Introduction, instance_context
 from penstock.hosting.link.link import Handler, Link, Pulse
 from penstock.hosting.link.memory import SharedMemory
@@ -165,17 +165,19 @@ class Host:
         at = 0
         for one in packed:
             request_number, request, at = unpack_request(one, payload, at, self.memory.codec)
-            reply = self._replies.open(request_number, request.output_places, request.timeline)
+            scope = request.scope
+            reply = self._replies.open(request_number, request.output_places, scope.timeline)
             if self._usage:
-                metered(request, partial(self._report_usage, request_number))
+                scope.report_usage = partial(self._report_usage, request_number)
             batch.append((reply, request))
         self._start(self._execute(number, batch))
 
     def _exchange(self, header: Exchange, payload: memoryview) -> None:
         number, request = unpack_exchange(header, payload)
-        reply = self._replies.open_exchange(number, self._link.add, request.timeline)
+        scope = request.scope
+        reply = self._replies.open_exchange(number, self._link.add, scope.timeline)
         if self._usage:
-            metered(request, partial(self._report_usage, number))
+            scope.report_usage = partial(self._report_usage, number)
         reply.connect(self._application.answer(request))
 
     def _report_usage(self, number: int, prompt: int, cached: int, generated: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def _samples(config: ModelConfig, folder: Path) -> Iterator[WarmupSample]:
         if to_model is not None:
             request = to_model(request)
         # The rest are inputs that schedulers add, such as control tensors.
-        request = replace(request, inputs={**tensors, **request.inputs})
+        request = request._replace(inputs={**tensors, **request.inputs})
         yield WarmupSample(warmup.name, request, warmup.batch_size, max(1, warmup.count))
 
 

@@ -7,7 +7,7 @@ request asks of its answer is read here too: the client's shapes (V-13, C-10), c
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -271,7 +271,7 @@ def request_reshape(config: ModelConfig) -> Callable[[InferenceRequest], Inferen
     }
     if not reshapes:
         return None
-    return lambda request: replace(request, inputs=_reshaped(request.inputs, reshapes))
+    return lambda request: request._replace(inputs=_reshaped(request.inputs, reshapes))
 
 
 def response_reshape(
@@ -392,13 +392,13 @@ class CallCycleCheck:
     def check(self, request: InferenceRequest) -> None:
         """Raise `UnsupportedError` for a request that only its own callers could answer."""
         pool = set(self._pool())
-        if pool and pool <= {call.caller for call in request.call_chain}:
-            names = [*(call.caller.instance for call in request.call_chain), self._name]
+        if pool and pool <= {call.caller for call in request.scope.call_chain}:
+            names = [*(call.caller.instance for call in request.scope.call_chain), self._name]
             raise UnsupportedError(
                 f"model '{self._name}' is called by a request that its every instance is waiting"
                 f" for: {' -> '.join(names)}; the call would wait for ever"
             )
-        last = request.call_chain[-1]
+        last = request.scope.call_chain[-1]
         if last.blocking and self._certain and (others := find_cycle(last, self._pool)):
             raise UnsupportedError(
                 f"model '{self._name}' is called by instance '{last.caller.instance}', and its"
@@ -409,7 +409,7 @@ class CallCycleCheck:
 
     def wait(self, request: InferenceRequest) -> Wait | None:
         """The edge of the wait-for graph from caller to instances; `None` unless it is certain."""
-        last: NestedCall = request.call_chain[-1]
+        last: NestedCall = request.scope.call_chain[-1]
         return Wait(last, self._pool) if last.blocking and self._certain else None
 
 

@@ -21,7 +21,7 @@ from penstock.core.errors import (
     queue_full,
 )
 from penstock.core.http_exchange import WINDOW
-from penstock.core.request import InferenceRequest, with_infer
+from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
@@ -57,6 +57,8 @@ from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
+
+logger = logging.getLogger(__name__)
 
 PLACES = "penstock_llm_max_running_requests"
 """The metric by which an engine says how many requests it runs at once."""
@@ -155,29 +157,31 @@ class LoadedModel:
 
         Of a request that is part of another one, `within` gets the compute times.
         """
-        if request.call_chain:
+        scope = request.scope
+        if scope.call_chain:
             self._cycle_check.check(request)
         rows = self._admission.check(request)
         self._check_serving()
         if self._to_model is not None:
             request = self._to_model(request)
         inference = Inference(request, rows, self.statistics, self._version, within)
-        if request.call_chain:
+        if scope.call_chain:
             inference.wait = self._cycle_check.wait(request)
-        if self._transforms.always or request.classes or request.timeline is not None:
+        if self._transforms.always or request.classes or scope.timeline is not None:
             self._transforms.follow(inference, request)
         return self._scheduled(inference, self._scheduler.schedule)
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
         """Admit an exchange over HTTP; returns the `ExchangePart`s of its answer."""
         self._check_serving()
+        scope = request.scope
         if self._accounts is not None:
-            request = self._accounts.followed(request)
+            self._accounts.follow(scope)
         inference = Inference(request, 1, self.statistics, self._version, window=WINDOW)
-        with_infer(request, partial(self._infer_part, inference))
-        inference.on_usage = request.report_usage
-        if request.timeline is not None:
-            inference.record(request.timeline, self.config.name)
+        scope.infer = partial(self._infer_part, inference)
+        inference.on_usage = scope.report_usage
+        if scope.timeline is not None:
+            inference.record(scope.timeline, self.config.name)
         to_client = inference.counting_responses(None)
         if inference.timeline is not None:
             to_client = TracedResponses(inference.timeline, to_client)
@@ -205,9 +209,9 @@ class LoadedModel:
     ) -> ResponseStream:
         """The stream of an admitted request, once it is scheduled."""
         request = inference.request
-        if request.deadline is not None:
+        if request.scope.deadline is not None:
             inference.watch(self._deadlines)
-        if request.id or request.call_id:
+        if request.id or request.scope.call_id:
             inference.keep_in(self._running)
         try:
             if 0 < self._max_pending < self.statistics.pending:
@@ -438,16 +442,13 @@ class ResponseTransforms:
         to_client = self._reshape
         if request.classes:
             to_client = self._classifier.transform(request.classes, to_client)
-        if request.timeline is not None:
-            inference.record(request.timeline, self._model)
+        if request.scope.timeline is not None:
+            inference.record(request.scope.timeline, self._model)
         if self._counts:
             to_client = inference.counting_responses(to_client)
         if inference.timeline is not None:
             to_client = TracedResponses(inference.timeline, to_client)
         inference.stream.transform = to_client
-
-
-logger = logging.getLogger(__name__)
 
 
 class ReadinessLog:

@@ -64,12 +64,9 @@ def step_request(
         mark.correlation_id,
         mark.start,
         mark.end,
-        asked.deadline,
         output_places=places,
-        call_chain=asked.call_chain,
         on_device=step.on_device,
-        timeline=asked.timeline,
-        sender=asked.sender,
+        scope=asked.scope.part(),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable
-from dataclasses import replace
 
 from penstock.core.errors import (
     InvalidRequestError,
@@ -65,8 +64,8 @@ class SequenceAdmission:
                 f"inference request to model '{self._model}' must specify a non-zero or non-empty"
                 " correlation ID"
             )
-        inference.request = replace(
-            request, correlation_id=self._generate_id(), sequence_start=True, sequence_end=False
+        inference.request = request._replace(
+            correlation_id=self._generate_id(), sequence_start=True, sequence_end=False
         )
 
     def sequence(self, request: InferenceRequest, now: float) -> LiveSequence[SequenceStep]:
@@ -178,4 +177,4 @@ class RequestPreparation:
         if self._states and (request.sequence_start or not sequence.state):
             sequence.state.update(self._states.initial())
         inputs = {**request.inputs, **self._controls.tensors(request), **sequence.state}
-        inference.request = replace(request, inputs=inputs)
+        inference.request = request._replace(inputs=inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 
@@ -234,7 +234,7 @@ class SequenceBatcher:
         """Queue the request again, for a later batch, as its model has asked (S-20)."""
         inference = step.inference
         inference.restarted()
-        inference.request = replace(inference.request, sequence_start=False, sequence_end=False)
+        inference.request = inference.request._replace(sequence_start=False, sequence_end=False)
         step.executed, step.since = False, self._loop.time()
         self._table.put_back(step.sequence, step.since)
         self._offer([step.sequence])

@@ -7,7 +7,7 @@ here, so `use_same_buffer_for_input_output` and `use_growable_memory` have nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
@@ -43,7 +43,7 @@ class ImplicitStates:
     def requesting(self, request: InferenceRequest) -> InferenceRequest:
         """The request, with the states among its requested outputs."""
         asked = request.requested_outputs or self._outputs
-        return replace(request, requested_outputs=tuple(dict.fromkeys((*asked, *self._names))))
+        return request._replace(requested_outputs=tuple(dict.fromkeys((*asked, *self._names))))
 
     def keeping(
         self, request: InferenceRequest, keep: Callable[[str, Tensor], None], then: Transform | None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
@@ -112,15 +112,14 @@ class RowInstance(ObservedInstance):
         """A request of zeros, in the shapes of one of the same batch."""
         inputs = {name: _zeros(tensor) for name, tensor in like.inputs.items()}
         inputs |= self._controls.not_ready()
-        return replace(
-            like,
+        return like._replace(
             id="",
             inputs=inputs,
             parameters={},
             correlation_id=0,
             sequence_start=False,
             sequence_end=False,
-            deadline=None,
+            scope=RequestScope(),
         )
 
 

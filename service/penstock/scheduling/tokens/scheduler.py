@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from penstock.core.errors import InferenceError, RequestCancelledError
-from penstock.core.request import Sender, having_waited, sent_by
+from penstock.core.request import Sender
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
 from penstock.scheduling.tokens.fair_share import FairRequest, TenantUsage
@@ -35,12 +35,13 @@ class TokenScheduler:
     def schedule(self, inference: Inference) -> None:
         request = inference.request
         now = self._loop.time()
-        left = None if request.deadline is None else request.deadline - now
+        scope = request.scope
+        left = None if scope.deadline is None else scope.deadline - now
         size, ids = prompt_bytes(request), prompt_ids(request)
-        fair = self._queue.admit(request.sender, size, ids, now, left)
+        fair = self._queue.admit(scope.sender, size, ids, now, left)
         if self._queue.fair:
             tenant = fair.tenant
-            sent_by(request, Sender(tenant.name, fair.band, tenant.label))
+            scope.sender = Sender(tenant.name, fair.band, tenant.label)
             self._held[fair] = inference
             inference.on_end = partial(self._left_queue, fair)
             self._hand_over()
@@ -116,7 +117,7 @@ class TokenScheduler:
             inference = self._held.pop(fair)
             inference.on_end = None
             self._watch(inference, fair)
-            having_waited(inference.request, time.monotonic_ns() - inference.start)
+            inference.request.scope.waited = time.monotonic_ns() - inference.start
             try:
                 self._scheduler.schedule(inference)
             except InferenceError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from penstock.core.request import InferenceRequest, metered
+from penstock.core.request import RequestScope
 from penstock.scheduling.tokens.fair_share import FairShare, TenantUsage
 from penstock.scheduling.tokens.tenants import ANONYMOUS, FairnessPolicy
 
@@ -15,12 +15,12 @@ class TenantAccounts:
     def __init__(self, policy: FairnessPolicy) -> None:
         self._share = FairShare(policy)
 
-    def followed(self, request: InferenceRequest) -> InferenceRequest:
-        """The request, just made, whose tokens are reported here."""
-        sender = request.sender
+    def follow(self, scope: RequestScope) -> None:
+        """Count a request, and have its tokens reported here."""
+        sender = scope.sender
         tenant = self._share.tenant(ANONYMOUS if sender is None else sender.tenant)
         tenant.usage.requests += 1
-        return metered(request, _Account(tenant.usage).report)
+        scope.report_usage = _Account(tenant.usage).report
 
     def metrics(self) -> Mapping[str, float]:
         """Counters by name, with their labels."""

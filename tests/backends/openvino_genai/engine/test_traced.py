@@ -15,7 +15,7 @@ from backends.generation import PROMPT, start
 from backends.openvino_genai.asking import ask, opened, settled
 from backends.openvino_genai.scripted import ScriptedPipeline, sequences
 from penstock.core.errors import InternalError, UnavailableError
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.timeline import Timeline, Trace
 from penstock.testing import RunningInstance
 from penstock_backends.language_model import GenerationRecord, record_of
@@ -30,7 +30,7 @@ def timeline() -> Timeline:
 
 
 def record(timeline: Timeline) -> GenerationRecord:
-    made = record_of(InferenceRequest("m", timeline=timeline), "scripted")
+    made = record_of(InferenceRequest("m", scope=RequestScope(timeline=timeline)), "scripted")
     assert made is not None
     return made
 

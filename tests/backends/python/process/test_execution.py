@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -252,7 +251,7 @@ def test_log_names_the_request_that_failed(
     begin: Begin, linked: Linked, ids: tuple[str, ...]
 ) -> None:
     """Of several in a batch none is named: the exception is about all of them."""
-    begin(*[replace(request(1), id=id) for id in ids]).fail(ValueError("no"))
+    begin(*[request(1)._replace(id=id) for id in ids]).fail(ValueError("no"))
     ((kind, header, _),) = linked.sent()
     assert kind == Kind.LOG
     assert header[-1].get("request_id") == ("a" if len(ids) == 1 else None)

@@ -314,7 +314,7 @@ class Together(Model):
         answers = []
         for request in requests:
             id = request.text("IN")
-            named = {"timeline": request.core.timeline} if "named" in id else {}
+            named = {"scope": request.core.scope} if "named" in id else {}
             await self.context.infer("leaf", {"IN": [id]}, id=id, **named)
             answers.append(Response({"OUT": [[json.dumps(id)]]}))
         with trace.get_tracer("m").start_as_current_span("all"):

@@ -13,7 +13,7 @@ import pytest
 from backends.exchanging import application, begin, whole
 from backends.generation import PROMPT, plain, start, until, usage
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import ExchangePart, InferenceRequest, Sender
+from penstock.core.request import ExchangePart, InferenceRequest, RequestScope, Sender
 from penstock.core.timeline import Timeline, Trace
 from penstock.metrics.series_name import split_series_name
 from penstock.testing import RunningInstance
@@ -224,7 +224,9 @@ async def test_context_of_an_exchange_reaches_the_engine(
             headers = (("content-type", "application/json"), ("traceparent", traceparent))
             body = b'{"model": "m", "prompt": "a", "max_tokens": 2}'
             exchange = HttpExchange("POST", "/v1/completions", headers=headers, body=body)
-            request = InferenceRequest("m", exchange=exchange, timeline=timeline)
+            request = InferenceRequest(
+                "m", exchange=exchange, scope=RequestScope(timeline=timeline)
+            )
             status, _ = await whole(app.answer(request))
             assert status == 200
     parents = [int.from_bytes(span.parent_span_id) for span in await _exported(collected)]

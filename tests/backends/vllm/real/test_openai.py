@@ -17,7 +17,7 @@ from backends.vllm.real.scripted_model import scripted
 from penstock.core.application import BackendApplication
 from penstock.core.errors import ModelLoadError, UnsupportedError
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import ExchangePart, InferenceRequest, Sender, metered
+from penstock.core.request import ExchangePart, InferenceRequest, RequestScope, Sender
 from penstock.core.stream import ResponseStream
 from penstock.testing import RunningInstance
 from penstock_backends.vllm import VllmBackend
@@ -46,9 +46,11 @@ def begin(
 ) -> ResponseStream:
     headers = (("content-type", "application/json"),)
     exchange = HttpExchange("POST", path, headers=headers, body=json.dumps(body).encode())
-    request = InferenceRequest("m", exchange=exchange, parameters=more, sender=sender)
+    request = InferenceRequest(
+        "m", exchange=exchange, parameters=more, scope=RequestScope(sender=sender)
+    )
     if told is not None:
-        request = metered(request, lambda *tokens: told.append(tokens))
+        request.scope.report_usage = lambda *tokens: told.append(tokens)
     return application.answer(request)
 
 

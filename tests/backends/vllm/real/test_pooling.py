@@ -19,7 +19,7 @@ from backends.vllm.real.conftest import IN_CORE
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import InferenceRequest, metered
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.demo.language_model import CHECKPOINT
 from penstock.testing import RunningInstance, running
 from penstock_backends.vllm import VllmBackend
@@ -202,7 +202,9 @@ async def test_routes_answer_and_tokens_of_exchanges_are_reported(
             exchange = HttpExchange(
                 "POST", path, "", JSON_BODY, json.dumps({"model": "m", **body}).encode()
             )
-            request = metered(InferenceRequest("m", exchange=exchange), partial(_add, told))
+            request = InferenceRequest(
+                "m", exchange=exchange, scope=RequestScope(report_usage=partial(_add, told))
+            )
             status, text = await whole(app.answer(request))
             assert status == 200, (path, text)
             answer = json.loads(text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,7 @@ async def test_what_a_process_has_begun_is_not_executed_again(
     mark = tmp_path / "noted"
     instance = await puppets.start(serial=True, mark=str(mark))
     sent = [
-        puppets.tell(instance, replace(order("note"), id=id))[0][0]
+        puppets.tell(instance, order("note")._replace(id=id))[0][0]
         for id in ("done", "die", "waiting")
     ]
     for inference in sent[:2]:

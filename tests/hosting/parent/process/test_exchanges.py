@@ -21,7 +21,7 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import ExchangePart, InferenceRequest
+from penstock.core.request import ExchangePart, InferenceRequest, RequestScope
 from penstock.hosting.link.link import LARGEST_HEAD
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.inflight.inference import Inference
@@ -39,7 +39,7 @@ def begin(
 ) -> Inference:
     """Have the instance begin an exchange."""
     exchange = HttpExchange("POST", path, query, **more)
-    request = InferenceRequest("puppet", id="7", exchange=exchange)
+    request = InferenceRequest("puppet", id="7", exchange=exchange, scope=RequestScope())
     (inference,), _ = puppets.tell(instance, request)
     return inference
 

@@ -6,7 +6,7 @@ import pytest
 
 from hosting.parent.services.calling_process import CallingProcess
 from penstock.core.call_chain import CallingInstance, NestedCall, Wait
-from penstock.core.request import InferenceRequest, Sender
+from penstock.core.request import InferenceRequest, RequestScope, Sender
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 
@@ -21,11 +21,11 @@ async def test_request_has_the_time_of_those_that_it_is_made_for(
 ) -> None:
     process = CallingProcess(decoupled=decoupled)
     process.batch += [
-        Inference(InferenceRequest("m", deadline=deadline), 1, Statistics())
+        Inference(InferenceRequest("m", scope=RequestScope(deadline=deadline)), 1, Statistics())
         for deadline in deadlines
     ]
     process.call("a")
-    assert process.services.requests[0].deadline == expected
+    assert process.services.requests[0].scope.deadline == expected
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,11 @@ async def test_request_is_sent_by_the_tenant_that_it_is_made_for(
 ) -> None:
     process = CallingProcess()
     process.batch += [
-        Inference(InferenceRequest("m", sender=sender), 1, Statistics()) for sender in senders
+        Inference(InferenceRequest("m", scope=RequestScope(sender=sender)), 1, Statistics())
+        for sender in senders
     ]
     process.call("a")
-    assert process.services.requests[0].sender == expected
+    assert process.services.requests[0].scope.sender == expected
 
 
 async def test_request_is_for_those_that_wait_for_its_maker_and_for_that() -> None:
@@ -57,7 +58,7 @@ async def test_request_is_for_those_that_wait_for_its_maker_and_for_that() -> No
     )
     process.batch += [_inference(outer), _inference(outer, inner)]
     process.call("a", holds=True)
-    *former, last = process.services.requests[0].call_chain
+    *former, last = process.services.requests[0].scope.call_chain
     assert former == [outer, inner]
     assert (last.caller.instance, last.blocking) == ("m_0_0", True)
 
@@ -68,8 +69,10 @@ async def test_who_waits_for_an_execution_that_calls_waits_for_this_instance() -
     inference.wait = Wait(outer, lambda: others)
     process.batch.append(inference)
     process.call("a", holds=True)
-    assert list(inference.wait.instances()) == [process.services.requests[0].call_chain[-1].caller]
+    assert list(inference.wait.instances()) == [
+        process.services.requests[0].scope.call_chain[-1].caller
+    ]
 
 
 def _inference(*calls: NestedCall) -> Inference:
-    return Inference(InferenceRequest("m", call_chain=calls), 1, Statistics())
+    return Inference(InferenceRequest("m", scope=RequestScope(call_chain=calls)), 1, Statistics())

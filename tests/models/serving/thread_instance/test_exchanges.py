@@ -13,7 +13,7 @@ from hosting.hosted.talker import Talker
 from models.serving.thread_instance.executions import thread_instance
 from penstock.core.errors import UnavailableError
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import ExchangePart, InferenceRequest
+from penstock.core.request import ExchangePart, InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import Statistics
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
@@ -31,7 +31,8 @@ async def model() -> AsyncIterator[LoadedModel]:
 
 
 def begin(model: LoadedModel, path: str, query: str = "") -> ResponseStream:
-    return model.exchange(InferenceRequest("m", exchange=HttpExchange("POST", path, query)))
+    exchange = HttpExchange("POST", path, query)
+    return model.exchange(InferenceRequest("m", exchange=exchange, scope=RequestScope()))
 
 
 async def body(stream: ResponseStream) -> bytes:
