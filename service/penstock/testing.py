@@ -30,8 +30,8 @@ class RunningInstance:
     """One loaded instance, as `running` yields it."""
 
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
-        self.backend = backend
-        """The backend's object itself."""
+        self.backend: Any = backend
+        """The backend's object itself, of which a test knows the class."""
         self.config = config
         """The configuration as `complete_config` returned it."""
 

@@ -15,6 +15,7 @@ from penstock.backend import (
     ModelConfig,
     Outcome,
     Traits,
+    WithApplication,
 )
 from penstock_backends.onnxruntime.autocomplete import completed, needs_completion
 from penstock_backends.onnxruntime.check import check_declared, check_supported
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
 
 
-class OnnxRuntimeBackend(Backend):
+class OnnxRuntimeBackend(WithApplication, Backend):
     """Joins the requests of a batch, runs the graph once and returns each request its rows.
 
     All of it happens on the instance's thread, so large batches do not block the event loop.

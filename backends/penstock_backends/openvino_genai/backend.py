@@ -16,6 +16,9 @@ from penstock.backend import (
     ModelLoadError,
     Outcome,
     ResponseStream,
+    WithApplication,
+    WithMetrics,
+    WithReadiness,
 )
 from penstock_backends.language_model import (
     Answer,
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
 
 
-class OpenVinoGenAiBackend(LanguageModelBackend):
+class OpenVinoGenAiBackend(WithApplication, WithMetrics, WithReadiness, LanguageModelBackend):
     """A language model on the CPU, with the tensors of Triton's vLLM backend."""
 
     # Its own temporary folder is for copies of read-only model files.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from penstock.core.backend import Backend, InstanceContext, Outcome, Traits
+from penstock.core.backend import Backend, InstanceContext, Outcome, Traits, WithInterpreter
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest
@@ -25,7 +25,7 @@ _HOOKS = ("auto_complete_config", "penstock.model")
 _COMPLETION = "penstock_backends.python.environment.completion:run"
 
 
-class PythonBackend(Backend):
+class PythonBackend(WithInterpreter, Backend):
     """Models with a `model.py`; each instance is a process, whose entry point is `process_main`."""
 
     traits = Traits(host="process", process_main="penstock_backends.python.process.process:run")

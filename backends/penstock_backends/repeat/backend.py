@@ -21,13 +21,14 @@ from penstock.backend import (
     Output,
     Tensor,
     Traits,
+    WithMetrics,
 )
 
 _INPUTS = {"IN": DataType.INT32, "DELAY": DataType.UINT32, "WAIT": DataType.UINT32}
 _OUTPUTS = {"OUT": DataType.INT32, "IDX": DataType.UINT32}
 
 
-class RepeatBackend(Backend):
+class RepeatBackend(WithMetrics, Backend):
     """Sends IN[i] as OUT and i as IDX, DELAY[i] milliseconds after the response before it.
 
     WAIT is the time in milliseconds from a request's start until the instance is free: it delays

@@ -22,6 +22,9 @@ from penstock.backend import (
     ModelLoadError,
     Outcome,
     RequestCancelledError,
+    WithApplication,
+    WithMetrics,
+    WithReadiness,
 )
 from penstock_backends.language_model import (
     GenerationRecord,
@@ -55,7 +58,7 @@ NOT_DECOUPLED = "Streaming is only supported in decoupled mode."
 NO_ID = "A request id must be provided for request cancellation"
 
 
-class TensorRtLlmBackend(LanguageModelBackend):
+class TensorRtLlmBackend(WithApplication, WithMetrics, WithReadiness, LanguageModelBackend):
     """A language model that TensorRT-LLM runs."""
 
     # Its own temporary folder is for the sockets of its workers.

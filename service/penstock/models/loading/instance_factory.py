@@ -13,7 +13,13 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
-from penstock.core.backend import Backend, InstanceContext
+from penstock.core.backend import (
+    Backend,
+    Controllable,
+    InstanceContext,
+    WithApplication,
+    WithInterpreter,
+)
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
@@ -63,7 +69,10 @@ class InstanceFactory:
         self, backend: type[Backend], config: ModelConfig, path: Path
     ) -> str | None:
         """Path of the Python that the model's processes run; `None` for the server's own."""
-        return await backend.interpreter(config, path, self._settings_of(config.backend))
+        settings = self._settings_of(config.backend)
+        if issubclass(backend, WithInterpreter):
+            return await backend.interpreter(config, path, settings)
+        return settings.get("python")
 
     def instances(
         self,
@@ -204,8 +213,7 @@ def process_spec(
         private_tmp=_private_tmp(backend, config),
         hang_seconds=_hang_seconds(config),
         restart_hung=_restart_hung(config),
-        controlled=backend.control is not Backend.control
-        or backend.openai_app is not Backend.openai_app,
+        controlled=issubclass(backend, Controllable | WithApplication),
         environment={**passed_on(os.environ), **environment},
         usage=usage,
     )

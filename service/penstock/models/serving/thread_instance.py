@@ -13,9 +13,17 @@ from functools import partial
 from typing import Any
 
 from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication
-from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.backend import (
+    Backend,
+    Controllable,
+    InstanceContext,
+    Outcome,
+    WithMetrics,
+    WithReadiness,
+)
 from penstock.core.call_chain import CallingInstance
 from penstock.core.delivery import deliver, execute_batch
+from penstock.core.errors import no_commands
 from penstock.core.log.log_throttle import log_fault
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceResponse
@@ -41,8 +49,11 @@ class ThreadInstance:
         self.caller: CallingInstance | None = None
         self.process: ProcessState | None = None
         self.lost = False  # a thread of the server does not die
-        self._backend = backend()
-        self._application = BackendApplication(self._backend, context.config.name)
+        made = self._backend = backend()
+        self._controllable = made if isinstance(made, Controllable) else None
+        self._engine = made if isinstance(made, WithMetrics) else WithMetrics()
+        self._readiness = made if isinstance(made, WithReadiness) else WithReadiness()
+        self._application = BackendApplication(made, context.config.name)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)
         self._executing: set[asyncio.Task[None]] = set()
@@ -142,13 +153,15 @@ class ThreadInstance:
             return await self._application.description()
         if action == SPEAKS:
             return self._application.opened
-        return await self._backend.control(action, arguments)
+        if self._controllable is None:
+            raise no_commands(action)
+        return await self._controllable.control(action, arguments)
 
     async def healthy(self) -> bool:
         """Whether the backend reports that it can serve."""
         try:
-            serves = self._ready and not self._backend.unready()
-            return serves and await self._backend.healthy()
+            serves = self._ready and not self._readiness.unready()
+            return serves and await self._readiness.healthy()
         except Exception as error:  # a backend may raise anything
             log_fault(logger, error, "the health check of instance '%s' failed", self.name)
             return False
@@ -156,7 +169,7 @@ class ThreadInstance:
     def metrics(self) -> Mapping[str, float]:
         """Gauges that the backend reports about itself, by name."""
         try:
-            return self._backend.metrics()
+            return self._engine.metrics()
         except Exception as error:  # a backend may raise anything
             log_fault(logger, error, "reading the metrics of instance '%s' failed", self.name)
             return {}
@@ -164,7 +177,7 @@ class ThreadInstance:
     def histograms(self) -> Mapping[str, Sequence[Any]]:
         """The states of the backend's histograms, by name."""
         try:
-            return {name: one.state() for name, one in self._backend.histograms().items()}
+            return {name: one.state() for name, one in self._engine.histograms().items()}
         except Exception:  # a backend may raise anything
             logger.exception("reading the histograms of instance '%s' failed", self.name)
             return {}

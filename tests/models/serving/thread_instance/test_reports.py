@@ -10,11 +10,11 @@ import pytest
 
 from fakes import FakeBackend, Script, Tokens, make_inference, marks, turns
 from models.serving.thread_instance.executions import started, thread_instance
-from penstock.core.backend import Traits
+from penstock.core.backend import Traits, WithMetrics, WithReadiness
 from penstock.models.serving.thread_instance import ThreadInstance
 
 
-class Talking(FakeBackend):
+class Talking(WithMetrics, WithReadiness, FakeBackend):
     """Says of itself what `said` says."""
 
     said: Any = None
