@@ -19,6 +19,7 @@ from penstock.backend import (
     InvalidRequestError,
     Outcome,
     ResponseStream,
+    WithApplication,
 )
 from penstock.demo.language_model import CHECKPOINT
 from penstock_backends.language_model import (
@@ -80,7 +81,7 @@ class Replay:
         return not self.left
 
 
-class RecordedBackend(LanguageModelBackend):
+class RecordedBackend(WithApplication, LanguageModelBackend):
     """Plays its recording to all requests at once, a token each in every step.
 
     A step blocks the process as an engine's does, but sleeps.

@@ -30,8 +30,8 @@ class RunningInstance:
     """One loaded instance, as `running` yields it."""
 
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
-        self.backend = backend
-        """The backend's object itself."""
+        self.backend: Any = backend
+        """The backend's object itself, of which a test knows the class."""
         self.config = config
         """The configuration as `complete_config` returned it."""
 
@@ -68,7 +68,7 @@ async def running(
 ) -> AsyncIterator[RunningInstance]:
     """One instance of `backend`, loaded as a server would: completed, checked, initialized.
 
-    It runs in this process, on the test's event loop, whatever `Backend.host` says; its
+    It runs in this process, on the test's event loop, whatever `Traits.host` says; its
     `InstanceContext.run` has a thread that ends with the block, as `finalize` is then awaited.
     `version_path` is the directory with the model's files, which may be empty. `settings` are what
     `--backend-config` would give (none by default); `kind` and `device_id` place the instance, and

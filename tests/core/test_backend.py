@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fakes import FakeBackend, InstallBackend, Script, model_config
-from penstock.core.backend import Backend, InstanceContext, find_backend
+from penstock.core.backend import (
+    Backend,
+    Controllable,
+    InstanceContext,
+    Traits,
+    WithApplication,
+    WithInterpreter,
+    WithMetrics,
+    WithReadiness,
+    find_backend,
+)
 from penstock.core.errors import ModelLoadError
 
 
@@ -41,11 +53,52 @@ def test_a_backend_without_its_verb_cannot_be_made() -> None:
 
 async def test_what_a_backend_need_not_say_has_an_answer() -> None:
     backend, config = Script().backend(), model_config()
-    assert await backend.healthy()
-    assert backend.metrics() == {}
     assert await backend.complete_config(config, Path(), {}) is config
     backend.check_config(config)
-    assert (backend.host, backend.serial) == ("thread", True)
+    assert (backend.traits.host, backend.traits.serial) == ("thread", True)
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Traits)])
+def test_a_trait_that_is_set_as_an_attribute_is_refused_where_the_class_is_made(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"Own: '{name}' is no .*traits = Traits\({name}=\.\.\.\)"):
+        type("Own", (Backend,), {name: None})
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("control", Controllable),
+        ("openai_app", WithApplication),
+        ("interpreter", WithInterpreter),
+        ("metrics", WithMetrics),
+        ("histograms", WithMetrics),
+        ("healthy", WithReadiness),
+        ("unready", WithReadiness),
+        ("unload_unhealthy", WithReadiness),
+    ],
+)
+def test_a_method_that_nobody_would_ask_is_refused_where_the_class_is_made(
+    name: str, part: type[Any]
+) -> None:
+    body: dict[str, Any] = {name: None}
+    why = rf"Own: '{name}' .* part {part.__name__}: class Own\({part.__name__}, FakeBackend\)"
+    with pytest.raises(TypeError, match=why):
+        type("Own", (FakeBackend,), body)
+    for bases in ((part, FakeBackend), (FakeBackend, part)):
+        assert issubclass(type("Own", bases, body), part)
+
+
+async def test_what_a_part_need_not_say_has_an_answer() -> None:
+    class Plain(WithMetrics, WithReadiness, FakeBackend):
+        pass
+
+    backend = Plain()
+    assert (await backend.healthy(), backend.unready(), backend.unload_unhealthy) == (
+        True,
+        "",
+        False,
+    )
+    assert (backend.metrics(), backend.histograms()) == ({}, {})
 
 
 def test_a_model_lies_above_its_versions() -> None:

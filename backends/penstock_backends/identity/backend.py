@@ -13,6 +13,7 @@ from penstock.backend import (
     InstanceContext,
     ModelConfig,
     Outcome,
+    Traits,
 )
 
 
@@ -22,7 +23,7 @@ class IdentityBackend(Backend):
     With `instance_wise_delay_multiplier` M, the delay of instance n is max(M * n, 1) times as long.
     """
 
-    eager = True
+    traits = Traits(eager=True)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:

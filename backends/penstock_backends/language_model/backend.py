@@ -10,14 +10,13 @@ from typing import ClassVar
 
 from penstock.backend import (
     Backend,
-    Host,
     InferenceError,
     InferenceRequest,
     InstanceGroup,
     InstanceKind,
     ModelConfig,
     Outcome,
-    Window,
+    Traits,
 )
 from penstock_backends.language_model.declared_tensors import (
     NO_MORE,
@@ -37,10 +36,7 @@ class LanguageModelBackend(Backend):
     the configuration says nothing.
     """
 
-    host: ClassVar[Host] = "process"
-    serial: ClassVar[bool] = False
-    window: ClassVar[Window] = WINDOW
-    reports_usage: ClassVar[bool] = True
+    traits = Traits(host="process", serial=False, window=WINDOW, reports_usage=True)
     title: ClassVar[str] = "language model"
     tensors: ClassVar[Tensors] = NO_MORE
     on_cpu: ClassVar[bool] = False

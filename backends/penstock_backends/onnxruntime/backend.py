@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.backend import InstanceContext, ModelConfig, ModelLoadError
@@ -18,11 +19,14 @@ from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
 class OnnxRuntimeBackend(TensorModelBackend):
     """Runs ONNX graphs on ONNX Runtime."""
 
-    filename = "model.onnx"
-    hints = frozenset(
-        ("optimization.graph", "optimization.execution_accelerators", "model_operations")
+    traits = replace(
+        TensorModelBackend.traits,
+        hints=frozenset(
+            ("optimization.graph", "optimization.execution_accelerators", "model_operations")
+        ),
+        takes_device_tensors=True,
     )
-    takes_device_tensors = True
+    filename = "model.onnx"
 
     @classmethod
     def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> OnnxGraph:

@@ -16,6 +16,9 @@ from penstock.backend import (
     ModelLoadError,
     Outcome,
     ResponseStream,
+    WithApplication,
+    WithMetrics,
+    WithReadiness,
 )
 from penstock_backends.language_model import (
     Answer,
@@ -47,10 +50,11 @@ if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
 
 
-class OpenVinoGenAiBackend(LanguageModelBackend):
+class OpenVinoGenAiBackend(WithApplication, WithMetrics, WithReadiness, LanguageModelBackend):
     """A language model on the CPU, with the tensors of Triton's vLLM backend."""
 
-    private_tmp: ClassVar[bool] = True  # for copies of read-only model files
+    # Its own temporary folder is for copies of read-only model files.
+    traits = replace(LanguageModelBackend.traits, private_tmp=True)
     title: ClassVar[str] = "OpenVINO GenAI"
     on_cpu: ClassVar[bool] = True
 

@@ -7,9 +7,8 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
 
-from penstock.core.backend import Backend, Host, InstanceContext, Outcome
+from penstock.core.backend import Backend, InstanceContext, Outcome, Traits, WithInterpreter
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest
@@ -26,11 +25,10 @@ _HOOKS = ("auto_complete_config", "penstock.model")
 _COMPLETION = "penstock_backends.python.environment.completion:run"
 
 
-class PythonBackend(Backend):
+class PythonBackend(WithInterpreter, Backend):
     """Models with a `model.py`; each instance is a process, whose entry point is `process_main`."""
 
-    host: ClassVar[Host] = "process"
-    process_main: ClassVar[str] = "penstock_backends.python.process.process:run"
+    traits = Traits(host="process", process_main="penstock_backends.python.process.process:run")
 
     @classmethod
     async def interpreter(

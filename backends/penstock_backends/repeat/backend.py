@@ -20,13 +20,15 @@ from penstock.backend import (
     Outcome,
     Output,
     Tensor,
+    Traits,
+    WithMetrics,
 )
 
 _INPUTS = {"IN": DataType.INT32, "DELAY": DataType.UINT32, "WAIT": DataType.UINT32}
 _OUTPUTS = {"OUT": DataType.INT32, "IDX": DataType.UINT32}
 
 
-class RepeatBackend(Backend):
+class RepeatBackend(WithMetrics, Backend):
     """Sends IN[i] as OUT and i as IDX, DELAY[i] milliseconds after the response before it.
 
     WAIT is the time in milliseconds from a request's start until the instance is free: it delays
@@ -34,7 +36,7 @@ class RepeatBackend(Backend):
     before the last response.
     """
 
-    eager = True
+    traits = Traits(eager=True)
 
     def __init__(self) -> None:
         self.cancelled = 0

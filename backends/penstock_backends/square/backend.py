@@ -18,6 +18,7 @@ from penstock.backend import (
     Outcome,
     Output,
     Tensor,
+    Traits,
 )
 
 
@@ -27,7 +28,7 @@ class SquareBackend(Backend):
     IN has the shape [1], or [1, 1] where the model batches.
     """
 
-    eager = True
+    traits = Traits(eager=True)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:

@@ -16,6 +16,8 @@ from penstock.backend import (
     ModelConfig,
     ModelLoadError,
     Outcome,
+    Traits,
+    WithApplication,
 )
 from penstock_backends.openai_kit.tensor_encoder import (
     TensorEncoder,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
 
 
-class TensorModelBackend(Backend):
+class TensorModelBackend(WithApplication, Backend):
     """Joins the requests of a batch, runs the graph once and returns each request its rows.
 
     An engine is a subclass that opens a `Graph`: completing and checking configurations, ragged
@@ -47,8 +49,7 @@ class TensorModelBackend(Backend):
     happens on the instance's thread, so large batches do not block the event loop.
     """
 
-    batch_tensors = True
-    eager = True
+    traits = Traits(batch_tensors=True, eager=True)
 
     filename: ClassVar[str]
     """The model's file or folder in a version's folder, unless the configuration names another."""

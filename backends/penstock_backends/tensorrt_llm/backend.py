@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.backend import (
     AsgiApp,
@@ -21,6 +22,9 @@ from penstock.backend import (
     ModelLoadError,
     Outcome,
     RequestCancelledError,
+    WithApplication,
+    WithMetrics,
+    WithReadiness,
 )
 from penstock_backends.language_model import (
     GenerationRecord,
@@ -54,10 +58,11 @@ NOT_DECOUPLED = "Streaming is only supported in decoupled mode."
 NO_ID = "A request id must be provided for request cancellation"
 
 
-class TensorRtLlmBackend(LanguageModelBackend):
+class TensorRtLlmBackend(WithApplication, WithMetrics, WithReadiness, LanguageModelBackend):
     """A language model that TensorRT-LLM runs."""
 
-    private_tmp: ClassVar[bool] = True  # for the sockets of its workers
+    # Its own temporary folder is for the sockets of its workers.
+    traits = replace(LanguageModelBackend.traits, private_tmp=True)
 
     @classmethod
     def face(cls, config: ModelConfig) -> Face:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 from penstock.backend import (
     AsgiApp,
+    Controllable,
     Histogram,
     InferenceError,
     InferenceRequest,
@@ -16,6 +17,9 @@ from penstock.backend import (
     InvalidRequestError,
     ModelLoadError,
     Outcome,
+    WithApplication,
+    WithMetrics,
+    WithReadiness,
 )
 from penstock_backends.language_model import (
     Answer,
@@ -59,10 +63,11 @@ HEALTH_CHECK: Final = "ENABLE_VLLM_HEALTH_CHECK"
 Triton's backend; else its process is restarted."""
 
 
-class VllmBackend(LanguageModelBackend):
+class VllmBackend(Controllable, WithApplication, WithMetrics, WithReadiness, LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
 
-    private_tmp: ClassVar[bool] = True  # for vLLM's sockets and its workers' rendezvous files
+    # Its own temporary folder is for vLLM's sockets and its workers' rendezvous files.
+    traits = replace(LanguageModelBackend.traits, private_tmp=True)
     title: ClassVar[str] = "vLLM Triton"
     tensors: ClassVar[Tensors] = VLLM_TENSORS
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.core.backend import Backend
+from penstock.core.backend import Backend, WithApplication
 from penstock.core.delivery import deliver, execute_batch
 from penstock.core.errors import (
     BackendNotInstalledError,
@@ -69,9 +69,10 @@ class BackendApplication:
     def __init__(
         self, backend: Backend | None, model: str, open_application: OpenApplication | None = None
     ) -> None:
-        if open_application is None and backend is not None:
-            open_application = backend.openai_app
-        assert open_application is not None
+        if open_application is None:
+            open_application = _no_application
+            if backend is not None and isinstance(backend, WithApplication):
+                open_application = backend.openai_app
         self._backend = backend
         self._open = open_application
         self._model = model
@@ -140,6 +141,10 @@ class BackendApplication:
     def _own(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _no_application() -> AsgiApp | None:
+    return None
 
 
 class _Answering:

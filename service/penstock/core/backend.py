@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from penstock.core.config import ModelConfig
-from penstock.core.errors import InferenceError, ModelLoadError, no_commands
+from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.flow_control import WINDOW, Window
 from penstock.core.http_exchange import AsgiApp
 from penstock.core.placement import Placement
@@ -98,52 +98,47 @@ class Distribution(Protocol):
         """All of it as plain values."""
 
 
-class Backend(ABC):
-    """The code that runs one instance of one model version: a subclass for each kind of model.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What the server must know of a backend before it makes an instance."""
 
-    The server makes an object for each instance and awaits `initialize`, then `execute` for each
-    batch, then `finalize`, all on one event loop, which must not be blocked: `InstanceContext.run`
-    is for blocking work. Errors made from `InferenceError` reach clients with their code and
-    text; any other exception becomes an `InternalError` of its class and text.
-    """
-
-    host: ClassVar[Host] = "thread"
+    host: Host = "thread"
     """Host of instances: a `"thread"` of the server, or a `"process"` of their own.
 
     A thread is for backends whose work releases the GIL. The model's parameter `penstock.host`
     moves instances of a thread backend to processes; the reverse is refused."""
 
-    serial: ClassVar[bool] = True
+    serial: bool = True
     """Whether an instance gets its next `execute` only after the last one has returned.
 
     `False` is for engines that batch by themselves. Streams that `execute` has returned may be
     running in either case."""
 
-    batch_tensors: ClassVar[bool] = False
+    batch_tensors: bool = False
     """Whether the backend computes `batch_input` and splits by `batch_output`.
 
     A configuration with either is refused for a backend that does not."""
 
-    hints: ClassVar[frozenset[str]] = frozenset()
+    hints: frozenset[str] = frozenset()
     """Fields of the configuration by path, such as `optimization.graph`, that the backend reads.
 
     For fields that not all backends make use of; given to one that does not, they are logged as
     without effect. Besides these there are `optimization.execution_accelerators`,
     `model_operations` and `instance_group.secondary_devices`."""
 
-    eager: ClassVar[bool] = False
+    eager: bool = False
     """Whether `execute` may begin before it has a task, which saves making one.
 
     Only for an `execute` that needs no current task before its first wait; `asyncio.timeout` and
     `asyncio.TaskGroup` do. For instances on threads."""
 
-    takes_device_tensors: ClassVar[bool] = False
+    takes_device_tensors: bool = False
     """Whether inputs may be in a device's memory, as another model of the process left them there.
 
     Such a `DeviceTensor` has a `device` that speaks DLPack; `numpy()` copies it to the host. Others
     get every input on the host."""
 
-    reports_usage: ClassVar[bool] = False
+    reports_usage: bool = False
     """Whether the backend reports the tokens of requests that ask for it.
 
     For language models: it calls `request.scope.report_usage`, where that is set, when the first
@@ -151,30 +146,58 @@ class Backend(ABC):
     between tenants (`penstock.max_queued_tokens`, `--tenants`) are for such backends. For
     instances in processes."""
 
-    private_tmp: ClassVar[bool] = False
+    private_tmp: bool = False
     """Whether each process gets a temporary folder (`TMPDIR`) that is deleted when it ends.
 
     The folder for files that are to outlast it is then named by `SHARED_TMPDIR`. For instances in
     processes."""
 
-    unload_unhealthy: bool = False
-    """Whether the model is unloaded once the instance is not healthy, where it is else restarted.
-
-    May be set by `initialize`. For instances in processes."""
-
-    process_main: ClassVar[str] = "penstock.hosting.worker.host:run"
+    process_main: str = "penstock.hosting.worker.host:run"
     """The function that a process of an instance runs, as `module:function`.
 
     It gets three file descriptors as integers: the socket to the server, and the shared memory of
     inputs and of outputs. Not part of the stable interface: leave the default."""
 
-    window: ClassVar[Window] = WINDOW
+    window: Window = WINDOW
     """Flow control: how far responses of one request go ahead of their reader.
 
     By default 16 responses or 64 KiB of tensors, whichever is reached first; then a generator is
     not resumed, and `ResponseStream.room` waits. A backend that merges responses for a slow reader
     asks for a smaller window. The model's parameter `penstock.response_window` overrides it. For
     instances in processes; on a thread the default holds."""
+
+
+class Backend(ABC):
+    """The code that runs one instance of one model version: a subclass for each kind of model.
+
+    The server makes an object for each instance and awaits `initialize`, then `execute` for each
+    batch, then `finalize`, all on one event loop, which must not be blocked: `InstanceContext.run`
+    is for blocking work. Errors made from `InferenceError` reach clients with their code and
+    text; any other exception becomes an `InternalError` of its class and text.
+
+    What only some backends have stands in parts of its own, which a class mixes in: `Controllable`,
+    `WithApplication`, `WithInterpreter`, `WithMetrics`, `WithReadiness`.
+    """
+
+    traits: ClassVar[Traits] = Traits()
+    """What holds for all instances; a subclass says `traits = Traits(serial=False)`."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for one in fields(Traits):
+            if hasattr(cls, one.name):
+                raise TypeError(
+                    f"backend {cls.__name__}: '{one.name}' is no attribute of a backend, but a"
+                    f" field of its traits: traits = Traits({one.name}=...)"
+                )
+        for part in _PARTS:
+            names = [name for name in vars(part) if name[0] != "_" and hasattr(cls, name)]
+            if names and not issubclass(cls, part):
+                bases = ", ".join(one.__name__ for one in (part, *cls.__bases__))
+                raise TypeError(
+                    f"backend {cls.__name__}: '{names[0]}' is only asked of a backend with the part"
+                    f" {part.__name__}: class {cls.__name__}({bases})"
+                )
 
     @classmethod
     async def complete_config(
@@ -184,23 +207,11 @@ class Backend(ABC):
 
         Called in the server for each version that is loaded, unless auto-completion is disabled
         (`--disable-auto-complete-config`), with what `config.pbtxt` says and the
-        `--backend-config` values of this backend; the setting `python` is what `interpreter` has
-        returned, if anything. Blocking work belongs on a thread: `asyncio.to_thread`. Raise
-        `ModelLoadError` or `ConfigError` to refuse the model.
+        `--backend-config` values of this backend; the setting `python` is the interpreter of the
+        model's processes, where that is not the server's. Blocking work belongs on a thread:
+        `asyncio.to_thread`. Raise `ModelLoadError` or `ConfigError` to refuse the model.
         """
         return config
-
-    @classmethod
-    async def interpreter(
-        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
-    ) -> str | None:
-        """The Python that a process instance runs in; `None` for the server's own.
-
-        The backend setting `python` names one, such as that of an engine's own environment.
-        Asked for each version that is loaded, before `complete_config`, and for each resize; for
-        backends on threads as well.
-        """
-        return settings.get("python")
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
@@ -220,6 +231,17 @@ class Backend(ABC):
         has returned, beside the next batch.
         """
 
+    async def finalize(self) -> None:
+        """Release what `initialize` took."""
+
+
+class Controllable(ABC):
+    """Part of a backend that takes commands of operators: `class MyBackend(Controllable, Backend)`.
+
+    Without it, the server refuses commands to the model.
+    """
+
+    @abstractmethod
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
         """Carry out an operator's command, such as `sleep`; returns values that JSON has.
 
@@ -227,8 +249,15 @@ class Backend(ABC):
         actions and arguments are between the operator and the backend; the server allows commands
         only with `--allow-engine-control`. Raise `UnsupportedError` for an unknown action.
         """
-        raise no_commands(action)
 
+
+class WithApplication(ABC):
+    """Part of a backend that answers OpenAI's API itself.
+
+    Without it, the server does for models with text and ensembles, as far as their tensors go.
+    """
+
+    @abstractmethod
     async def openai_app(self) -> AsgiApp | None:
         """The ASGI application that answers requests to OpenAI's API for this model, if any.
 
@@ -240,22 +269,29 @@ class Backend(ABC):
         model serves tensors. Only a `ModelLoadError` that is not a `BackendNotInstalledError`
         refuses the model.
         """
-        return None
 
-    def unready(self) -> str:
-        """Why the instance should get no requests now, though it is healthy; empty if it should.
 
-        For readiness only: such as an engine that sleeps.
+class WithInterpreter(ABC):
+    """Part of a backend that chooses the Python of its processes.
+
+    Without it, that is what the backend setting `python` names, such as the one of an engine's own
+    environment, or the server's own.
+    """
+
+    @classmethod
+    @abstractmethod
+    async def interpreter(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> str | None:
+        """The Python that a process instance runs in; `None` for the server's own.
+
+        Asked for each version that is loaded, before `complete_config`, and for each resize; for
+        backends on threads as well. `settings` are the `--backend-config` values of this backend.
         """
-        return ""
 
-    async def healthy(self) -> bool:
-        """Whether the instance can serve.
 
-        Asked with each readiness request of a client, and twice a second in a process, where
-        `False` ends the process and starts a new one: so it should only look at what is known.
-        """
-        return True
+class WithMetrics:
+    """Part of a backend that shows numbers of its engine: a subclass overrides either or both."""
 
     def metrics(self) -> Mapping[str, float]:
         """The engine's numbers by metric name, for the metrics endpoint.
@@ -273,8 +309,35 @@ class Backend(ABC):
         """
         return {}
 
-    async def finalize(self) -> None:
-        """Release what `initialize` took."""
+
+class WithReadiness:
+    """Part of a backend that may fail or rest while it is loaded: a subclass overrides what it has.
+
+    Without it, an instance is healthy and ready from its start to its end.
+    """
+
+    unload_unhealthy: bool = False
+    """Whether the model is unloaded once the instance is not healthy, where it is else restarted.
+
+    May be set by `initialize`. For instances in processes."""
+
+    async def healthy(self) -> bool:
+        """Whether the instance can serve.
+
+        Asked with each readiness request of a client, and twice a second in a process, where
+        `False` ends the process and starts a new one: so it should only look at what is known.
+        """
+        return True
+
+    def unready(self) -> str:
+        """Why the instance should get no requests now, though it is healthy; empty if it should.
+
+        For readiness only: such as an engine that sleeps.
+        """
+        return ""
+
+
+_PARTS = (Controllable, WithApplication, WithInterpreter, WithMetrics, WithReadiness)
 
 
 GROUP = "penstock.backends"

@@ -218,7 +218,7 @@ def _memory_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route
 
 
 LIST, ADD, REMOVE = "list-adapters", "add-adapter", "remove-adapter"
-"""Actions of `Backend.control` that have paths of their own."""
+"""Actions of `Controllable.control` that have paths of their own."""
 
 
 class EngineEndpoints:

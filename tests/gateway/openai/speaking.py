@@ -13,7 +13,7 @@ import httpx
 
 from fakes import InstallBackend, write_model
 from gateway.serving import LOCAL, serving
-from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.backend import Backend, Controllable, InstanceContext, Outcome, WithApplication
 from penstock.core.errors import BackendNotInstalledError, ExhaustedError, InternalError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
@@ -29,7 +29,7 @@ OPENAI = OpenAiSettings()
 CHAT = "/v1/chat/completions"
 
 
-class Speaker(Backend):
+class Speaker(Controllable, WithApplication, Backend):
     """`requests` are what its application got; `left` is set when a client has left.
 
     `flooded` counts the bytes of answers of `flood` and `pour` that it could send.

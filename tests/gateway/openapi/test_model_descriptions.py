@@ -12,7 +12,7 @@ import pytest
 
 from fakes import InstallBackend, write_model
 from gateway.serving import LOCAL, FakeServer, serving
-from penstock.core.backend import Backend
+from penstock.core.backend import Backend, WithApplication
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.http_exchange import ASGI_DESCRIPTION, AsgiApp, Message
 from penstock.gateway.app import gateway_router, open_gateway
@@ -78,7 +78,7 @@ def test_what_the_server_answers_of_that_api_is_served() -> None:
     assert [path for path in own if router._find(path) is None] == []
 
 
-class Telling(Backend):
+class Telling(WithApplication, Backend):
     """Its application describes itself as far as the name of the model goes."""
 
     asked: ClassVar[list[str]] = []

@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 
 from backends.openai_kit.scripted import ScriptedModel, http_of
 from gateway.serving import LOCAL, serving
-from penstock.core.backend import Backend, InstanceContext, Outcome, find_backend
+from penstock.core.backend import Backend, InstanceContext, Outcome, WithApplication, find_backend
 from penstock.core.errors import InternalError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.http_exchange import ASGI_DESCRIPTION
@@ -67,7 +67,7 @@ def _application(name: str) -> OpenAiApplication:
     return encoder_app(_Lengths()) if name == "encoder" else ScriptedModel().app()
 
 
-class _Speaker(Backend):
+class _Speaker(WithApplication, Backend):
     """A language model or an encoder, as the name of the model says."""
 
     async def initialize(self, context: InstanceContext) -> None:

@@ -21,7 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.backend import (
+    Backend,
+    Controllable,
+    InstanceContext,
+    Outcome,
+    WithMetrics,
+    WithReadiness,
+)
 from penstock.core.errors import ConfigError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.stream import ResponseStream
@@ -31,7 +38,7 @@ from penstock.metrics.histogram import Histogram
 logger = logging.getLogger("puppet")
 
 
-class Puppet(Backend):
+class Puppet(Controllable, WithMetrics, WithReadiness, Backend):
     """The parameter `do` of a request names one of the methods below; `n` is its argument.
 
     The settings `initialize` and `finalize` say how these two shall go wrong; `mark` is a file

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.backend import Backend, InstanceContext, Outcome, WithApplication
 from penstock.core.errors import UnavailableError
 from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -19,7 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class Talker(Backend):
+class Talker(WithApplication, Backend):
     """`sent` counts pieces of bodies; `left` and `cancelled` what became of clients that left.
 
     With the setting `app` at `none` or `broken`, it has no application.

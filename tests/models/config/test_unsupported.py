@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.outcomes import raises_nothing
+from penstock.core.backend import Traits
 from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import UnsupportedError
 from penstock.models.config.defaults import with_defaults
@@ -95,7 +96,7 @@ def test_what_does_not_work_yet_is_refused_by_name(path: str) -> None:
 class Computing(IdentityBackend):
     """A backend that computes tensors of a batch."""
 
-    batch_tensors = True
+    traits = Traits(batch_tensors=True)
 
 
 @pytest.mark.parametrize("path", ["batch_input", "batch_output"])
@@ -139,11 +140,11 @@ def test_hints_without_effect_are_told_by_name(path: str, caplog: pytest.LogCapt
 
 @pytest.mark.contract("C-34")
 def test_hints_that_the_backend_reads_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    for path in OnnxRuntimeBackend.hints:
+    for path in OnnxRuntimeBackend.traits.hints:
         warn_without_effect(config_from_json({"name": "m", **HINTED[path]}), OnnxRuntimeBackend)
     warn_without_effect(with_defaults(ModelConfig(name="m")), IdentityBackend)
     assert not caplog.messages
-    assert OnnxRuntimeBackend.hints <= {*HINTS}
+    assert OnnxRuntimeBackend.traits.hints <= {*HINTS}
 
 
 def test_fields_are_looked_for_in_lists() -> None:

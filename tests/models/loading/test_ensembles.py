@@ -11,6 +11,7 @@ import pytest
 
 from fakes import FakeBackend, InstallBackend, Script, make_request
 from penstock.caching.local import LocalCache
+from penstock.core.backend import Traits
 from penstock.core.device_tensor import DeviceTensor
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
@@ -23,7 +24,7 @@ from penstock.system.reaper import Reaper
 class Sharing(FakeBackend):
     """Leaves its output on a device where it may, and hands on what is on one."""
 
-    takes_device_tensors = True
+    traits = Traits(takes_device_tensors=True)
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Any:
         await super().execute(requests)

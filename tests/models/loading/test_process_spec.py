@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.backend import Backend
+from penstock.core.backend import Backend, Traits
 from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
@@ -20,7 +20,7 @@ class Untidy(IdentityBackend):
     """Needs a temporary folder that goes with its process."""
 
     __module__ = IdentityBackend.__module__  # the package that a process imports
-    private_tmp = True
+    traits = Traits(private_tmp=True)
 
 
 def spec(backend: type[Backend] = IdentityBackend, **parameters: str) -> ProcessSpec:

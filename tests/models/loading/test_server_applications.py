@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes import FakeBackend
-from penstock.core.backend import Backend
+from penstock.core.backend import Backend, WithApplication
 from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import ModelLoadError
 from penstock.core.http_exchange import AsgiApp
@@ -57,7 +57,7 @@ async def test_the_server_names_that_of_other_models(
     assert maker.given == [wanted]
 
 
-class OwnApplication(FakeBackend):
+class OwnApplication(WithApplication, FakeBackend):
     """A backend with an application of its own."""
 
     async def openai_app(self) -> AsgiApp | None:

@@ -117,7 +117,7 @@ class Kind(IntEnum):
     CONTROLLED = 30  # Controlled
     REGION_GONE = 33  # number of a region; it was offered by the pulse
     EXCHANGE = 42  # Exchange; answered by PARTS, ended as any request
-    COMMAND = 40  # Command: `Backend.control`; it is carried out to its end
+    COMMAND = 40  # Command: `Controllable.control`; it is carried out to its end
 
     # model process to server
     READY = 11  # bool: whether readiness is probed also while it executes

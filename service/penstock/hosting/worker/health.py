@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.core.backend import Backend
+from penstock.core.backend import Backend, WithMetrics, WithReadiness
 from penstock.core.log.log_throttle import log_fault
 from penstock.hosting.link.messages import Kind
 from penstock.hosting.link.response_sender import Send
@@ -22,10 +22,16 @@ class HealthMonitor:
     """Polls a backend, which may raise anything, for its health and metrics."""
 
     def __init__(self, backend: Backend, send: Send) -> None:
-        self._backend = backend
+        self._engine = backend if isinstance(backend, WithMetrics) else WithMetrics()
+        self._readiness = backend if isinstance(backend, WithReadiness) else WithReadiness()
         self._send = send
         self._failed = False
         self._reason = ""
+
+    @property
+    def unloads(self) -> bool:
+        """Whether the model is to be unloaded where the backend is not healthy."""
+        return self._readiness.unload_unhealthy
 
     async def watch(self) -> None:
         """Send the backend's metrics when they change; returns when it is not healthy."""
@@ -55,7 +61,7 @@ class HealthMonitor:
 
     def _unready(self) -> str:
         try:
-            return self._backend.unready()
+            return self._readiness.unready()
         except Exception as error:  # a backend may raise anything
             log_fault(logger, error, "the readiness check of the backend failed")
             return "its readiness check failed"
@@ -63,7 +69,7 @@ class HealthMonitor:
     async def healthy(self) -> bool:
         """Whether the backend says that it can serve."""
         try:
-            return await self._backend.healthy()
+            return await self._readiness.healthy()
         except Exception as error:  # a backend that fails to answer is not healthy
             log_fault(logger, error, "the health check of the backend failed")
             return False
@@ -71,7 +77,7 @@ class HealthMonitor:
     def _states(self) -> dict[str, list[Any]]:
         """The backend's histograms; none when it fails to tell."""
         try:
-            return {name: one.state() for name, one in self._backend.histograms().items()}
+            return {name: one.state() for name, one in self._engine.histograms().items()}
         except Exception:  # a backend may raise anything
             if not self._failed:
                 logger.exception("reading the histograms of the backend failed")
@@ -81,7 +87,7 @@ class HealthMonitor:
     def _numbers(self) -> dict[str, float] | None:
         """The backend's metrics; `None` when it fails, after which it is not asked again."""
         try:
-            numbers: Mapping[str, Any] = self._backend.metrics()  # numpy's, as it may be
+            numbers: Mapping[str, Any] = self._engine.metrics()  # numpy's, as it may be
             return {name: float(value) for name, value in numbers.items()}
         except Exception:  # a backend may raise anything
             logger.exception("reading the metrics of the backend failed")

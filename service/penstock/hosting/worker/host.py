@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 
 from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication
-from penstock.core.backend import Backend, Outcome
+from penstock.core.backend import Backend, Controllable, Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
-from penstock.core.errors import InferenceError, InternalError, as_inference_error
+from penstock.core.errors import InferenceError, InternalError, as_inference_error, no_commands
 from penstock.core.flow_control import Window
 from penstock.core.log.log_fields import fields_of
 from penstock.core.placement import Placement
@@ -91,6 +91,7 @@ class Host:
         self._finished = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
+        self._controllable: Controllable | None = None
         self._application: BackendApplication
         self._name = self._model = ""
         self._usage = False
@@ -137,11 +138,12 @@ class Host:
             if header["serial"]:  # batches may be sent ahead of their turn
                 self._turn = asyncio.Lock()
             Placement(**header["placement"]).apply()
-            self._backend = _load(header["target"])
-            self._health = HealthMonitor(self._backend, self._link.send)
+            backend = self._backend = _load(header["target"])
+            self._controllable = backend if isinstance(backend, Controllable) else None
+            self._health = HealthMonitor(backend, self._link.send)
             self._replies.window = Window(*header["window"])
-            await self._backend.initialize(instance_context(header, self._run))
-            self._application = BackendApplication(self._backend, self._model)
+            await backend.initialize(instance_context(header, self._run))
+            self._application = BackendApplication(backend, self._model)
             await self._application.start()
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
             if not isinstance(error, InferenceError):
@@ -154,7 +156,7 @@ class Host:
 
     async def _watch(self) -> None:
         await self._health.watch()
-        if self._backend.unload_unhealthy:
+        if self._health.unloads:
             self._link.send(Kind.CONTROL, (0, RETIRE, [self._model]))
             return  # until then, the backend says itself that it cannot serve
         self._link.close()
@@ -241,7 +243,9 @@ class Host:
             return await self._application.description()
         if action == SPEAKS:
             return self._application.opened
-        return await self._backend.control(action, arguments)
+        if self._controllable is None:
+            raise no_commands(action)
+        return await self._controllable.control(action, arguments)
 
     async def _finalize(self) -> None:
         backend = getattr(self, "_backend", None)

@@ -42,7 +42,7 @@ HINTS = (
     "model_operations",
     "instance_group.secondary_devices",
 )
-"""Paths of hints that only some backends make use of: those that have them in `Backend.hints`."""
+"""Paths of hints that only some backends make use of: those that have them in `Traits.hints`."""
 
 _PINNED = ("input_pinned_memory", "output_pinned_memory")
 
@@ -59,7 +59,7 @@ def refuse_unsupported(config: ModelConfig) -> None:
 
 def refuse_batch_tensors(config: ModelConfig, backend: type[Backend]) -> None:
     """Raise `UnsupportedError` for batch inputs and outputs if the backend has none (C-18)."""
-    if backend.batch_tensors:
+    if backend.traits.batch_tensors:
         return
     for path in ("batch_input", "batch_output"):
         if is_given(config, path):
@@ -81,7 +81,7 @@ def warn_without_effect(config: ModelConfig, backend: type[Backend]) -> None:
 
 
 def _without_effect(config: ModelConfig, backend: type[Backend]) -> Iterator[str]:
-    unread = (*WITHOUT_EFFECT, *(path for path in HINTS if path not in backend.hints))
+    unread = (*WITHOUT_EFFECT, *(path for path in HINTS if path not in backend.traits.hints))
     yield from (path for path in unread if is_given(config, path))
     for name in _PINNED:  # true is the default, and means where such memory can be had
         if getattr(config.optimization, name, None) == PinnedMemory(enable=False):

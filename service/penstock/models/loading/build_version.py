@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
-from penstock.core.backend import Backend
+from penstock.core.backend import Backend, WithApplication
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.config.scheduling import EnsembleStep
 from penstock.core.errors import InferenceError, ModelLoadError, UnavailableError
@@ -241,13 +241,13 @@ class VersionBuilder:
             folder=version.files.folder,
             origin=version.origin,
             batcher=batcher,
-            exchanges=None if backend.serial else admitting,
+            exchanges=None if backend.traits.serial else admitting,
             running=self.running,
             application=application,
             accounts=accounts,
             queue_metrics=None if counted is None else counted.metrics,
             takes_device_tensors=(
-                backend.takes_device_tensors
+                backend.traits.takes_device_tensors
                 and host_of(backend, version.config) == "thread"
                 and not statistics.cached  # the cache needs the bytes on the host
             ),
@@ -405,7 +405,7 @@ async def server_application(
     `backend` is `None` for an ensemble. `tokenizer` is that of models whose configuration names
     none. Raises `ModelLoadError`.
     """
-    if backend is not None and backend.openai_app is not Backend.openai_app:
+    if backend is not None and issubclass(backend, WithApplication):
         _warn_of_tokenizer(config, f"backend '{config.backend}' has an application of its own")
         return None
     application = ServerApplication(config.name, partial(_made, config, version_path, tokenizer))

@@ -13,7 +13,13 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
-from penstock.core.backend import Backend, InstanceContext
+from penstock.core.backend import (
+    Backend,
+    Controllable,
+    InstanceContext,
+    WithApplication,
+    WithInterpreter,
+)
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
@@ -63,7 +69,10 @@ class InstanceFactory:
         self, backend: type[Backend], config: ModelConfig, path: Path
     ) -> str | None:
         """Path of the Python that the model's processes run; `None` for the server's own."""
-        return await backend.interpreter(config, path, self._settings_of(config.backend))
+        settings = self._settings_of(config.backend)
+        if issubclass(backend, WithInterpreter):
+            return await backend.interpreter(config, path, settings)
+        return settings.get("python")
 
     def instances(
         self,
@@ -83,7 +92,7 @@ class InstanceFactory:
         self, backend: type[Backend], config: ModelConfig, interpreter: str | None
     ) -> Callable[[InstanceContext], ModelInstance]:
         host = host_of(backend, config)
-        if host == "thread" and backend.host == "thread":
+        if host == "thread" and backend.traits.host == "thread":
             refuse_process_parameters(config)
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
@@ -92,7 +101,7 @@ class InstanceFactory:
                 backend, config, interpreter, self._max_responses, self.environment, usage=usage
             )
             return lambda context: self._process(spec, context)
-        allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.host, "process")))
+        allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.traits.host, "process")))
         raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")
 
     def _process(self, spec: ProcessSpec, context: InstanceContext) -> ProcessInstance:
@@ -116,7 +125,7 @@ class InstanceFactory:
 
 def host_of(backend: type[Backend], config: ModelConfig) -> str:
     """The host of the model's instances: `thread` or `process`."""
-    return config.parameter("penstock.host") or backend.host
+    return config.parameter("penstock.host") or backend.traits.host
 
 
 def instance_contexts(
@@ -194,18 +203,17 @@ def process_spec(
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(
         target=f"{backend.__module__}:{backend.__qualname__}",
-        serial=backend.serial,
+        serial=backend.traits.serial,
         packages=tuple(_package_directory(name) for name in names),
         python=interpreter or sys.executable,
-        main=backend.process_main,
+        main=backend.traits.process_main,
         execution_timeout=_seconds(config, _EXECUTION_TIMEOUT),
         ahead=_ahead(config),
         window=_window(backend, config).at_most(max_responses),
         private_tmp=_private_tmp(backend, config),
         hang_seconds=_hang_seconds(config),
         restart_hung=_restart_hung(config),
-        controlled=backend.control is not Backend.control
-        or backend.openai_app is not Backend.openai_app,
+        controlled=issubclass(backend, Controllable | WithApplication),
         environment={**passed_on(os.environ), **environment},
         usage=usage,
     )
@@ -238,7 +246,7 @@ def _window(backend: type[Backend], config: ModelConfig) -> Window:
     """The flow-control window of responses: `RESPONSES` or `RESPONSES,BYTES`."""
     text = config.parameter("penstock.response_window")
     if text is None:
-        return backend.window
+        return backend.traits.window
     try:
         return Window(*map(int, text.split(",")))
     except (ValueError, TypeError, ConfigError) as error:
@@ -271,12 +279,12 @@ def _restart_hung(config: ModelConfig) -> bool:
 def _private_tmp(backend: type[Backend], config: ModelConfig) -> bool:
     """Whether each process has a temporary folder of its own: on request, or for its engine."""
     wanted = _flag(config, _PRIVATE_TMP)
-    if backend.private_tmp and wanted is False:
+    if backend.traits.private_tmp and wanted is False:
         raise ConfigError(
             f"parameter '{_PRIVATE_TMP}' cannot be 'false': the engine of backend"
             f" '{config.backend}' leaves files that must go with its process"
         )
-    return backend.private_tmp or bool(wanted)
+    return backend.traits.private_tmp or bool(wanted)
 
 
 def _flag(config: ModelConfig, name: str) -> bool | None:

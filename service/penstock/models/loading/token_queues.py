@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.backend import Backend
+from penstock.core.backend import Backend, WithApplication
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.scheduling.tokens.limits import MAX_REQUESTS, MAX_TOKENS, QueueLimits
@@ -18,7 +18,7 @@ def token_queue(
     Raises `ConfigError` for limits that are not numbers, or of a model without tokens.
     """
     limits = QueueLimits.from_config(config)
-    if not backend.reports_usage:
+    if not backend.traits.reports_usage:
         for name in (MAX_REQUESTS, MAX_TOKENS):
             if config.parameter(name) is not None:
                 raise ConfigError(
@@ -36,6 +36,6 @@ def wants_usage(backend: type[Backend], config: ModelConfig, *, tenants: bool) -
 
     With tenants, those of a backend with an OpenAI application do, whatever it has of tokens.
     """
-    if tenants and backend.openai_app is not Backend.openai_app:
+    if tenants and issubclass(backend, WithApplication):
         return True
-    return backend.reports_usage and (tenants or bool(QueueLimits.from_config(config)))
+    return backend.traits.reports_usage and (tenants or bool(QueueLimits.from_config(config)))

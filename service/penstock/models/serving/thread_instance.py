@@ -13,9 +13,17 @@ from functools import partial
 from typing import Any
 
 from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication
-from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.backend import (
+    Backend,
+    Controllable,
+    InstanceContext,
+    Outcome,
+    WithMetrics,
+    WithReadiness,
+)
 from penstock.core.call_chain import CallingInstance
 from penstock.core.delivery import deliver, execute_batch
+from penstock.core.errors import no_commands
 from penstock.core.log.log_throttle import log_fault
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceResponse
@@ -32,7 +40,8 @@ class ThreadInstance:
 
     def __init__(self, backend: type[Backend], context: InstanceContext) -> None:
         self.name = context.name
-        self.serial = backend.serial
+        self.serial = backend.traits.serial
+        self._eager = backend.traits.eager
         self.passive = context.passive
         self.signature = context.signature
         self.on_available: Callable[[], None] | None = None
@@ -40,8 +49,11 @@ class ThreadInstance:
         self.caller: CallingInstance | None = None
         self.process: ProcessState | None = None
         self.lost = False  # a thread of the server does not die
-        self._backend = backend()
-        self._application = BackendApplication(self._backend, context.config.name)
+        made = self._backend = backend()
+        self._controllable = made if isinstance(made, Controllable) else None
+        self._engine = made if isinstance(made, WithMetrics) else WithMetrics()
+        self._readiness = made if isinstance(made, WithReadiness) else WithReadiness()
+        self._application = BackendApplication(made, context.config.name)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)
         self._executing: set[asyncio.Task[None]] = set()
@@ -92,7 +104,7 @@ class ThreadInstance:
                 return
         work = self._execute(batch, now, done)
         loop = asyncio.get_running_loop()
-        task = start_eagerly(loop, work) if self._backend.eager else _start_task(work)
+        task = start_eagerly(loop, work) if self._eager else _start_task(work)
         if task is not None and not task.done():
             self._executing.add(task)
             task.add_done_callback(self._executing.discard)
@@ -141,13 +153,15 @@ class ThreadInstance:
             return await self._application.description()
         if action == SPEAKS:
             return self._application.opened
-        return await self._backend.control(action, arguments)
+        if self._controllable is None:
+            raise no_commands(action)
+        return await self._controllable.control(action, arguments)
 
     async def healthy(self) -> bool:
         """Whether the backend reports that it can serve."""
         try:
-            serves = self._ready and not self._backend.unready()
-            return serves and await self._backend.healthy()
+            serves = self._ready and not self._readiness.unready()
+            return serves and await self._readiness.healthy()
         except Exception as error:  # a backend may raise anything
             log_fault(logger, error, "the health check of instance '%s' failed", self.name)
             return False
@@ -155,7 +169,7 @@ class ThreadInstance:
     def metrics(self) -> Mapping[str, float]:
         """Gauges that the backend reports about itself, by name."""
         try:
-            return self._backend.metrics()
+            return self._engine.metrics()
         except Exception as error:  # a backend may raise anything
             log_fault(logger, error, "reading the metrics of instance '%s' failed", self.name)
             return {}
@@ -163,7 +177,7 @@ class ThreadInstance:
     def histograms(self) -> Mapping[str, Sequence[Any]]:
         """The states of the backend's histograms, by name."""
         try:
-            return {name: one.state() for name, one in self._backend.histograms().items()}
+            return {name: one.state() for name, one in self._engine.histograms().items()}
         except Exception:  # a backend may raise anything
             logger.exception("reading the histograms of instance '%s' failed", self.name)
             return {}

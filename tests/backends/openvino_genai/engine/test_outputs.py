@@ -148,7 +148,7 @@ async def test_token_ids_go_in_and_come_out(instance: RunningInstance) -> None:
     whole = await ask(instance, inputs={"return_token_ids": True}, max_tokens=8)
     ids = [token for tokens in whole.all("token_ids") for token in tokens]
     assert len(ids) == 8
-    prompt = instance.backend._tokenizer.encode(PROMPT).ids  # type: ignore[attr-defined]
+    prompt = instance.backend._tokenizer.encode(PROMPT).ids
     inputs = {"input_ids": token_ids(*prompt, *ids[:4]), "return_token_ids": True}
     rest = await ask(instance, inputs=inputs, max_tokens=4)
     assert [token for tokens in rest.all("token_ids") for token in tokens] == ids[4:]

@@ -49,7 +49,7 @@ def test_a_copy_lies_where_the_temporary_files_of_the_process_are(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with writable(model) as given:
         assert tmp_path in given.parents
-    assert OpenVinoGenAiBackend.private_tmp
+    assert OpenVinoGenAiBackend.traits.private_tmp
 
 
 @pytest.mark.usefixtures("read_only")

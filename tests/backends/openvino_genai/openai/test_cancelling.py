@@ -42,7 +42,7 @@ async def served(
 
 
 def metric(instance: RunningInstance, name: str) -> float:
-    return instance.backend.metrics()[f"penstock_llm_{name}_total"]
+    return float(instance.backend.metrics()[f"penstock_llm_{name}_total"])
 
 
 async def first_text(stream: ResponseStream) -> None:

@@ -80,7 +80,7 @@ async def test_adapter_comes_and_goes_while_the_engine_runs(
     async with aclosing(start(instance, max_tokens=900, lora_name="late")) as responses:
         await anext(responses)
         removal = asyncio.ensure_future(control("remove-adapter", {"name": "late"}))
-        await until(lambda: "late" not in instance.backend._engine.adapters.names, 0.01)  # type: ignore[attr-defined]
+        await until(lambda: "late" not in instance.backend._engine.adapters.names, 0.01)
         with pytest.raises(InvalidRequestError, match="LoRA late is not supported"):
             await text(instance, lora_name="late")
         assert not removal.done()

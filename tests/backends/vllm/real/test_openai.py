@@ -80,7 +80,7 @@ async def test_state_of_the_application_has_what_is_read_of_it(
     shown: Any = application._app
     state = shown._app.state
     assert type(state.openai_serving_models.lora_requests) is dict
-    assert state.engine_client.vllm_config is instance.backend._engine.llm.vllm_config  # type: ignore[attr-defined]
+    assert state.engine_client.vllm_config is instance.backend._engine.llm.vllm_config
     assert state.server.should_exit is False
 
 

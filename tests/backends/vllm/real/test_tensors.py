@@ -23,7 +23,7 @@ def joined(replies: list[dict[str, Any]], name: str) -> list[Any]:
 
 
 def prompt_ids(instance: RunningInstance) -> list[int]:
-    tokenizer = instance.backend._engine._llm.get_tokenizer()  # type: ignore[attr-defined]
+    tokenizer = instance.backend._engine._llm.get_tokenizer()
     return list(tokenizer.encode(PROMPT))
 
 

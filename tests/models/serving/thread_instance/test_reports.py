@@ -10,10 +10,11 @@ import pytest
 
 from fakes import FakeBackend, Script, Tokens, make_inference, marks, turns
 from models.serving.thread_instance.executions import started, thread_instance
+from penstock.core.backend import Traits, WithMetrics, WithReadiness
 from penstock.models.serving.thread_instance import ThreadInstance
 
 
-class Talking(FakeBackend):
+class Talking(WithMetrics, WithReadiness, FakeBackend):
     """Says of itself what `said` says."""
 
     said: Any = None
@@ -73,7 +74,9 @@ async def test_a_backend_that_cannot_say_its_numbers_has_none(
 
 def test_a_backend_says_whether_it_is_serial() -> None:
     async def serial(value: bool) -> bool:
-        return thread_instance(type("Scripted", (FakeBackend,), {"serial": value})).serial
+        return thread_instance(
+            type("Scripted", (FakeBackend,), {"traits": Traits(serial=value)})
+        ).serial
 
     assert [asyncio.run(serial(value)) for value in (True, False)] == [True, False]
 
