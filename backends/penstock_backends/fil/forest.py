@@ -138,7 +138,7 @@ def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
 
 _TRIAL_SECONDS = 10
 _BYTES_A_SECOND = 10_000_000
-"""What a checkpoint is given in addition, far less than it takes to read one that is sound."""
+"""For each of so many a second is added: one that is sound is read many times as fast."""
 _TRIAL = """
 import sys, numpy, treelite
 trees = treelite.Model.deserialize(sys.argv[1])
@@ -157,7 +157,7 @@ def _try_checkpoint(path: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise ValueError(f"it was not read in {limit} s") from error
     if ran.returncode < 0:
-        raise ValueError(f"who reads it is ended by signal {-ran.returncode}")
+        raise ValueError(f"the process that read it was ended by signal {-ran.returncode}")
 
 
 def _declared(config: ModelConfig) -> int:

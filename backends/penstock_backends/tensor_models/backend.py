@@ -132,7 +132,7 @@ class TensorModelBackend(WithApplication, Backend):
         return outcomes
 
     async def openai_app(self) -> OpenAiApplication | None:
-        # On its thread, since the packages that it imports take a second.
+        # On the instance's thread, since the packages that it imports take a second.
         app: OpenAiApplication | None = await self._run(_open_app, self._config, self._answer)
         return app
 

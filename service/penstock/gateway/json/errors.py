@@ -28,18 +28,15 @@ _REASONS = (
 """Errors of the standard library's decoder that map one to one."""
 
 
-def explain(text: str, error: json.JSONDecodeError, shift: int = 0) -> InferenceError:
-    """The error for a `JSONDecodeError` of the standard library.
-
-    `shift` is the offset of `text` in the whole document, in bytes.
-    """
-    return _error(text, *_reason(text, error.msg, error.pos), shift)
+def explain(text: str, error: json.JSONDecodeError) -> InferenceError:
+    """The error for a `JSONDecodeError` of the standard library."""
+    return _error(text, *_reason(text, error.msg, error.pos))
 
 
-def trailing_error(text: str, at: int, shift: int = 0) -> InferenceError:
+def trailing_error(text: str, at: int) -> InferenceError:
     """The error for text after the document's value."""
     reason = "The document root must not be followed by other values.", at
-    return _error(text, *(_unfinished_number(text, at) or reason), shift)
+    return _error(text, *(_unfinished_number(text, at) or reason))
 
 
 def surrogate_error(at: int) -> InferenceError:
@@ -47,24 +44,16 @@ def surrogate_error(at: int) -> InferenceError:
     return _error_at("The surrogate pair in string is invalid.", at)
 
 
-def invalid_value(at: int) -> InferenceError:
-    """The error for what is no value, at an offset in bytes."""
-    return _error_at("Invalid value.", at)
-
-
 def number_too_big() -> InferenceError:
     """The error for a number beyond the range of a double."""
     return InternalError(f"failed to parse the request JSON buffer: {_TOO_BIG}")
 
 
-def overflow_error(text: str, shift: int = 0) -> InferenceError | None:
-    """The error for the first number beyond the range of a double in valid JSON; `None` without.
-
-    `shift` is the offset of `text` in the whole document, in bytes.
-    """
+def overflow_error(text: str) -> InferenceError | None:
+    """The error for the first number beyond the range of a double in valid JSON; `None` without."""
     numbers = (token for token in _NUMBER.finditer(text) if token["number"])
     large = (number.start() for number in numbers if isinf(float(number[0])))
-    return next((_error(text, _TOO_BIG, at, shift) for at in large), None)
+    return next((_error(text, _TOO_BIG, at) for at in large), None)
 
 
 def skip_space(text: str, at: int) -> int:
@@ -74,9 +63,9 @@ def skip_space(text: str, at: int) -> int:
     return found.end()
 
 
-def _error(text: str, reason: str, at: int, shift: int = 0) -> InferenceError:
+def _error(text: str, reason: str, at: int) -> InferenceError:
     """The error at a character; the message gives its offset in bytes."""
-    return _error_at(reason, shift + len(text[:at].encode("utf-8", "surrogateescape")))
+    return _error_at(reason, len(text[:at].encode("utf-8", "surrogateescape")))
 
 
 def _error_at(reason: str, offset: int) -> InferenceError:
