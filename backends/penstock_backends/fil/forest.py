@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +138,8 @@ def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
 
 
 _TRIAL_SECONDS = 10
+_KNOWN = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME")
+"""What a file that may be hostile finds of the server's environment, which may hold secrets."""
 _BYTES_A_SECOND = 10_000_000
 """For each of so many a second is added: one that is sound is read many times as fast."""
 _TRIAL = """
@@ -150,10 +153,11 @@ treelite.gtil.predict(trees, rows, nthread=1)
 
 def _try_checkpoint(path: Path) -> None:
     """Read a checkpoint in another process first: of damaged ones some end the process, or hang."""
-    command = [sys.executable, "-c", _TRIAL, str(path)]
+    command = [sys.executable, "-P", "-c", _TRIAL, str(path)]
+    known = {name: os.environ[name] for name in _KNOWN if name in os.environ}
     limit = _TRIAL_SECONDS + path.stat().st_size // _BYTES_A_SECOND
     try:
-        ran = subprocess.run(command, capture_output=True, timeout=limit, check=False)
+        ran = subprocess.run(command, env=known, capture_output=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired as error:
         raise ValueError(f"it was not read in {limit} s") from error
     if ran.returncode < 0:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
@@ -106,10 +108,31 @@ async def test_close_ends_the_process_and_the_call_that_runs(gate: Path) -> None
     helper = JsonHelper()
     pid = await helper.run(_SHORT, os.getpid)
     running = asyncio.create_task(helper.run(_SHORT, Path.read_text, gate))
-    await asyncio.sleep(0)
+    opened = await asyncio.to_thread(gate.open, "w")  # once it is opened for reading
+    waiting = asyncio.create_task(helper.run(_SHORT, os.getpid))
     await asyncio.sleep(0)
     helper.close()
-    with pytest.raises(UnavailableError):
-        await running
+    for call in running, waiting:
+        with pytest.raises(UnavailableError):
+            await call
+    opened.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_what_cannot_be_sent_back_is_an_error(helper: JsonHelper) -> None:
+    with pytest.raises(InternalError, match="cannot be sent"):
+        await helper.run(_SHORT, threading.Lock)
+    assert await helper.run(_SHORT, abs, -1) == 1
+
+
+async def test_a_lack_of_descriptors_is_told(
+    helper: JsonHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    await helper.run(_SHORT, abs, -1)
+    monkeypatch.setattr(os, "memfd_create", lacking)
+    with pytest.raises(UnavailableError, match="decoded now: Too many open files"):
+        await helper.run(_SHORT, abs, -1)

@@ -21,7 +21,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final, TypeVar
 
 from penstock.core.buffer import Buffer
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import InternalError, UnavailableError
 from penstock.core.tensor import Tensor
 from penstock.system.model_variables import passed_on
 
@@ -63,7 +63,7 @@ class JsonHelper:
         return result
 
     def close(self) -> None:
-        """End the processes; calls that still run fail."""
+        """End the processes; calls that run or wait fail."""
         self._short.close()
         self._long.close()
 
@@ -72,6 +72,7 @@ class _Process:
     """One process, started by the first call, and again by the first after its death."""
 
     def __init__(self) -> None:
+        self._closed = False
         self._lock = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
@@ -86,7 +87,11 @@ class _Process:
         return await asyncio.shield(exchange)
 
     def close(self) -> None:
-        """Kill the process; a call that runs sees its end."""
+        """Kill the process, and start no other; a call that runs sees its end."""
+        self._closed = True
+        self._kill()
+
+    def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -97,8 +102,8 @@ class _Process:
 
     def _ended(self, exchange: asyncio.Future[tuple[bool, Any]]) -> None:
         self._lock.release()
-        if exchange.cancelled() or exchange.exception() is not None:
-            self.close()
+        if self._closed or exchange.cancelled() or exchange.exception() is not None:
+            self._kill()
 
     async def _exchange(self, call: Any) -> tuple[bool, Any]:
         try:
@@ -111,8 +116,10 @@ class _Process:
                 socket.send_fds(link, [b"\0"], [parcel])
             finally:
                 os.close(parcel)
-        except OSError as error:
+        except ConnectionError as error:
             raise _lost() from error
+        except OSError as error:  # such as too many open files
+            raise UnavailableError(f"large JSON cannot be decoded now: {error.strerror}") from error
         await _readable(link)
         answer: tuple[bool, Any] | None = _received(link)
         if answer is None:
@@ -121,6 +128,8 @@ class _Process:
 
     def _started(self) -> socket.socket:
         """The link to a process that lives, as far as is known."""
+        if self._closed:
+            raise _lost()
         if self._link is not None and self._process is not None and self._process.poll() is None:
             return self._link
         if self._link is not None:
@@ -146,11 +155,22 @@ def main() -> None:
     gc.disable()  # it would visit millions of objects, of which none are cycles
     while (call := _received(link)) is not None:
         parcel = os.memfd_create("penstock-json", os.MFD_CLOEXEC)
-        for part in _parts(_outcome(*call)):
+        for part in _answer(call):
             _write(parcel, part)
         del call
-        socket.send_fds(link, [b"\0"], [parcel])
+        try:
+            socket.send_fds(link, [b"\0"], [parcel])
+        except ConnectionError:
+            return  # the server has gone
         os.close(parcel)
+
+
+def _answer(call: Any) -> list[Buffer]:
+    """The parcel for a call's outcome, or for why that cannot travel."""
+    try:
+        return [*_parts(_outcome(*call))]
+    except Exception as error:  # whatever pickle raises
+        return [*_parts((False, InternalError(f"what was decoded cannot be sent: {error}")))]
 
 
 def _outcome(function: Callable[..., Any], args: Sequence[Any]) -> tuple[bool, Any]:
