@@ -28,6 +28,7 @@ from penstock.gateway.router import Route, Router, Target
 from penstock.gateway.settings import SettingsEndpoints
 from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
 from penstock.server.control_policy import ControlPolicy
+from penstock.server.faces import Control, Inference, Repository, Views
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, OpenAiSettings
 
@@ -135,7 +136,7 @@ def _pages(openai: OpenAiSettings) -> list[str]:
 
 
 def _inference_routes(
-    server: InferenceServer, settings: HttpSettings, bodies: JsonBodies, memory: BodyMemory
+    server: Inference, settings: HttpSettings, bodies: JsonBodies, memory: BodyMemory
 ) -> list[Route]:
     infer = InferEndpoint(server, settings, bodies, memory)
     generate = GenerateEndpoints(server, settings, bodies)
@@ -147,7 +148,7 @@ def _inference_routes(
     ]
 
 
-def _server_routes(server: InferenceServer) -> list[Route]:
+def _server_routes(server: Views) -> list[Route]:
     whole, models = ServerEndpoints(server), ModelEndpoints(server)
     return [
         Route("/v2/health/live", _GET, whole.live, Feature.HEALTH, PLAIN),
@@ -158,7 +159,7 @@ def _server_routes(server: InferenceServer) -> list[Route]:
     ]
 
 
-def _model_routes(server: InferenceServer) -> list[Route]:
+def _model_routes(server: Views) -> list[Route]:
     models = ModelEndpoints(server)
     return [
         Route(f"{_VERSION}/ready", _GET, models.ready, Feature.HEALTH, PLAIN),
@@ -169,7 +170,7 @@ def _model_routes(server: InferenceServer) -> list[Route]:
 
 
 def _repository_routes(
-    server: InferenceServer, bodies: JsonBodies, small: ControlBodies, policy: ControlPolicy
+    server: Repository, bodies: JsonBodies, small: ControlBodies, policy: ControlPolicy
 ) -> list[Route]:
     feature = Feature.MODEL_REPOSITORY
     repository = RepositoryEndpoints(server, bodies, small, policy)
@@ -180,7 +181,7 @@ def _repository_routes(
     ]
 
 
-def _engine_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route]:
+def _engine_routes(server: Control, bodies: ControlBodies) -> list[Route]:
     engine = EngineEndpoints(server, bodies)
     feature = Feature.ENGINE_CONTROL
     return [
@@ -190,9 +191,7 @@ def _engine_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route
     ]
 
 
-def _settings_routes(
-    server: InferenceServer, bodies: ControlBodies, policy: ControlPolicy
-) -> list[Route]:
+def _settings_routes(server: Control, bodies: ControlBodies, policy: ControlPolicy) -> list[Route]:
     settings = SettingsEndpoints(server, bodies, policy)
     return [
         Route("/v2/trace/setting", _BOTH, settings.trace, Feature.TRACE),
@@ -201,7 +200,7 @@ def _settings_routes(
     ]
 
 
-def _memory_routes(server: InferenceServer, bodies: ControlBodies) -> list[Route]:
+def _memory_routes(server: Inference, bodies: ControlBodies) -> list[Route]:
     feature = Feature.SHARED_MEMORY
     routes = []
     for kind, endpoints in (
@@ -224,7 +223,7 @@ LIST, ADD, REMOVE = "list-adapters", "add-adapter", "remove-adapter"
 class EngineEndpoints:
     """Handlers of `.../engine/{action}` and `.../adapters`; a body is an object of arguments."""
 
-    def __init__(self, server: InferenceServer, bodies: ControlBodies) -> None:
+    def __init__(self, server: Control, bodies: ControlBodies) -> None:
         self._server = server
         self._bodies = bodies
 

@@ -11,14 +11,14 @@ from penstock.gateway.json.text import dump
 from penstock.gateway.replies import PLAIN, Reply, error_reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.models.serving.answers import TensorMetadata
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Views
 from penstock.server.statistics_json import statistics_json
 
 
 class ServerEndpoints:
     """Health and metadata of the server."""
 
-    def __init__(self, server: InferenceServer) -> None:
+    def __init__(self, server: Views) -> None:
         self._server = server
 
     async def live(self, _: HttpCall, __: Target) -> Reply:
@@ -41,7 +41,7 @@ class ServerEndpoints:
 class ModelEndpoints:
     """Health, metadata, configuration and statistics of a model."""
 
-    def __init__(self, server: InferenceServer) -> None:
+    def __init__(self, server: Views) -> None:
         self._server = server
 
     async def ready(self, _: HttpCall, target: Target) -> Reply:

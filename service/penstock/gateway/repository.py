@@ -21,7 +21,7 @@ from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.server.answers import ModelIndexEntry
 from penstock.server.control_policy import ControlPolicy
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Repository
 
 
 class RepositoryEndpoints:
@@ -32,7 +32,7 @@ class RepositoryEndpoints:
 
     def __init__(
         self,
-        server: InferenceServer,
+        server: Repository,
         bodies: JsonBodies,
         small: ControlBodies,
         policy: ControlPolicy,

@@ -12,8 +12,8 @@ from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.router import Target
 from penstock.server.control_policy import ControlPolicy
+from penstock.server.faces import Control
 from penstock.server.log_control import FORMATS, LogValues
-from penstock.server.server import InferenceServer
 from penstock.tracing.settings import Texts
 
 _TRACE = ("trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency")
@@ -31,7 +31,7 @@ _LOG: dict[str, Callable[[Any], bool | int | str]] = {
 class SettingsEndpoints:
     """Handlers of `/v2/trace/setting`, the same of a model, and `/v2/logging`."""
 
-    def __init__(self, server: InferenceServer, bodies: JsonBodies, policy: ControlPolicy) -> None:
+    def __init__(self, server: Control, bodies: JsonBodies, policy: ControlPolicy) -> None:
         self._server = server
         self._bodies = bodies
         self._policy = policy

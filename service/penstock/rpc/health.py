@@ -13,7 +13,7 @@ from penstock.core.errors import InferenceError, UnavailableError
 from penstock.protocol import health_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service
 from penstock.rpc.status import STOPPED
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Views
 
 NAME = "grpc.health.v1.Health"
 SERVER = ("", "inference.GRPCInferenceService")
@@ -33,7 +33,7 @@ _SERVICE_UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 class HealthServicer:
     """The standard health service. A service name is the server's, or that of a model."""
 
-    def __init__(self, server: InferenceServer) -> None:
+    def __init__(self, server: Views) -> None:
         self._server = server
         self._listing: asyncio.Future[Message] | None = None
 

@@ -13,7 +13,7 @@ from penstock.rpc.messages import InferMessage
 from penstock.rpc.status import STOPPED
 from penstock.rpc.stream_answer import StreamAnswer
 from penstock.rpc.stream_writer import StreamWriter
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Inference
 
 
 class InferStream:
@@ -31,7 +31,7 @@ class InferStream:
     """
 
     def __init__(
-        self, server: InferenceServer, context: RpcContext, forward: HeaderForward | None = None
+        self, server: Inference, context: RpcContext, forward: HeaderForward | None = None
     ) -> None:
         self._server = server
         self._context = context

@@ -12,8 +12,8 @@ from penstock.protocol import orca_load_report_pb2, orca_pb2
 from penstock.protocol import orca_load_report_pb2 as pb
 from penstock.rpc.context import CompletionCallbacks, Method, Reply, RpcContext, Service
 from penstock.rpc.status import STOPPED
+from penstock.server.faces import Inference
 from penstock.server.load_meter import FORMAT, REPORT, LoadMeter, LoadReport
-from penstock.server.server import InferenceServer
 
 BINARY = "endpoint-load-metrics-bin"
 """The key under which clients of gRPC expect a report: a serialized `OrcaLoadReport`."""
@@ -71,7 +71,7 @@ SHORTEST = 1.0
 class OrcaServicer:
     """Streams load reports to whoever asks."""
 
-    def __init__(self, server: InferenceServer, shortest: float = SHORTEST) -> None:
+    def __init__(self, server: Inference, shortest: float = SHORTEST) -> None:
         self._server = server
         self._shortest = shortest
 

@@ -19,7 +19,7 @@ from penstock.rpc.control_messages import forwarded, wants_empty_final
 from penstock.rpc.messages import InferMessage, decode_request
 from penstock.rpc.status import retry_metadata
 from penstock.rpc.stream_answer import StreamAnswer, refusal
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Inference
 
 MOST_OPEN = 4096
 """Limit of requests in flight on one stream; beyond it, no more are read (backpressure)."""
@@ -39,7 +39,7 @@ class StreamWriter:
     """
 
     def __init__(
-        self, server: InferenceServer, context: RpcContext, forward: HeaderForward | None
+        self, server: Inference, context: RpcContext, forward: HeaderForward | None
     ) -> None:
         self._server = server
         self._forward = forward

@@ -20,7 +20,7 @@ from penstock.gateway.inference.generate_codec import (
 )
 from penstock.gateway.observability.load_header import load_header
 from penstock.gateway.observability.traced_request import wants_explanation
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Inference
 from penstock.tracing.explain import EXPLAIN, explanation
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class EventStream:
         request: InferenceRequest,
         stream: ResponseStream,
         timeline: Timeline | None,
-        server: InferenceServer,
+        server: Inference,
         keep_alive: float,
     ) -> None:
         self._call = call

@@ -34,7 +34,7 @@ from penstock.gateway.router import (
     fill_scope,
     forwarded_headers,
 )
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Inference
 from penstock.settings import HttpSettings
 
 _NOT_ONE = (
@@ -46,7 +46,7 @@ _NOT_ONE = (
 class GenerateEndpoints:
     """Answers `POST .../generate` and `POST .../generate_stream`."""
 
-    def __init__(self, server: InferenceServer, settings: HttpSettings, bodies: JsonBodies) -> None:
+    def __init__(self, server: Inference, settings: HttpSettings, bodies: JsonBodies) -> None:
         self._server = server
         self._bodies = bodies
         self._keep_alive = settings.event_keep_alive_secs

@@ -66,7 +66,7 @@ from penstock.gateway.router import (
 from penstock.http1.requests import Field
 from penstock.inflight.inference import SingleAnswer
 from penstock.models.serving.served_model import ServedModel
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Inference
 from penstock.settings import HttpSettings
 from penstock.shared_memory.registry import Regions
 
@@ -81,7 +81,7 @@ class InferEndpoint:
 
     def __init__(
         self,
-        server: InferenceServer,
+        server: Inference,
         settings: HttpSettings,
         bodies: JsonBodies,
         memory: BodyMemory,

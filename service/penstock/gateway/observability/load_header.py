@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.http1.requests import Field
+from penstock.server.faces import Inference
 from penstock.server.load_meter import FORMAT, REPORT
-from penstock.server.server import InferenceServer
 
 
-def load_header(call: HttpCall, server: InferenceServer) -> list[Field]:
+def load_header(call: HttpCall, server: Inference) -> list[Field]:
     """The field with a report of `json` or `text`, if the request's header wants one.
 
     There is none without a model that reports its KV cache.

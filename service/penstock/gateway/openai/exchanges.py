@@ -20,7 +20,7 @@ from penstock.gateway.openai.model_names import FoundModel, ModelNames
 from penstock.gateway.openai.request_body import RequestBodies, RequestBody
 from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.router import Target, fill_scope, forwarded_headers
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Inference
 from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 
 _CHOSEN: Final = frozenset(
@@ -41,7 +41,7 @@ class ExchangeEndpoint:
 
     def __init__(
         self,
-        server: InferenceServer,
+        server: Inference,
         http: HttpSettings,
         settings: OpenAiSettings,
         bodies: JsonBodies,

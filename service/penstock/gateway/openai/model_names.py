@@ -7,7 +7,7 @@ from typing import NamedTuple
 from penstock.core.errors import NotFoundError
 from penstock.gateway.openai.errors import OpenAiError
 from penstock.models.serving.served_model import ServedModel
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Inference
 from penstock.settings import OpenAiSettings
 
 
@@ -29,7 +29,7 @@ class ModelNames:
     A model that there is hides an alias of the same name.
     """
 
-    def __init__(self, server: InferenceServer, settings: OpenAiSettings) -> None:
+    def __init__(self, server: Inference, settings: OpenAiSettings) -> None:
         self._server = server
         self._separator = settings.lora_separator
         self.aliases = settings.aliases

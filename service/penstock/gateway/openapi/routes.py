@@ -12,7 +12,7 @@ from penstock.gateway.openapi.document import document
 from penstock.gateway.openapi.model_descriptions import Documents, add_models
 from penstock.gateway.replies import JSON, Reply, reply
 from penstock.gateway.router import Route, Target
-from penstock.server.server import InferenceServer
+from penstock.server.faces import Views
 from penstock.settings import Feature
 
 _PAGE = "text/html; charset=utf-8"
@@ -25,7 +25,7 @@ _POLICY = (
 class _Description:
     """The document as text, written anew where models tell something else than before."""
 
-    def __init__(self, server: InferenceServer, *, openai: bool) -> None:
+    def __init__(self, server: Views, *, openai: bool) -> None:
         self._server = server
         self._openai = openai
         self._told: Documents = {}
@@ -41,7 +41,7 @@ class _Description:
         return self._text
 
 
-def docs_routes(server: InferenceServer, *, openai: bool) -> Iterator[Route]:
+def docs_routes(server: Views, *, openai: bool) -> Iterator[Route]:
     """`/openapi.json` and `/docs`; with `openai`, models are asked what they serve of that API."""
     page = (files(__package__) / "page.html").read_bytes()
     description = _Description(server, openai=openai)
