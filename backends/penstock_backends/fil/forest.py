@@ -121,6 +121,7 @@ def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
     frontend, unknown = treelite.frontend, settings.allow_unknown_field
     match settings.model_type:
         case "xgboost":
+            _try(path, settings.model_type)
             return frontend.load_xgboost_model_legacy_binary(path)
         case "xgboost_json":
             return frontend.load_xgboost_model(
@@ -133,7 +134,7 @@ def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
         case "lightgbm":
             return frontend.load_lightgbm_model(path)
         case _:
-            _try_checkpoint(path)
+            _try(path, settings.model_type)
             return treelite.Model.deserialize(path)
 
 
@@ -144,16 +145,18 @@ _BYTES_A_SECOND = 10_000_000
 """For each of so many a second is added: one that is sound is read many times as fast."""
 _TRIAL = """
 import sys, numpy, treelite
-trees = treelite.Model.deserialize(sys.argv[1])
+legacy = treelite.frontend.load_xgboost_model_legacy_binary
+read = {"xgboost": legacy, "treelite_checkpoint": treelite.Model.deserialize}[sys.argv[2]]
+trees = read(sys.argv[1])
 rows = numpy.zeros((2, trees.num_feature), trees.input_type)
 rows[1] = numpy.nan
 treelite.gtil.predict(trees, rows, nthread=1)
 """
 
 
-def _try_checkpoint(path: Path) -> None:
-    """Read a checkpoint in another process first: of damaged ones some end the process, or hang."""
-    command = [sys.executable, "-P", "-c", _TRIAL, str(path)]
+def _try(path: Path, model_type: str) -> None:
+    """Read a binary file in another process first: of damaged ones some end it, or hang."""
+    command = [sys.executable, "-P", "-c", _TRIAL, str(path), model_type]
     known = {name: os.environ[name] for name in _KNOWN if name in os.environ}
     limit = _TRIAL_SECONDS + path.stat().st_size // _BYTES_A_SECOND
     try:
