@@ -157,7 +157,7 @@ treelite.gtil.predict(trees, rows, nthread=1)
 def _try(path: Path, model_type: str) -> None:
     """Read a binary file in another process first: of damaged ones some end it, or hang."""
     command = [sys.executable, "-P", "-c", _TRIAL, str(path), model_type]
-    known = {name: os.environ[name] for name in _KNOWN if name in os.environ}
+    known = {name: value for name, value in os.environ.items() if name in _KNOWN}
     limit = _TRIAL_SECONDS + path.stat().st_size // _BYTES_A_SECOND
     try:
         ran = subprocess.run(command, env=known, capture_output=True, timeout=limit, check=False)
