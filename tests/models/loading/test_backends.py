@@ -46,7 +46,6 @@ REFUSED = [
         "",
         r"export the model to ONNX \(torch.onnx.export\) and serve it with backend",
     ),
-    ("fil", "", "", r"convert the trees to ONNX \(onnxmltools, skl2onnx\)"),
     ("dali", "", "", r"run the pipeline with nvidia.dali in a model.py of backend 'python'"),
     (
         "checksum",
