@@ -24,7 +24,7 @@ from penstock_backends.fil.settings import FilSettings
 from penstock_backends.tensor_models import Graph, GraphTensor
 
 Contributions = Callable[[Array], Array]
-"""What each feature of a row adds to its answer, and last what all rows have: SHAP values."""
+"""SHAP values: the share of each feature of a row in its answer, and last that of all rows."""
 
 INPUT, OUTPUT, SHAP = "input__0", "output__0", "treeshap_output"
 
@@ -106,7 +106,7 @@ def read_forest(config: ModelConfig, path: Path, settings: FilSettings) -> Fores
     try:
         trees = _trees(treelite, path, settings)
         wanted = SHAP in config.outputs_by_name
-        contributions = contributions_of(path, settings) if wanted else None
+        contributions = _contributions(path, settings) if wanted else None
         return Forest(config, trees, settings, contributions)
     except ModelLoadError:
         raise
@@ -140,7 +140,7 @@ def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
 
 _TRIAL_SECONDS = 10
 _KNOWN = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME")
-"""What a file that may be hostile finds of the server's environment, which may hold secrets."""
+"""Variables for the trial of a file that may be hostile: the environment may hold secrets."""
 _BYTES_A_SECOND = 10_000_000
 """For each of so many a second is added: one that is sound is read many times as fast."""
 _TRIAL = """
@@ -182,7 +182,7 @@ def _shap_dims(config: ModelConfig, classes: int, features: int) -> tuple[int, .
 
 
 def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def _treelite() -> Any:
@@ -199,7 +199,7 @@ def _treelite() -> Any:
 # -- SHAP values, which the frameworks compute that made the trees ---------------------------------
 
 
-def contributions_of(path: Path, settings: FilSettings) -> Contributions:
+def _contributions(path: Path, settings: FilSettings) -> Contributions:
     """Read the file once more, with its framework; raises `ModelLoadError`."""
     if settings.model_type == "lightgbm":
         return _lightgbm(path, settings.threads)

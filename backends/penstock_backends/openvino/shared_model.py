@@ -78,7 +78,7 @@ class SharedModel:
             return found
 
     def get(self, make: Callable[[], Any]) -> Any:
-        """What the first call has made; those beside it wait."""
+        """The model that the first call has made; those beside it wait."""
         with self._making:
             if self._made is None:
                 self._made = make()
@@ -86,7 +86,7 @@ class SharedModel:
 
 
 def _stamp(path: Path) -> Hashable:
-    """What changes with the files of a model."""
+    """A stamp of the files of a model, which changes with them."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path, path.with_suffix(".bin")]
     found = [file.stat() for file in files if file.is_file()]
     return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in found)

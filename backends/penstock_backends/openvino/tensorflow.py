@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,21 +54,13 @@ class TensorFlowBackend(OpenVinoBackend):
 
     @classmethod
     def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> OpenVinoGraph:
-        try:
+        with _advised():
             return super().read(config, path, settings)
-        except BackendNotInstalledError:
-            raise
-        except ModelLoadError as error:
-            raise ModelLoadError(f"{error.message}{_WITH_TENSORFLOW}") from error
 
     @classmethod
     def open(cls, context: InstanceContext, path: Path) -> OpenVinoGraph:
-        try:
+        with _advised():
             return super().open(context, path)
-        except BackendNotInstalledError:
-            raise
-        except ModelLoadError as error:
-            raise ModelLoadError(f"{error.message}{_WITH_TENSORFLOW}") from error
 
     @classmethod
     def can_batch(cls, config: ModelConfig, graph: Graph) -> bool:
@@ -95,6 +88,17 @@ class TensorFlowBackend(OpenVinoBackend):
                 f"model '{config.name}': parameter 'TF_INIT_OPS_FILE' cannot be followed"
                 f"{_WITH_TENSORFLOW}"
             )
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Errors of a model that OpenVINO does not read say what does."""
+    try:
+        yield
+    except BackendNotInstalledError:
+        raise
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{error.message}{_WITH_TENSORFLOW}") from error
 
 
 def _number(config: ModelConfig, name: str) -> str:

@@ -81,13 +81,11 @@ def _scattered(
 
 # -- batch inputs ----------------------------------------------------------------------------------
 
-Shapes = Sequence[tuple[int, ...]]
+_Shapes = Sequence[tuple[int, ...]]
 """The shapes of one input in the requests of a batch, rows included."""
 
 
-def computed(
-    tensors: Sequence[BatchInput], feeds: Sequence[Mapping[str, Array]]
-) -> dict[str, Array]:
+def computed(tensors: Sequence[BatchInput], feeds: Sequence[Feeds]) -> dict[str, Array]:
     """The arrays of all batch inputs, by target name."""
     arrays: dict[str, Array] = {}
     for tensor in tensors:
@@ -96,7 +94,7 @@ def computed(
     return arrays
 
 
-def _array(tensor: BatchInput, feeds: Sequence[Mapping[str, Array]]) -> Array:
+def _array(tensor: BatchInput, feeds: Sequence[Feeds]) -> Array:
     (source,) = tensor.source_input
     if any(source not in feed for feed in feeds):
         raise InternalError(
@@ -107,34 +105,34 @@ def _array(tensor: BatchInput, feeds: Sequence[Mapping[str, Array]]) -> Array:
     return values.astype(tensor.data_type.numpy, copy=False)
 
 
-def _counts(shapes: Shapes) -> Array:
+def _counts(shapes: _Shapes) -> Array:
     return np.array([np.prod(shape, dtype=np.int64) for shape in shapes])
 
 
-def _accumulated(shapes: Shapes) -> Array:
+def _accumulated(shapes: _Shapes) -> Array:
     return np.cumsum(_counts(shapes))
 
 
-def _accumulated_with_zero(shapes: Shapes) -> Array:
+def _accumulated_with_zero(shapes: _Shapes) -> Array:
     return np.concatenate([[0], _accumulated(shapes)])
 
 
-def _as_long_as_the_largest(shapes: Shapes) -> Array:
+def _as_long_as_the_largest(shapes: _Shapes) -> Array:
     """An array whose shape alone matters; its elements are arbitrary."""
     return np.zeros(_counts(shapes).max(), np.int64)
 
 
-def _item_shapes(shapes: Shapes) -> Array:
+def _item_shapes(shapes: _Shapes) -> Array:
     """One line per row of the batch: the row's shape."""
     rows = [shape[0] for shape in shapes]
     return np.repeat([shape[1:] for shape in shapes], rows, axis=0)
 
 
-def _flat_item_shapes(shapes: Shapes) -> Array:
+def _flat_item_shapes(shapes: _Shapes) -> Array:
     return _item_shapes(shapes).reshape(-1)
 
 
-_KINDS: Mapping[BatchInputKind, Callable[[Shapes], Array]] = {
+_KINDS: Mapping[BatchInputKind, Callable[[_Shapes], Array]] = {
     BatchInputKind.BATCH_ELEMENT_COUNT: _counts,
     BatchInputKind.BATCH_ACCUMULATED_ELEMENT_COUNT: _accumulated,
     BatchInputKind.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO: _accumulated_with_zero,

@@ -85,7 +85,7 @@ class TensorModelBackend(WithApplication, Backend):
 
     @classmethod
     def tensor_model(cls, config: ModelConfig, graph: Graph) -> Answer:
-        """What answers requests whose tensors are the graph's own."""
+        """The model for requests whose tensors are the graph's own."""
         return TensorModel(config, graph)
 
     @classmethod

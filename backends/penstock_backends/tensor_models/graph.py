@@ -1,4 +1,4 @@
-"""`Graph`: what an engine has opened, as its tensors and one call, and shapes of its scalars."""
+"""`Graph`: a model that an engine has opened, and how scalars pass through it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Graph(Protocol):
     outputs: dict[str, GraphTensor]
 
     def array(self, name: str, tensor: Tensor) -> Array:
-        """What `run` is fed for a request's tensor; raises `InvalidRequestError`."""
+        """The array for `run` of a request's tensor; raises `InvalidRequestError`."""
         return tensor.numpy()
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:

@@ -14,7 +14,7 @@ from penstock.backend import (
     Tensor,
     rows_of,
 )
-from penstock_backends.tensor_models.assembly import Assembly
+from penstock_backends.tensor_models.assembly import Assembly, Feeds
 from penstock_backends.tensor_models.autocomplete import states
 from penstock_backends.tensor_models.batch import answer_each, responses, wanted
 from penstock_backends.tensor_models.graph import (
@@ -27,8 +27,6 @@ from penstock_backends.tensor_models.graph import (
 
 Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
 """Answers a batch, one outcome for each request, in order. Blocks."""
-
-Feeds = dict[str, Array]
 
 
 class TensorModel:

@@ -100,7 +100,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What the server must know of a backend before it makes an instance."""
+    """Facts of a backend that the server must know before it makes an instance."""
 
     host: Host = "thread"
     """Host of instances: a `"thread"` of the server, or a `"process"` of their own.
@@ -180,7 +180,7 @@ class Backend(ABC):
     """
 
     traits: ClassVar[Traits] = Traits()
-    """What holds for all instances; a subclass says `traits = Traits(serial=False)`."""
+    """Facts that hold for all instances; a subclass says `traits = Traits(serial=False)`."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

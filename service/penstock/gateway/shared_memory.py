@@ -123,7 +123,7 @@ class RemoteSlice(RegionSlice):
         return b""
 
     def write(self, data: Buffer) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("the process that decodes JSON has no memory of clients")
 
 
 class _NamedRegion(Region):

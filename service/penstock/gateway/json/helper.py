@@ -50,7 +50,7 @@ class JsonHelper:
         self._short, self._long = _Process(), _Process()
 
     async def run(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """What a call that decodes a text of `size` bytes returns, or raises.
+        """The result of a call that decodes a text of `size` bytes; raises what that raises.
 
         The function, its arguments and what it returns are pickled. A call that is cancelled
         before it begins is dropped. Raises `UnavailableError` if the process is killed.
