@@ -53,6 +53,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"not for compiled code: {interpreted.args[0]}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Find what the tests of a file left open while it is known which file that is."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+
+
 @pytest.fixture
 def install_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallBackend:
     """Announces an object as a backend, as a distribution installed beside ours would."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.serving import LOCAL
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.server.server import InferenceServer
@@ -19,5 +20,5 @@ async def asked_before_the_body(
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
         writer.write(head.encode())
         line = await reader.readline()
-        writer.close()
+        await hang_up(writer)
     return int(line.split()[1])

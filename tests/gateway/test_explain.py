@@ -8,6 +8,7 @@ import json
 import pytest
 
 from gateway.serving import FakeServer, SilentServer, connected
+from harness.raw_clients import hang_up
 from penstock.core.errors import InternalError, RequestCancelledError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest
@@ -77,7 +78,7 @@ async def test_a_client_that_leaves_ends_the_record(call: str) -> None:
         head = f"POST {_MODEL}/{call} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
         writer.write(head.encode() + b"penstock-explain: 1\r\n\r\n" + body)
         request, stream = await server.asked.get()
-        writer.close()
+        await hang_up(writer)
         while not stream.ended:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
         assert request.scope.timeline is not None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gateway.serving import LOCAL, FakeServer, SilentServer
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
@@ -134,7 +135,7 @@ async def _until_open(port: int) -> None:
             except OSError:
                 await asyncio.sleep(0.02)
                 continue
-            writer.close()
+            await hang_up(writer)
             return
 
 

@@ -15,6 +15,7 @@ from http import HTTPStatus
 import pytest
 
 from gateway.serving import LOCAL, FakeServer
+from harness.raw_clients import hang_up
 from http1.fuzzing.faults import FAULTS
 from http1.fuzzing.responses import Response, read_responses
 from penstock.core.exit_deadline import ExitDeadline
@@ -54,7 +55,7 @@ async def _talk(port: int, *pieces: bytes) -> list[Response]:
     except ConnectionError:
         pass  # the server has heard enough
     received = await asyncio.wait_for(reading, _PATIENCE)
-    writer.close()
+    await hang_up(writer)
     return read_responses(received, ended=True)[0]
 
 

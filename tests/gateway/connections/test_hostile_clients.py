@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway.serving import LOCAL, FakeServer, SilentServer
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.gateway.app import open_gateway
@@ -45,7 +46,7 @@ async def _connected(
         try:
             yield reader, writer
         finally:
-            writer.close()
+            await hang_up(writer)
 
 
 def _head(size: int, fields: int = 1) -> bytes:
@@ -137,6 +138,7 @@ async def test_endless_header_line_is_refused_while_others_are_answered(port_of:
             answers = [await other.get("/metrics") for _ in range(20)]
         assert await _status(reader) == 431
         await asyncio.wait_for(flooding, _PATIENCE)
+        await hang_up(writer)
     assert len(answers) == 20
 
 
@@ -148,7 +150,7 @@ async def _flood(writer: asyncio.StreamWriter) -> None:
             writer.write(b"x" * (1 << 18))
             await writer.drain()
             await asyncio.sleep(0.01)
-    writer.close()
+    await hang_up(writer)
 
 
 async def test_what_is_no_http_is_refused() -> None:
@@ -236,6 +238,6 @@ async def test_connection_that_waits_for_an_answer_is_not_idle(
         for _ in range(3):  # which have as much time as an idle one
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             await _ended(reader)
-            writer.close()
+            await hang_up(writer)
         stream.send(InferenceResponse(final=True))
         assert (await asyncio.wait_for(asking, _PATIENCE)).status_code == 200

@@ -13,6 +13,7 @@ import pytest
 
 from fakes import turns, until
 from gateway.serving import SilentServer
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -141,7 +142,7 @@ async def test_handler_that_is_cancelled_breaks_its_answer_off() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         text = await asyncio.wait_for(reader.read(), 20)
-        writer.close()
+        await hang_up(writer)
     assert text.endswith(b"hello\r\n")
 
 
@@ -158,7 +159,7 @@ async def _asking(
     try:
         yield reader, stream
     finally:
-        writer.close()
+        await hang_up(writer)
 
 
 async def test_running_stream_may_finish_while_new_clients_are_refused() -> None:
@@ -219,7 +220,7 @@ async def test_half_a_request_does_not_delay_the_end(half: str) -> None:
             await reader.readuntil(b"hello")
             await turns()
         answer = await reader.read()
-        writer.close()
+        await hang_up(writer)
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert answer.count(b"HTTP/1.1") == 1
 
@@ -255,8 +256,8 @@ async def test_client_that_sends_its_body_at_the_end_reads_that_it_is_refused() 
             await asyncio.sleep(0.02)
         writer.write(b"0\r\n\r\n")
         answer = await asyncio.wait_for(reader.read(), 20)
-        writer.close()
-        other_writer.close()
+        await hang_up(writer)
+        await hang_up(other_writer)
         await asyncio.wait_for(closing, 20)
     assert answer.startswith(b"HTTP/1.1 503 ")
 
@@ -282,5 +283,5 @@ async def test_half_a_request_behind_a_stream_does_not_break_it() -> None:
     stream.end()
     await asyncio.wait_for(closing, 20)
     text = await reader.read()
-    writer.close()
+    await hang_up(writer)
     assert b"0\r\n\r\nHTTP/1.1 503 " in text

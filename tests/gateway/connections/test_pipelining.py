@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.connections.wire import starter, wired, wired_to
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
@@ -261,7 +262,7 @@ async def _exchange(pieces: list[bytes]) -> bytes:
             await writer.drain()
         writer.write_eof()
         received = await asyncio.wait_for(reading, _PATIENCE)
-        writer.close()
+        await hang_up(writer)
         return received
 
 

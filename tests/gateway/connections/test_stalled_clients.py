@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.serving import LOCAL, FakeServer
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -107,7 +108,7 @@ async def test_answer_is_whole_for_a_client_that_reads_late() -> None:
     async with _unread(limits, b"") as (client, _):
         reader, writer = await asyncio.open_connection(*client.getpeername())
         assert await reader.read() == b"", "another one, which has longer than an idle one"
-        writer.close()
+        await hang_up(writer)
         received, loop = 0, asyncio.get_running_loop()
         while data := await asyncio.wait_for(loop.sock_recv(client, 1 << 20), _PATIENCE):
             received += len(data)

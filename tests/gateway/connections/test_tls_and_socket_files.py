@@ -14,6 +14,7 @@ import pytest
 
 from gateway.clouds.encrypted import statuses_over_tls
 from gateway.serving import LOCAL, FakeServer, SilentServer
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway, open_openai
 from penstock.settings import OpenAiSettings, TlsSettings
@@ -103,7 +104,7 @@ async def test_plain_bytes_on_a_port_with_tls_end_that_connection_only(certifica
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
         assert b"HTTP/1.1 200" not in await asyncio.wait_for(reader.read(), 10)
-        writer.close()
+        await hang_up(writer)
         answer = await client.get(f"https://localhost:{port}/v2/health/live")
     assert answer.status_code == 200
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gateway.serving import LOCAL, FakeServer
+from harness.raw_clients import hang_up
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest
@@ -84,7 +85,7 @@ async def sender(port: int) -> AsyncIterator[Sender]:
     try:
         yield Sender(reader, writer)
     finally:
-        writer.close()
+        await hang_up(writer)
 
 
 async def live(port: int) -> int:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from gateway.serving import FakeServer, connected
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.gateway.body import LARGEST
@@ -181,7 +182,7 @@ async def _answer_to_head(
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write("\r\n".join([*lines, "", ""]).encode() + text)
         head = await asyncio.wait_for(reader.readuntil(b"}"), 20)
-        writer.close()
+        await hang_up(writer)
     return head
 
 

@@ -17,6 +17,7 @@ import pytest_asyncio
 from fakes import InstallBackend, until
 from gateway.openai.speaking import CHAT, OPENAI, Speaker, speaking
 from gateway.serving import LOCAL
+from harness.raw_clients import hang_up
 from harness.standstill import standstill
 from penstock.scheduling.tokens.tenants import Tenants
 from penstock_backends.vllm.openai.application import with_response_id
@@ -405,7 +406,7 @@ async def test_head_and_old_http_are_answered(client: httpx.AsyncClient) -> None
         b"POST %b HTTP/1.0\r\ncontent-length: %d\r\n\r\n%b" % (CHAT.encode(), len(body), body)
     )
     answer = await asyncio.wait_for(reader.read(), 20)
-    writer.close()
+    await hang_up(writer)
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"the engine has died" in answer
 

@@ -10,6 +10,7 @@ import h2.connection
 import h2.events
 import pytest
 
+from harness.raw_clients import hang_up
 from harness.standstill import standstill
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.frames import Limits
@@ -34,7 +35,7 @@ async def test_slow_reader_holds_no_more_than_its_bounds() -> None:
         await standstill(lambda: handlers.written)
         # The window of the connection, which all of them share, and one message of each.
         assert handlers.written * 1000 <= 65_535 + 1000 * 1100 + (64 << 10)
-        writer.close()
+        await hang_up(writer)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import h2.connection
 import h2.events
 
 from gateway.connections.wire import Transport
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.frame_parser import MOST_FRAMES
 from penstock.http2.frames import Limits
@@ -67,7 +68,7 @@ async def test_unary_call_ends_at_its_second_message() -> None:
         fields = dict(answer.headers)
         assert fields[b"grpc-status"] == b"13"
         assert fields[b"grpc-message"] == b"expected one request message, got 2"
-        writer.close()
+        await hang_up(writer)
 
 
 async def test_messages_of_a_stream_leave_the_loop_to_others() -> None:
@@ -85,7 +86,7 @@ async def test_messages_of_a_stream_leave_the_loop_to_others() -> None:
                 await asyncio.sleep(0)
                 seen.append(handlers.taken)
         assert max(after - before for before, after in pairwise(seen)) <= 101
-        writer.close()
+        await hang_up(writer)
 
 
 async def test_calls_of_one_read_leave_the_loop_to_others() -> None:

@@ -17,6 +17,7 @@ import h2.exceptions
 import numpy as np
 import pytest
 
+from harness.raw_clients import hang_up
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.frames import Limits
@@ -132,7 +133,7 @@ async def peer(port: int) -> AsyncIterator[Peer]:
         yield one
     finally:
         hearing.cancel()
-        writer.close()
+        await hang_up(writer)
 
 
 @asynccontextmanager

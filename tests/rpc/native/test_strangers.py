@@ -13,6 +13,7 @@ import h2.connection
 import h2.events
 import pytest
 
+from harness.raw_clients import hang_up
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import frames
@@ -36,7 +37,7 @@ async def test_request_that_is_not_grpc_is_answered_in_plain_text(
         client.send_headers(1, [(":method", method), *head("/")[1:4]], end_stream=True)
         answer = await until(client, reader, writer, h2.events.ResponseReceived)
         assert dict(answer.headers)[b":status"] == status
-        writer.close()
+        await hang_up(writer)
 
 
 @pytest.mark.slow
@@ -48,7 +49,7 @@ async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) 
         reader, writer = await asyncio.open_connection("localhost", port, ssl=plain)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await asyncio.wait_for(reader.readexactly(1), PATIENCE)
-        writer.close()
+        await hang_up(writer)
 
 
 @pytest.mark.slow
@@ -60,7 +61,7 @@ async def test_handshake_has_its_time(tmp_path: Path) -> None:
     async with open_native([], settings, ExitDeadline(0), ages=brief) as port:
         reader, writer = await asyncio.open_connection("localhost", port)
         assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
-        writer.close()
+        await hang_up(writer)
 
 
 @pytest.mark.slow
@@ -75,7 +76,7 @@ async def test_handshakes_end_with_the_listener(tmp_path: Path) -> None:
         await eventually(lambda: len(asyncio.all_tasks()) > tasks)  # the handshake has begun
     assert len(asyncio.all_tasks()) == tasks
     assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
-    writer.close()
+    await hang_up(writer)
 
 
 @pytest.mark.parametrize("missing", [0, 1], ids=["block", "frame"])
@@ -86,7 +87,7 @@ async def test_header_block_has_its_time(missing: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(frames.PREFACE + frames.settings([]) + block[: len(block) - missing])
         await asyncio.wait_for(reader.read(), PATIENCE)
-        writer.close()
+        await hang_up(writer)
 
 
 @pytest.mark.parametrize("sent", [[], [b"\0\0\0"], [b"\0\0\0\0\x09half"]])
@@ -100,7 +101,7 @@ async def test_request_incomplete_at_its_deadline_is_refused(sent: list[bytes]) 
             client.send_data(1, data)
         answer = await until(client, reader, writer, h2.events.ResponseReceived)
         assert dict(answer.headers)[b"grpc-status"] == b"4"
-        writer.close()
+        await hang_up(writer)
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -119,7 +120,7 @@ async def test_call_refused_before_its_request_is_complete_is_released(apart: bo
         client.send_data(1, b"\0\xff\xff\xff\xff")  # longer than any message may be
         answer = await until(client, reader, writer, h2.events.ResponseReceived)
         assert dict(answer.headers)[b"grpc-status"] == b"8"
-        writer.close()
+        await hang_up(writer)
     assert _calls() == before
 
 
@@ -139,4 +140,4 @@ async def test_old_connection_is_drained_and_closed() -> None:
         writer.write(frames.ping(b"draining", ack=True))
         last = frames.goaway(0, ErrorCode.NO_ERROR)
         assert await asyncio.wait_for(reader.read(), PATIENCE) == last
-        writer.close()
+        await hang_up(writer)

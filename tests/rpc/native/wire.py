@@ -13,6 +13,7 @@ import h2.config
 import h2.connection
 import h2.events
 
+from harness.raw_clients import hang_up
 from penstock.http2.frames import ErrorCode
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
@@ -143,7 +144,7 @@ async def wire(port: int, handlers: Handlers) -> AsyncIterator[Wire]:
     finally:
         handlers.let_go.set()
         hearing.cancel()
-        writer.close()
+        await hang_up(writer)
 
 
 def head(path: str) -> list[tuple[str, str]]:

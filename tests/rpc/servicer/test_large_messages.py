@@ -14,6 +14,7 @@ import h2.events
 import numpy as np
 import pytest
 
+from harness.raw_clients import hang_up
 from penstock.core.access import Access
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
@@ -197,7 +198,7 @@ async def _status(port: int, method: str) -> Sequence[tuple[bytes, bytes]]:
                 if any(name == b"grpc-status" for name, _ in fields):
                     return [(bytes(name), bytes(value)) for name, value in fields]
     finally:
-        writer.close()
+        await hang_up(writer)
 
 
 @pytest.mark.asyncio(loop_scope="module")

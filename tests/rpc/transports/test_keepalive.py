@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.raw_clients import hang_up
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings, KeepaliveSettings
@@ -100,7 +101,7 @@ async def test_client_that_pings_too_often_is_sent_away(local: GrpcSettings) -> 
         pinging = asyncio.ensure_future(flood(writer))
         away = await asyncio.wait_for(goaway(reader), PATIENCE)
         pinging.cancel()
-        writer.close()
+        await hang_up(writer)
     assert int.from_bytes(away[:4], "big") == CALM_DOWN
     assert away[4:] == b"too_many_pings"
 
@@ -119,7 +120,7 @@ async def test_client_may_ping_as_often_as_it_is_allowed(local: GrpcSettings) ->
         for _ in range(10):
             assert await answer_to_ping(reader, writer) == PINGED
             await asyncio.sleep(0.005)  # the next comes later than the shortest interval
-        writer.close()
+        await hang_up(writer)
 
 
 async def heard(port: int, seconds: float, last: int | None = None) -> tuple[set[int], bool]:

@@ -16,6 +16,7 @@ import h2.connection
 import numpy as np
 import pytest
 
+from harness.raw_clients import hang_up
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
@@ -79,7 +80,7 @@ async def raw_client(port: int) -> AsyncIterator[tuple[Any, asyncio.StreamWriter
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
     yield client, writer
-    writer.close()
+    await hang_up(writer)
 
 
 def _begin(client: Any, path: str) -> int:

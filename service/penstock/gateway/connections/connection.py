@@ -292,7 +292,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._sending_watch(transport).close()
             return
         if transport.can_write_eof():
-            transport.write_eof()
+            # asyncio's transport raises for a client that has reset the connection, which the
+            # next event tells anyway.
+            with suppress(OSError):
+                transport.write_eof()
         if not self._reading:
             self._reading = True
             transport.resume_reading()
