@@ -40,12 +40,6 @@ REFUSED = [
         "unable to find backend '../mine': a path is not a backend name",
     ),
     ("onnxruntme", "", "", "backend 'onnxruntme'; installed .*; did you mean 'onnxruntime'"),
-    (
-        "pytorch",
-        "",
-        "",
-        r"export the model to ONNX \(torch.onnx.export\) and serve it with backend",
-    ),
     ("dali", "", "", r"run the pipeline with nvidia.dali in a model.py of backend 'python'"),
     (
         "checksum",
