@@ -38,8 +38,13 @@ class TorchGraph(Graph):
     ) -> None:
         self._program, self._device, self._settings = program, device, settings
         inputs, outputs = input_names(config), output_names(config)
-        self._inputs = places(config.name, "input", inputs, program.inputs, program.input_paths)
-        self._outputs = places(config.name, "output", outputs, program.output_paths)
+        if program.by_order:
+            self._inputs = {name: place for place, name in enumerate(inputs)}
+            self._outputs = {name: place for place, name in enumerate(outputs)}
+        else:
+            known = (program.inputs, program.input_paths)
+            self._inputs = places(config.name, "input", inputs, *known)
+            self._outputs = places(config.name, "output", outputs, program.output_paths)
         if program.most is not None and (
             len(inputs) > program.most or max(self._inputs.values()) >= program.most
         ):
@@ -110,7 +115,9 @@ def _declared(
 ) -> tuple[dict[str, GraphTensor], dict[str, GraphTensor], dict[str, GraphTensor]]:
     """Inputs, those of them that may be missing, and outputs, with whole shapes."""
     rows = (-1,) if config.max_batch_size else ()
-    needed, optional, outputs = {}, {}, {}
+    needed: dict[str, GraphTensor] = {}
+    optional: dict[str, GraphTensor] = {}
+    outputs: dict[str, GraphTensor] = {}
     for tensor in config.input:
         assert tensor.data_type is not None
         ragged = tensor.allow_ragged_batch and config.max_batch_size

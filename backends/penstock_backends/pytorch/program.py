@@ -55,6 +55,8 @@ class Program:
     """The same for results, such as `RESULT[0]`."""
     most: int | None = None
     """The number of arguments, where it is known."""
+    by_order: bool = False
+    """Whether arguments and results have no names, only the order of the configuration."""
 
 
 def load_program(
@@ -304,4 +306,4 @@ def _of_call(module: Any) -> Program:
     def run(values: Mapping[int, Any]) -> Any:
         return module(*(values[place] for place in range(len(values))))
 
-    return Program(run)
+    return Program(run, by_order=True)

@@ -3,6 +3,9 @@
 python make_models.py REPOSITORY
 """
 
+# mypy: disable-error-code="misc"
+# Its bases are of a library without types here.
+
 import json
 import pickle
 import sys
@@ -170,7 +173,11 @@ torch.export.save(
 if "--compile" in sys.argv:
     package = write(
         "compiled",
-        tensors([tensor("ARGS[1]"), tensor("ARGS[0]")], [tensor("RESULT[0]")], more=platform),
+        tensors(
+            [tensor("ARGS[1]"), tensor("ARGS[0]")],
+            [tensor("RESULT[0]"), tensor("RESULT[1]")],
+            more=platform,
+        ),
     )
     torch._inductor.aoti_compile_and_package(exported, package_path=str(package / "model.pt2"))
 
@@ -207,6 +214,26 @@ torch.save(
     {f"layer.{name}": value for name, value in layer.state_dict().items()}, version / "model.pt"
 )
 
+COUNTING = """
+import torch
+
+
+class Threads(torch.nn.Module):
+    def forward(self, x):
+        optimized = torch._C._get_graph_executor_optimize()
+        return torch.tensor(
+            [[torch.get_num_threads(), torch.is_inference_mode_enabled(), optimized]],
+            dtype=torch.int64,
+        )
+"""
+switches = parameter("INTRA_OP_THREAD_COUNT", "3") + parameter("INFERENCE_MODE", "false")
+switches += parameter("DISABLE_CUDNN", "true") + parameter("DISABLE_OPTIMIZED_EXECUTION", "true")
+version = write(
+    "switches",
+    tensors([tensor("x")], [tensor("y", "INT64", "[ 3 ]")], more=switches + DISABLED),
+)
+(version / "model.py").write_text(COUNTING)
+
 # -- what is refused ------------------------------------------------------------------------------
 
 one = tensors([tensor("x")], [tensor("y")])
@@ -219,7 +246,7 @@ script(Kept(), write("too_many", tensors([tensor("x"), tensor("y")], [tensor("z"
 script(Kept(), version := write("truncated", one))
 whole = (version / "model.pt").read_bytes()
 (version / "model.pt").write_bytes(whole[: len(whole) // 2])
-torch.save(Kept(), write("pickled", one) / "model.pt")
+torch.save(torch.nn.ReLU(), write("pickled", one) / "model.pt")
 torch.save({"a": torch.zeros(1)}, write("weights_only", one) / "model.pt")
 
 

@@ -13,6 +13,7 @@ from penstock.models.loading.backends import backend_of
 
 PYTHON = find_backend("python")
 IDENTITY = find_backend("identity")
+PYTORCH = find_backend("pytorch")
 
 # Name, runtime, files of `<directory>/<name>`, and the backend class.
 FOUND = [
@@ -25,6 +26,9 @@ FOUND = [
     ("mine", "", "model.py", PYTHON),
     ("mine", "model.py", "model.py", PYTHON),
     ("python", "", "model.py", PYTHON),
+    ("pytorch", "model.py", "", PYTORCH),
+    ("pytorch", "model.py", "libtriton_pytorch.so model.py", PYTORCH),
+    ("pytorch", "model.py", "model.py", PYTHON),
 ]
 
 REFUSED = [
