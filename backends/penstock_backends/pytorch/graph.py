@@ -21,6 +21,7 @@ from penstock_backends.pytorch.naming import input_names, output_names, places
 from penstock_backends.pytorch.program import Program, mode, pytorch, reason
 from penstock_backends.pytorch.settings import TorchSettings
 from penstock_backends.tensor_models import Graph, GraphTensor
+from penstock_backends.tensor_models.tokenizer import TOKENIZER
 
 _NO_RESULT = (
     "output must be of type Tensor, List[str] or Tuple containing one of these two types. It should"
@@ -37,7 +38,9 @@ class TorchGraph(Graph):
         self, config: ModelConfig, program: Program, device: str | None, settings: TorchSettings
     ) -> None:
         self._program, self._device, self._settings = program, device, settings
-        inputs, outputs = input_names(config), output_names(config)
+        texts = config.parameter(TOKENIZER) is not None
+        inputs = [*program.inputs] if texts else input_names(config)
+        outputs = output_names(config)
         if program.by_order:
             self._inputs = {name: place for place, name in enumerate(inputs)}
             self._outputs = {name: place for place, name in enumerate(outputs)}
@@ -53,6 +56,8 @@ class TorchGraph(Graph):
                 f" model provides {program.most}"
             )
         self.inputs, self.defaults, self.outputs = _declared(config)
+        if texts:  # the configuration declares these, and the model takes their tokens
+            self.inputs = {name: GraphTensor(name, DataType.INT64, (-1, -1)) for name in inputs}
         self._bits = _names_of_bfloat16(config)
 
     def array(self, name: str, tensor: Tensor) -> Array:

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 warnings.simplefilter("ignore")
 REPOSITORY = Path(sys.argv[1])
@@ -84,6 +85,14 @@ class Counted(torch.nn.Module):
         return total, total
 
 
+class Encoder(torch.nn.Module):
+    """A vector of each text: the sum of its tokens, and their number."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        read = input_ids * attention_mask
+        return torch.stack([read.sum(1), attention_mask.sum(1)], dim=1).float()
+
+
 class Listed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         return [x, x]
@@ -127,6 +136,22 @@ state = (
     " dims: [ 4 ] zero_data: true } } ] }"
 )
 script(Counted(), write("counted", tensors([tensor("IN__0")], [tensor("OUT__0")], more=state)))
+
+script(
+    Encoder(),
+    version := write(
+        "encoder",
+        tensors(
+            [tensor("TEXT", "STRING", "[ 1 ]")],
+            [tensor("VECTOR", dims="[ 2 ]")],
+            more=parameter("penstock.tokenizer", "tokenizer.json"),
+        ),
+    ),
+)
+words = {word: number for number, word in enumerate(("[UNK]", "one", "two", "three"))}
+words_only = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+words_only.pre_tokenizer = pre_tokenizers.Whitespace()
+words_only.save(str(version / "tokenizer.json"))
 
 torch.manual_seed(1)
 my_model = torch.nn.Sequential(torch.nn.Linear(128, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))

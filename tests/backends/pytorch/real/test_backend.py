@@ -76,6 +76,12 @@ async def test_bytes_that_are_no_text_are_an_error(ask: Ask) -> None:
         await ask("texts", {"T": np.array([b"\xff"], object)})
 
 
+async def test_texts_are_tokenized_before_an_encoder(ask: Ask) -> None:
+    """Of different lengths, so that the shorter one is filled up."""
+    [vectors] = await ask("encoder", {"TEXT": [["one two three"], ["two"]]})
+    assert vectors.numpy().tolist() == [[6, 3], [2, 1]]
+
+
 async def test_memory_of_a_client_is_not_written_to(ask: Ask) -> None:
     theirs = A.copy()
     theirs.flags.writeable = False
