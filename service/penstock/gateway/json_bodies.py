@@ -89,7 +89,7 @@ class JsonBodies:
 
 
 async def _for(client: Client, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns; it is cancelled if the client goes before, so that others have a turn."""
+    """What `work` returns; cancelled if the client goes before, so that others have a turn."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda _: ended.done() or ended.set_result(None))
