@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.buffer import Buffer
@@ -88,11 +89,16 @@ class JsonBodies:
         return decode(parsing(bytes(text), self._values))
 
 
+def _settle(event: asyncio.Future[None], _: object) -> None:
+    if not event.done():
+        event.set_result(None)
+
+
 async def _for(client: Client, work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns; cancelled if the client goes before, so that others have a turn."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda _: ended.done() or ended.set_result(None))
+    task.add_done_callback(partial(_settle, ended))
     try:
         await client.until(ended)
     except BaseException:
