@@ -132,6 +132,7 @@ def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
                 path, format_choice="ubjson", allow_unknown_field=unknown
             )
         case "lightgbm":
+            _try(path, settings.model_type)
             return frontend.load_lightgbm_model(path)
         case _:
             _try(path, settings.model_type)
@@ -146,8 +147,9 @@ _BYTES_A_SECOND = 10_000_000
 _TRIAL = """
 import sys, numpy, treelite
 legacy = treelite.frontend.load_xgboost_model_legacy_binary
-read = {"xgboost": legacy, "treelite_checkpoint": treelite.Model.deserialize}[sys.argv[2]]
-trees = read(sys.argv[1])
+lightgbm, whole = treelite.frontend.load_lightgbm_model, treelite.Model.deserialize
+readers = {"xgboost": legacy, "lightgbm": lightgbm, "treelite_checkpoint": whole}
+trees = readers[sys.argv[2]](sys.argv[1])
 rows = numpy.zeros((2, trees.num_feature), trees.input_type)
 rows[1] = numpy.nan
 treelite.gtil.predict(trees, rows, nthread=1)
@@ -155,7 +157,7 @@ treelite.gtil.predict(trees, rows, nthread=1)
 
 
 def _try(path: Path, model_type: str) -> None:
-    """Read a binary file in another process first: of damaged ones some end it, or hang."""
+    """Read a file in another process first: of damaged ones some end it, or hang."""
     command = [sys.executable, "-P", "-c", _TRIAL, str(path), model_type]
     known = {name: value for name, value in os.environ.items() if name in _KNOWN}
     limit = _TRIAL_SECONDS + path.stat().st_size // _BYTES_A_SECOND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -282,6 +283,19 @@ async def test_a_damaged_checkpoint_ends_no_server(
         (version / "checkpoint.tl").write_bytes(damaged)
         with pytest.raises(ModelLoadError, match="is not a treelite_checkpoint file"):
             await open_backend(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("child", "end"), [("-2147483648", "signal"), ("0", "not read")])
+async def test_a_damaged_text_of_lightgbm_ends_no_server(
+    open_backend: Open, version: Path, rows: Any, child: str, end: str
+) -> None:
+    """A child that is none, or the tree's root again: reading ends the process, or never ends."""
+    forests.lightgbm(rows, "binary", version / "model.txt")
+    text = (version / "model.txt").read_text()
+    (version / "model.txt").write_text(re.sub(r"left_child=\S+", f"left_child={child}", text))
+    with pytest.raises(ModelLoadError, match=f"is not a lightgbm file.* {end}"):
+        await open_backend(forests.config(model_type="lightgbm", is_classifier="true"))
 
 
 async def test_a_wrong_number_of_features_is_refused(
