@@ -13,10 +13,11 @@ from penstock.backend import (
     InstanceKind,
     ModelConfig,
 )
+from penstock_backends.openvino.compilation import compile_model, read_model
 from penstock_backends.openvino.model_graph import OpenVinoGraph, prepared
 from penstock_backends.openvino.settings import OpenVinoSettings
-from penstock_backends.openvino.shared_model import SharedModel, compile_model, read_model
 from penstock_backends.tensor_models import Graph, TensorModelBackend
+from penstock_backends.tensor_models.shared_model import SharedModel
 
 logger = logging.getLogger(__name__)
 

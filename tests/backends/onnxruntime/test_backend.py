@@ -153,7 +153,14 @@ async def test_a_session_is_released_at_the_end(open_backend: Open, version: Pat
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"parameters": graphs.parameters(execution_mode="2")}, "execution_mode"),
+        (
+            {"parameters": graphs.parameters(execution_mode="2")},
+            "Expected values for  execution_mode are 0 or 1 but got 2 .",
+        ),
+        (
+            {"parameters": graphs.parameters(penstock__profile="profiles")},
+            "'penstock.profile' must be the absolute path of a folder, not 'profiles'",
+        ),
         ({"parameters": graphs.parameters(intra_op_thread_count="many")}, "intra_op_thread_count"),
         ({"parameters": graphs.parameters(enable_mem_arena="maybe")}, "enable_mem_arena"),
     ],
@@ -214,10 +221,11 @@ def test_threads_may_be_shared_by_all_models(version: Path) -> None:
 def test_levels_of_optimisation() -> None:
     import onnxruntime as ort
 
-    names = [session._level(ort, level).name for level in (0, -1, 1, 2)]
+    names = [session._level(ort, level).name for level in (0, -1, 1, 2, 3)]
     assert names == [
         "ORT_ENABLE_ALL",
         "ORT_ENABLE_BASIC",
         "ORT_ENABLE_EXTENDED",
-        "ORT_ENABLE_EXTENDED",
+        "ORT_DISABLE_ALL",
+        "ORT_ENABLE_ALL",
     ]

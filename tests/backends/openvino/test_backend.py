@@ -24,7 +24,7 @@ from penstock.core.errors import (
     ModelLoadError,
 )
 from penstock.core.tensor import DataType, Tensor
-from penstock_backends.openvino import OpenVinoBackend, shared_model
+from penstock_backends.openvino import OpenVinoBackend, compilation
 from penstock_backends.openvino.settings import OpenVinoSettings
 
 Open = Callable[..., Awaitable[OpenVinoBackend]]
@@ -456,7 +456,7 @@ async def test_a_missing_engine_is_named(
 ) -> None:
     toys.save_double(version / "model.xml")
     monkeypatch.setitem(sys.modules, "openvino", None)
-    shared_model._core.cache_clear()
+    compilation._core.cache_clear()
     with pytest.raises(
         BackendNotInstalledError, match=r"pip install 'penstock\[openvino-runtime\]"
     ):
