@@ -7,16 +7,17 @@ import platform
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from hashlib import file_digest, sha256
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import mkstemp
 
-_DIGITS = 32
+_DIGITS = 40
 
 
 class KeptModel:
-    """The optimised form of one model: a file named by what it is made from, and by its content.
+    """The optimised form of one model: a file named by what it is made from, and by its size.
 
-    So a file that was damaged, or made from something else, is not found.
+    So what was made from something else is not found, nor a file that was cut.
     """
 
     def __init__(self, folder: Path, model: str, key: str) -> None:
@@ -24,7 +25,7 @@ class KeptModel:
         self._stem = f"{model}-{key}-"
 
     def find(self) -> Path | None:
-        """The file, if there is a sound one; raises `OSError`."""
+        """The file, if there is one of its size; raises `OSError`."""
         return next((file for file in self._files() if self._named(file) == file), None)
 
     @contextmanager
@@ -32,43 +33,54 @@ class KeptModel:
         """A path to write the file to, which is kept if nothing is raised; raises `OSError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         handle, name = mkstemp(".tmp", self._stem, self._folder)
-        os.close(handle)
         temporary = Path(name)
         try:
             yield temporary
-            named = self._named(temporary)
-            for other in self._files():
-                if other != named:
-                    other.unlink(missing_ok=True)
-            temporary.replace(named)
+            os.fsync(handle)  # so that it has its content when it has its name
+            self.discard()
+            temporary.replace(self._named(temporary))
         finally:
+            os.close(handle)
             temporary.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Remove the file; raises `OSError`."""
+        for file in self._files():
+            file.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
         if not self._folder.is_dir():
             return []
-        names = sorted(os.listdir(self._folder))
+        names = os.listdir(self._folder)
         return [self._folder / n for n in names if n.startswith(self._stem) and n.endswith(".onnx")]
 
     def _named(self, file: Path) -> Path:
-        """Where a file of this content belongs."""
-        with file.open("rb") as content:
-            digest = file_digest(content, "sha256").hexdigest()[:_DIGITS]
-        return self._folder / f"{self._stem}{digest}.onnx"
+        """Where a file of this size belongs."""
+        return self._folder / f"{self._stem}{file.stat().st_size}.onnx"
 
 
 def key_of(path: Path, *how: Hashable) -> str:
-    """The digest of a model's file and its neighbours, of this machine's CPU, and of `how`.
+    """The digest of a model's file and of its data, of this machine's CPU, and of `how`.
 
-    The neighbours may be the model's external data, which can be large: they count by size and
-    time.
+    Its data are the files below its folder whose names it has. Times do not count: they may be the
+    same for every file of an image.
     """
-    stats = [(file.name, file.stat()) for file in sorted(path.parent.iterdir()) if file.is_file()]
-    around = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats if name != path.name]
-    digest = sha256(repr((around, platform.machine(), _instructions(), how)).encode())
-    with path.open("rb") as content:
-        digest.update(file_digest(content, "sha256").digest())
+    digest = sha256(repr((platform.machine(), _instructions(), how)).encode())
+    for file in [path, *_data(path)]:
+        with file.open("rb") as content:
+            digest.update(file.name.encode())
+            digest.update(file_digest(content, "sha256").digest())
     return digest.hexdigest()[:_DIGITS]
+
+
+def _data(path: Path) -> list[Path]:
+    others = [file for file in sorted(path.parent.rglob("*")) if file.is_file() and file != path]
+    if not others or not path.stat().st_size:
+        return []
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        if content.find(b"location") < 0:  # as ONNX calls the name of such a file
+            return []
+        return [other for other in others if content.find(os.fsencode(other.name)) >= 0]
 
 
 def _instructions() -> str:

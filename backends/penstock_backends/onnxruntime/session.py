@@ -64,12 +64,15 @@ def _optimised(
 
     if settings.cache is None:
         return session(path)
+    how = (ort.__version__, settings.what_is_optimised, repr(chosen))
     try:
-        how = (ort.__version__, settings.what_is_optimised, repr(chosen))
         kept = KeptModel(settings.cache, model, key_of(path, *how))
         if (found := kept.find()) is not None:
-            none = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-            return session(found, graph_optimization_level=none)
+            try:
+                none = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+                return session(found, graph_optimization_level=none)
+            except ModelLoadError as error:
+                logger.warning("model '%s': %s is made anew: %s", model, found, error)
         with kept.made() as file:
             return session(path, optimized_model_filepath=str(file))
     except (OSError, ModelLoadError) as error:

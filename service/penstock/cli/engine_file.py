@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.models.config.pbtxt import read_pbtxt
 from penstock.settings import ModelFile
 
 
@@ -81,8 +82,6 @@ def _read(path: Path) -> tuple[str, ModelConfig]:
     """A configuration that lies beside a model, and its text; an empty one if none does."""
     if not path.exists():
         return "", ModelConfig()
-    from penstock.models.config.pbtxt import read_pbtxt  # heavy
-
     try:
         return path.read_text(errors="replace"), read_pbtxt(path)
     except (ConfigError, OSError) as error:

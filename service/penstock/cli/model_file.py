@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.cli.engine_file import ENDINGS, EngineFileError, engine_file
 from penstock.settings import ModelFile
 
 TRITON_CLASS = "TritonPythonModel"
@@ -41,6 +40,8 @@ def model_file(argument: str) -> ModelFile:
 
 
 def _of_engine(argument: str) -> ModelFile:
+    from penstock.cli.engine_file import ENDINGS, EngineFileError, engine_file  # heavy
+
     found = _OTHER.fullmatch(argument)
     try:
         file = found and engine_file(found["name"] or "", Path(found["file"]).absolute())

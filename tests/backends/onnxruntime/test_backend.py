@@ -48,7 +48,7 @@ async def test_a_model_may_be_a_directory(open_backend: Open, version: Path) -> 
     assert isinstance((await backend.execute([REQUEST]))[0], InferenceResponse)
 
 
-@pytest.mark.contract("R-13")
+@pytest.mark.contract("B-06", "R-13")
 async def test_data_may_lie_beside_the_file_of_a_directory(
     open_backend: Open, version: Path
 ) -> None:
@@ -104,7 +104,7 @@ async def test_a_type_that_is_not_a_tensor_is_refused(open_backend: Open, versio
         await open_backend(graphs.identity_config(DataType.FP32, 2))
 
 
-@pytest.mark.contract("C-34")
+@pytest.mark.contract("B-06", "C-34")
 async def test_an_operator_library_that_is_missing_is_refused(
     open_backend: Open, version: Path
 ) -> None:
