@@ -73,6 +73,7 @@ def _found(look: Callable[[ast.AST], Iterator[int]], text: str) -> dict[str, lis
 # -- assertions ------------------------------------------------------------------------------------
 
 
+@pytest.mark.time_limit(200)  # it reads all tests, which takes half a minute on a busy machine
 def test_every_test_has_an_assertion() -> None:
     """Of its own, or in a function that it calls; by the words that there are for it."""
     functions = list(_functions(module for _, module in _modules()))

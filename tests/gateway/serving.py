@@ -177,7 +177,7 @@ def received_call(
     if declared:
         framing = (b"content-length", b"%d" % len(body))
     head = read_head(b"POST", b"/", "1.1", [*fields, framing], keep_alive=True)
-    host = SimpleNamespace(bodies=BodyQuota(1 << 30))
+    host = SimpleNamespace(bodies=BodyQuota(1 << 30), access=None)
     call = HttpCall(cast(CallHost, host), head, lambda _: None)
     call.body.feed(body)
     call.body.complete = True

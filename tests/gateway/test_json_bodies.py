@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from gateway.serving import received_call
 from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.json.text import is_large
 from penstock.gateway.json_bodies import JsonBodies
@@ -29,8 +30,8 @@ async def test_of_texts_that_come_at_once_few_are_decoded_on_the_loop(bodies: Js
 
 async def test_texts_that_come_at_once_are_all_decoded(bodies: JsonBodies) -> None:
     """One after another, in turns of the loop."""
-    text = b"[1" + b" " * 60_000 + b"]"
-    assert await asyncio.gather(*[bodies.decode(text, len) for _ in range(9)]) == [1] * 9
+    text, call = b"[1" + b" " * 60_000 + b"]", received_call(b"")
+    assert await asyncio.gather(*[bodies.decode(text, len, call) for _ in range(9)]) == [1] * 9
 
 
 async def test_short_texts_are_decoded_on_the_loop_whatever_comes(bodies: JsonBodies) -> None:

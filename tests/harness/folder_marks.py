@@ -17,6 +17,7 @@ FOLDERS = {
     "backends/onnxruntime": "engine",
     "backends/openvino": "engine",
     "backends/openvino_genai": "engine",
+    "backends/pytorch": "engine",
     "backends/tensor_models": "engine",
     "backends/vllm": "engine",
     "conformance": "conformance",

@@ -61,6 +61,10 @@ class RequestBody:
         """The bytes so far, once there are `size` or more; all of them if the body ends before."""
         return await self._call.body_until(size)
 
+    async def until(self, event: asyncio.Future[None]) -> None:
+        """Wait for an event. Raises `ClientDisconnectError` if the client goes before."""
+        await self._call.until(event)
+
     def take_share(self) -> Share | None:
         """The share, which the caller releases from now on."""
         share, self._share = self._share, None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from penstock.core.buffer import Buffer
 from penstock.core.turns import LoopTurn
@@ -22,6 +23,13 @@ _FREE = 1 << 12
 
 _PER_TURN = 1 << 16
 """Bytes of longer ones that are decoded in one turn of the event loop: some milliseconds."""
+
+
+class Client(Protocol):
+    """The client that a body is decoded for."""
+
+    async def until(self, event: asyncio.Future[None]) -> None:
+        """Wait for an event. Raises `ClientDisconnectError` if the client goes before."""
 
 
 class JsonBodies:
@@ -53,25 +61,50 @@ class JsonBodies:
         body = await read_body(call, self.limit)
         if optional and not body:
             return decode(ABSENT)
-        return await self.decode(body, decode)
+        return await self.decode(body, decode, call)
 
-    async def decode(self, text: Buffer, decode: Callable[[Any], T]) -> T:
-        """Parse `text` and return `decode` of the JSON."""
-        return await self._decode(text, parse, decode)
+    async def decode(self, text: Buffer, decode: Callable[[Any], T], client: Client) -> T:
+        """Parse `text` and return `decode` of the JSON.
 
-    async def decode_tensors(self, text: Buffer, decode: Callable[[Any], T]) -> T:
+        Raises `ClientDisconnectError` if the client goes while a large text is decoded, or waits.
+        """
+        return await self._decode(text, parse, decode, client)
+
+    async def decode_tensors(self, text: Buffer, decode: Callable[[Any], T], client: Client) -> T:
         """As `decode`, of a text that `parse_tensors` parses."""
-        return await self._decode(text, parse_tensors, decode)
+        return await self._decode(text, parse_tensors, decode, client)
 
     async def _decode(
-        self, text: Buffer, parsing: Callable[[Text, int], Any], decode: Callable[[Any], T]
+        self,
+        text: Buffer,
+        parsing: Callable[[Text, int], Any],
+        decode: Callable[[Any], T],
+        client: Client,
     ) -> T:
         while not self.takes(text):
             if is_large(text):
                 work = memoryview(text), parsing, self._values, decode
-                return await self._helper.run(len(text), _decoded, *work)
+                return await _for(client, self._helper.run(len(text), _decoded, *work))
             await asyncio.sleep(0)  # many came at once
         return decode(parsing(bytes(text), self._values))
+
+
+def _settle(event: asyncio.Future[None], _: object) -> None:
+    if not event.done():
+        event.set_result(None)
+
+
+async def _for(client: Client, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns; cancelled if the client goes before, so that others have a turn."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(partial(_settle, ended))
+    try:
+        await client.until(ended)
+    except BaseException:
+        task.cancel()
+        raise
+    return task.result()
 
 
 def _decoded(

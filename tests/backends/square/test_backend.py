@@ -82,7 +82,6 @@ def test_a_configuration_that_does_not_fit_is_refused(
     ("backend", "platform"),
     [
         ("tensorrt", "tensorrt_plan"),
-        ("pytorch", "pytorch_libtorch"),
         ("dali", ""),
         ("own", ""),
     ],

@@ -1,4 +1,4 @@
-"""Runs the tests of folder `real` in an environment with vLLM."""
+"""Runs the tests of folders `real` in an environment with vLLM, which has PyTorch as well."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
+BACKENDS = Path(__file__).parents[1]
+REAL = ("pytorch/real", "vllm/real")
 SOURCES = ("service", "backends", "tests")
 OPTIONS = (
     "-q",
@@ -62,7 +64,7 @@ def missing() -> str | None:
 
 
 @pytest.mark.time_limit(3600)  # on the busiest machine; each test has a limit of its own
-def test_the_backend_works_with_the_real_engine() -> None:
+def test_the_backends_work_with_the_real_engines() -> None:
     faulthandler.cancel_dump_traceback_later()  # the engine alone may take minutes to start
     if reason := missing():
         pytest.skip(reason)
@@ -73,7 +75,7 @@ def test_the_backend_works_with_the_real_engine() -> None:
         "PENSTOCK_TEST_VLLM": "1",
     }
     done = subprocess.Popen(
-        [PYTHON, "-m", "pytest", *OPTIONS, Path(__file__).with_name("real")],
+        [PYTHON, "-m", "pytest", *OPTIONS, *(BACKENDS / name for name in REAL)],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,

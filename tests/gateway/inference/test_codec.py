@@ -111,6 +111,11 @@ def test_tensors_of_json_count_against_the_limit() -> None:
     )
 
 
+def test_a_shape_with_a_product_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="exceeds the maximum allowed input size"):
+        _decode({"inputs": [_input(shape=[(1 << 63) - 1] * 1000)]}, limit=100)
+
+
 @pytest.mark.contract("HI-15")
 def test_parameters_become_fields_or_go_to_the_model() -> None:
     request, form = _decode(

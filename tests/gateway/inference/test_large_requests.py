@@ -19,6 +19,7 @@ from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
 from penstock.core.request_limits import MOST_PARAMETERS
 from penstock.gateway.body import RequestBody
+from penstock.gateway.connections.http_call import ClientDisconnectError
 from penstock.gateway.inference.codec import OutputEncoding, read_request
 from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.json.text import LARGE
@@ -43,6 +44,22 @@ async def _read(
         return await read_request("m", "1", received, len(body), bodies, regions or Regions())
     finally:
         helper.close()
+
+
+async def test_body_of_a_client_that_has_gone_is_dropped_before_its_turn(tmp_path: Path) -> None:
+    body, helper, gate = _body(), JsonHelper(), tmp_path / "gate"
+    os.mkfifo(gate)
+    ahead = asyncio.create_task(helper.run(len(body), Path.read_text, gate))
+    call = received_call(body)
+    reading = asyncio.create_task(JsonBodies(_LIMIT, helper).read(call, len))
+    await turns(20)
+    call.closed = True
+    call.on_closed()
+    with pytest.raises(ClientDisconnectError):
+        await asyncio.wait_for(reading, 5)
+    await asyncio.to_thread(gate.write_text, "opened")
+    assert await ahead == "opened"
+    helper.close()
 
 
 async def test_others_have_turns_while_a_large_request_is_read(tmp_path: Path) -> None:

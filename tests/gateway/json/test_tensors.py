@@ -51,6 +51,15 @@ def test_data_may_be_nested_in_any_way(data: list[Any]) -> None:
     assert tensor.numpy().tolist() == [[1, 2], [3, 4]]
 
 
+def test_depth_of_nesting_multiplies_no_work() -> None:
+    """Each level once looked at all elements, of bodies on the event loop too."""
+    data: list[Any] = [2]
+    for _ in range(50_000):
+        data = [data]
+    tensor = tensor_from_json("IN", DataType.INT32, [50_001], [*[1] * 50_000, data], 50_001)
+    assert tensor.numpy().sum() == 50_002
+
+
 @pytest.mark.parametrize(
     ("datatype", "data", "text"),
     [

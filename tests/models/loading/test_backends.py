@@ -13,6 +13,7 @@ from penstock.models.loading.backends import backend_of
 
 PYTHON = find_backend("python")
 IDENTITY = find_backend("identity")
+PYTORCH = find_backend("pytorch")
 
 # Name, runtime, files of `<directory>/<name>`, and the backend class.
 FOUND = [
@@ -25,6 +26,9 @@ FOUND = [
     ("mine", "", "model.py", PYTHON),
     ("mine", "model.py", "model.py", PYTHON),
     ("python", "", "model.py", PYTHON),
+    ("pytorch", "model.py", "", PYTORCH),
+    ("pytorch", "model.py", "libtriton_pytorch.so model.py", PYTORCH),
+    ("pytorch", "model.py", "model.py", PYTHON),
 ]
 
 REFUSED = [
@@ -40,12 +44,6 @@ REFUSED = [
         "unable to find backend '../mine': a path is not a backend name",
     ),
     ("onnxruntme", "", "", "backend 'onnxruntme'; installed .*; did you mean 'onnxruntime'"),
-    (
-        "pytorch",
-        "",
-        "",
-        r"export the model to ONNX \(torch.onnx.export\) and serve it with backend",
-    ),
     ("dali", "", "", r"run the pipeline with nvidia.dali in a model.py of backend 'python'"),
     (
         "checksum",

@@ -83,7 +83,7 @@ async def read_request(
     sizes: BinarySizes = []
     if not body.ends_at(json_length):
         # The rest is read before the tensors are made: they are decoded once it is there.
-        sizes = await bodies.decode_tensors(header, binary_sizes)
+        sizes = await bodies.decode_tensors(header, binary_sizes, body)
     rest = await _binary_tensors(model, sizes, body, json_length)
     sizes_of = {name: entry.region.byte_size for name, entry in regions.entries.items()}
     request, form = await bodies.decode_tensors(
@@ -96,6 +96,7 @@ async def read_request(
             limit=bodies.limit,
             regions=RemoteRegions(sizes_of),
         ),
+        body,
     )
     if sizes_of:
         request = with_regions(request, regions)

@@ -68,9 +68,12 @@ class _SchemaMapping:
         self._known = {tensor.name: tensor for tensor in metadata.inputs}
 
     def convert(self, members: dict[str, Any]) -> None:
+        nested = 0
         for key in names_of(members):
             if key == _NESTED:
-                self._convert_nested(members[key])
+                nested += 1
+                if nested <= 2:  # what the second brings, an input twice, any further one does
+                    self._convert_nested(members[key])
             elif key != _ID or key in self._known:
                 self._convert_member(key, members[key])
 

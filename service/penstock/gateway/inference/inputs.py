@@ -25,6 +25,9 @@ from penstock.gateway.shared_memory import RegionSlices, RemoteSlice, shared_sli
 from penstock.shared_memory.tensors import tensor_in
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
+_MOST_BYTES = (1 << 64) - 1
+"""Bytes of a tensor that an error text tells: shapes may have products of thousands of digits."""
+
 _SOURCES = ("binary_data_size", "shared_memory_region")
 
 
@@ -84,7 +87,7 @@ class InputReader:
         count = prod(shape) if shape else 0
         if not count:
             return Tensor(datatype, shape, b"")
-        self._count_bytes(name, count * datatype.itemsize)
+        self._count_bytes(name, min(count * datatype.itemsize, _MOST_BYTES))
         data = required(item, "data")
         if not isinstance(data, NumberList):
             data = as_list(data, unable("data"))

@@ -246,13 +246,23 @@ def _elements(flat: Array) -> list[Any]:
 
 
 def _flatten(data: list[Any]) -> list[Any]:
-    """The elements of lists in lists."""
-    while list in set(map(type, data)):
-        flat: list[Any] = []
-        for element in data:
-            flat += element if type(element) is list else (element,)
-        data = flat
-    return data
+    """The elements of lists in lists; looks at each once, however deep it is."""
+    if list not in map(type, data):
+        return data
+    flat: list[Any] = []
+    levels = [iter(data)]
+    while levels:
+        for element in levels[-1]:
+            if type(element) is not list:
+                flat.append(element)
+            elif list in map(type, element):
+                levels.append(iter(element))
+                break
+            else:
+                flat += element
+        else:
+            levels.pop()
+    return flat
 
 
 def _encoded(elements: list[Any]) -> Iterable[bytes]:

@@ -20,16 +20,15 @@ PYTHON_FILE = "model.py"
 
 _PYTHON = "python"
 
+_OF_MODULES = frozenset(("pytorch",))
+"""Backends that run a `model.py` of the model itself, where the backend directory has none."""
+
 _EMBEDDING_TABLES = (
     "; export the network to ONNX and serve it with backend 'onnxruntime', behind a model.py of"
     " backend 'python' that looks up the embeddings, joined to it as an ensemble"
 )
 
 _INSTEAD = {
-    "pytorch": (
-        "; export the model to ONNX (torch.onnx.export) and serve it with backend 'onnxruntime', or"
-        " load it with torch in a model.py of backend 'python'"
-    ),
     "tensorrt": (
         "; serve the ONNX model that the plan was built of with backend 'onnxruntime', or run the"
         " plan with tensorrt in a model.py of backend 'python'"
@@ -84,7 +83,7 @@ class FoundBackend:
     def files(self) -> dict[str, str]:
         """The backends in use, name to file; for a `model.py`, the Python backend first."""
         named = {self.config.backend: self.path}
-        based = self.config.runtime == PYTHON_FILE
+        based = Path(self.path).name == PYTHON_FILE
         return {_PYTHON: _file_of(self.backend), **named} if based else named
 
 
@@ -108,7 +107,9 @@ def backend_of(config: ModelConfig, settings: Mapping[str, str]) -> FoundBackend
             f"unable to find backend library '{config.runtime}' for model '{config.name}': Penstock"
             f" loads no shared libraries; a runtime is '{PYTHON_FILE}' in the backend directory"
         )
-    if config.runtime == PYTHON_FILE or (not config.runtime and _is_python(folder, config.backend)):
+    is_there = _is_python(folder, config.backend)
+    in_python = config.runtime == PYTHON_FILE and config.backend not in _OF_MODULES
+    if in_python or (config.runtime in ("", PYTHON_FILE) and is_there):
         return _python_based(config, folder)
     try:
         backend = find_backend(config.backend)

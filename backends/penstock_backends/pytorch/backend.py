@@ -1,0 +1,87 @@
+"""`PyTorchBackend`: models on PyTorch, each instance in a process of its own (contract B-08)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.backend import InstanceContext, InstanceKind, ModelConfig, ModelLoadError
+from penstock_backends.pytorch.naming import check_states
+from penstock_backends.pytorch.settings import TorchSettings, shares_weights
+from penstock_backends.tensor_models import Graph, TensorModelBackend
+from penstock_backends.tensor_models.autocomplete import needs_completion
+
+logger = logging.getLogger(__name__)
+
+PYTHON_FILE = "model.py"
+"""The file of a module in Python, and the runtime that asks for it (contract B-12)."""
+
+
+class PyTorchBackend(TensorModelBackend):
+    """Runs TorchScript, packages of torch.export and AOTInductor, and modules in Python.
+
+    In a process, since PyTorch takes half a gigabyte, has switches that hold for a whole process,
+    and holds Python's lock while a compiled package runs.
+    """
+
+    traits = replace(TensorModelBackend.traits, host="process", eager=False)
+    filename = "model.pt"
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        if needs_completion(config):
+            logger.warning(
+                "skipping model configuration auto-complete for '%s': not supported for pytorch"
+                " backend",
+                config.name,
+            )
+        return config
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        super().check_config(config)
+        check_states(config)
+        TorchSettings.from_config(config, {})
+        if shares_weights(config):
+            logger.warning(
+                "model '%s': parameter 'ENABLE_WEIGHT_SHARING' has no effect, as each instance is a"
+                " process: one instance with INTRA_OP_THREAD_COUNT holds its weights once",
+                config.name,
+            )
+
+    @classmethod
+    def model_path(cls, config: ModelConfig, version_path: Path) -> Path:
+        path = version_path / (config.default_model_filename or cls.filename)
+        module = version_path / PYTHON_FILE
+        in_python = config.runtime == PYTHON_FILE and path.suffix != module.suffix
+        if (in_python or not path.exists()) and module.is_file():
+            return module
+        if not path.is_file():
+            raise ModelLoadError(f"unable to find '{path}' for model instance '{config.name}'")
+        return path
+
+    @classmethod
+    def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> Graph:
+        raise ModelLoadError("models of PyTorch are not completed")  # see `complete_config`
+
+    @classmethod
+    def open(cls, context: InstanceContext, path: Path) -> Graph:
+        # Only the process of an instance has PyTorch.
+        from penstock_backends.pytorch.graph import TorchGraph
+        from penstock_backends.pytorch.program import load_program
+
+        config = context.config
+        settings = TorchSettings.from_config(config, context.settings, context.host_policy)
+        device = _device(context)
+        return TorchGraph(config, load_program(config, path, device, settings), device, settings)
+
+
+def _device(context: InstanceContext) -> str | None:
+    """PyTorch's name of the instance's device; `None` where the model chooses itself (B-11)."""
+    if context.kind == InstanceKind.KIND_MODEL:
+        return None
+    return f"cuda:{context.device_id}" if context.kind == InstanceKind.KIND_GPU else "cpu"

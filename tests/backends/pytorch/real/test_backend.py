@@ -1,0 +1,179 @@
+"""What files of PyTorch are read, how their tensors are found, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from backends.pytorch.real.conftest import Opened
+from penstock.backend import (
+    DataType,
+    InternalError,
+    InvalidRequestError,
+    ModelLoadError,
+    Tensor,
+)
+from penstock.models.config.pbtxt import read_pbtxt
+from penstock.testing import running
+from penstock_backends.pytorch import PyTorchBackend
+
+Ask = Callable[..., Awaitable[list[Any]]]
+
+A, B = np.array([[5, 6, 7, 8]], np.float32), np.array([[1, 2, 3, 4]], np.float32)
+
+
+@pytest.mark.contract("B-08")
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        ("by_name", {"right": B, "left": A}),
+        ("by_index", {"B__1": B, "A__0": A}),
+        ("by_order", {"q": B, "p": A}),
+        ("exported", {"left": A, "right": B}),
+        ("compiled", {"ARGS[0]": A, "ARGS[1]": B}),
+    ],
+)
+async def test_tensors_are_found_by_name_index_order_or_place(
+    ask: Ask, model: str, inputs: dict[str, Any]
+) -> None:
+    found = {tuple(tensor.numpy()[0]) for tensor in await ask(model, inputs)}
+    assert found == {(6, 8, 10, 12), (4, 4, 4, 4)}
+
+
+@pytest.mark.contract("B-08")
+async def test_outputs_by_index_are_not_in_the_order_of_the_configuration(ask: Ask) -> None:
+    difference, total = await ask("by_index", {"B__1": B, "A__0": A})
+    assert (difference.numpy()[0, 0], total.numpy()[0, 0]) == (4, 6)
+
+
+@pytest.mark.contract("B-08")
+async def test_order_is_taken_with_a_warning(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    await ask("by_order", {"q": B, "p": A})
+    assert "its inputs are taken in the order of the configuration" in caplog.text
+
+
+@pytest.mark.contract("B-08")
+async def test_one_dictionary_has_the_names_of_the_configuration_as_keys(ask: Ask) -> None:
+    [output] = await ask("keyed", {"B": B, "A": A})
+    assert output.numpy().tolist() == [[4, 4, 4, 4]]
+
+
+@pytest.mark.contract("B-10")
+async def test_strings_are_lists_of_one_dimension(ask: Ask) -> None:
+    [output] = await ask("texts", {"T": ["a", "ü"]})
+    assert [text.decode() for text in output.elements()] == ["a!", "ü!"]
+    with pytest.raises(InvalidRequestError, match="only supports 1 dimensional List of String"):
+        await ask("texts", {"T": np.array([["a"]], object)})
+
+
+async def test_bytes_that_are_no_text_are_an_error(ask: Ask) -> None:
+    with pytest.raises(InternalError, match="PyTorch execute failure: 'utf-8' codec"):
+        await ask("texts", {"T": np.array([b"\xff"], object)})
+
+
+async def test_texts_are_tokenized_before_an_encoder(ask: Ask) -> None:
+    """Of different lengths, so that the shorter one is filled up."""
+    [vectors] = await ask("encoder", {"TEXT": [["one two three"], ["two"]]})
+    assert vectors.numpy().tolist() == [[6, 3], [2, 1]]
+
+
+async def test_memory_of_a_client_is_not_written_to(ask: Ask) -> None:
+    theirs = A.copy()
+    theirs.flags.writeable = False
+    [output] = await ask("in_place", {"x": theirs})
+    assert output.numpy().tolist() == [[10, 12, 14, 16]]
+    assert theirs.tolist() == A.tolist()
+
+
+async def test_bfloat16_are_bit_patterns(ask: Ask) -> None:
+    bits = torch.tensor([[1, -2, 0.5, 3]], dtype=torch.bfloat16).view(torch.uint16).numpy()
+    [output] = await ask("bf16", {"x": Tensor.from_numpy(bits, DataType.BF16)})
+    assert output.datatype is DataType.BF16
+    assert output.numpy().tolist() == bits.tolist()
+
+
+@pytest.mark.contract("B-08")
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ("wrong_type", "expects datatype TYPE_INT64 for output 'y', model provides TYPE_FP32"),
+        ("listed", r"output must be of type Tensor, List\[str\] or Tuple"),
+    ],
+)
+async def test_results_that_are_not_declared_so_are_said(ask: Ask, model: str, why: str) -> None:
+    with pytest.raises(InternalError, match=why):
+        await ask(model, {"x": A})
+
+
+async def test_error_of_a_run_has_no_stack_of_native_code(ask: Ask) -> None:
+    with pytest.raises(InternalError, match="PyTorch execute failure: ") as caught:
+        await ask("by_name", {"left": A, "right": B[:, :3]})
+    assert "Exception raised from" not in caught.value.message
+
+
+@pytest.mark.contract("B-12", "C-05")
+async def test_module_in_python_has_its_weights(ask: Ask) -> None:
+    y, total = await ask("in_python", {"x": np.tile(B, (2, 1))})
+    assert y.numpy().tolist() == [[10, 20]] * 2
+    assert total.numpy().tolist() == [[10]] * 2
+
+
+_REFUSED = {
+    "two_dictionaries": "Multiple inputs of kind DictType were detected. Only a single input of",
+    "number": "An input of type 'IntType' was detected in the model. Only a single input of type",
+    "too_many": "configuration expects 2 inputs, model provides 1",
+    "damaged": "failed to load model 'damaged': ",
+    "truncated": "failed to load model 'truncated': ",
+    "pickled": "would run code while it is read; save it with torch.jit.save or torch.export.save",
+    "weights_only": "has no model but weights; put the module that they belong to into model.py",
+    "hostile": "failed to load model 'hostile': ",
+    "hostile_archive": "would run code while it is read",
+    "without_file": "/without_file/1/model.pt' for model instance 'without_file'",
+}
+
+
+@pytest.mark.contract("B-08", "B-12")
+@pytest.mark.parametrize("model", _REFUSED)
+async def test_what_cannot_be_served_is_refused_with_the_reason(
+    opened: Callable[..., Opened], repository: Path, model: str
+) -> None:
+    with pytest.raises(ModelLoadError) as caught:
+        async with opened(model):
+            pass
+    assert _REFUSED[model] in caught.value.message
+    assert "Exception raised from" not in caught.value.message
+    assert not (repository / "hacked").exists()
+
+
+async def test_pickled_module_is_served_where_the_operator_allows_it(
+    opened: Callable[..., Opened],
+) -> None:
+    async with opened("pickled", **{"allow-pickle": "true"}) as instance:
+        [response] = [each async for each in instance.infer({"x": A})]
+    assert response.outputs["y"].numpy().tolist() == A.tolist()
+
+
+@pytest.mark.contract("B-09")
+async def test_switches_are_those_of_the_process(opened: Callable[..., Opened]) -> None:
+    try:
+        async with opened("switches") as instance:
+            [response] = [each async for each in instance.infer({"x": A})]
+            assert not torch.backends.cudnn.enabled
+        assert response.outputs["y"].numpy().tolist() == [[3, False, False]]
+    finally:
+        torch.backends.cudnn.enabled = True
+
+
+async def test_gpu_that_is_not_there_is_said(repository: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    config = read_pbtxt(repository / "by_name" / "config.pbtxt")
+    version = repository / "by_name" / "1"
+    with pytest.raises(ModelLoadError, match=r"KIND_GPU, and PyTorch .* finds no GPU here"):
+        async with running(PyTorchBackend, config, version, kind="KIND_GPU"):
+            pass

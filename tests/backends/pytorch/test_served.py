@@ -1,0 +1,139 @@
+"""Models on PyTorch behind a real server, asked by tritonclient."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
+
+from backends.vllm.test_real_engine import PYTHON
+from harness.serving import Served, serving, wait_until
+
+_MODELS = Path(__file__).with_name("make_models.py")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("torch", None if PYTHON.exists() else f"no {PYTHON}: make vllm"),
+]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pytorch") / "models"
+    subprocess.run([PYTHON, _MODELS, folder], check=True, timeout=200)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Explicit, as each model is a process that imports PyTorch."""
+    log = tmp_path_factory.mktemp("log") / "log"
+    python = f"--backend-config=pytorch,python={PYTHON}"
+    with serving(repository, log, "--model-control-mode=explicit", python) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def client(server: Served) -> Iterator[grpcclient.InferenceServerClient]:
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        yield client
+
+
+def ask(
+    client: grpcclient.InferenceServerClient, model: str, **inputs: Any
+) -> grpcclient.InferResult:
+    """Load the model if it is not there, and infer; `__` in names stands for itself."""
+    if not client.is_model_ready(model):
+        client.load_model(model, client_timeout=120)
+    tensors = []
+    for name, (kind, array) in inputs.items():
+        tensor = grpcclient.InferInput(name, list(array.shape), kind)
+        tensor.set_data_from_numpy(array)
+        tensors.append(tensor)
+    return client.infer(model, tensors, client_timeout=60)
+
+
+def fp32(*values: float, rows: int = 1) -> tuple[str, Any]:
+    return "FP32", np.tile(np.array(values, np.float32), (rows, 1))
+
+
+A, B = fp32(5, 6, 7, 8), fp32(1, 2, 3, 4)
+
+
+@pytest.mark.contract("B-08")
+def test_state_of_a_sequence_is_kept(client: grpcclient.InferenceServerClient) -> None:
+    client.load_model("counted", client_timeout=120)
+    totals = []
+    for turn in range(3):
+        tensor = grpcclient.InferInput("IN__0", [1, 4], "FP32")
+        tensor.set_data_from_numpy(A[1])
+        result = client.infer(
+            "counted", [tensor], sequence_id=7, sequence_start=turn == 0, sequence_end=turn == 2
+        )
+        totals.append(result.as_numpy("OUT__0")[0, 0])
+    assert totals == [5, 10, 15]
+
+
+@pytest.mark.contract("B-12", "C-05")
+def test_module_in_python_has_its_weights(client: grpcclient.InferenceServerClient) -> None:
+    result = ask(client, "in_python", x=fp32(1, 2, 3, 4, rows=2))
+    assert result.as_numpy("y").tolist() == [[10, 20]] * 2
+    assert result.as_numpy("total").tolist() == [[10]] * 2
+
+
+def test_document_s_model_prints_its_shape(server: Served, repository: Path) -> None:
+    """The client of the document (S067), over both protocols, and the network's own numbers."""
+    x = np.linspace(-1, 1, 128, dtype=np.float32).reshape(1, 128)
+    expected = json.loads((repository / "expected.json").read_text())
+    with httpclient.InferenceServerClient(server.http) as client:
+        client.load_model("my_model")
+        tensor = httpclient.InferInput("input__0", x.shape, "FP32")
+        tensor.set_data_from_numpy(x)
+        output = client.infer("my_model", [tensor]).as_numpy("output__0")
+    assert output.shape == (1, 10)
+    np.testing.assert_allclose(output, expected, atol=1e-6)
+
+
+def test_requests_are_joined_to_batches(
+    server: Served, client: grpcclient.InferenceServerClient
+) -> None:
+    ask(client, "by_index", A__0=A, B__1=B)  # loaded
+    with ThreadPoolExecutor(8) as pool:
+        results = list(
+            pool.map(
+                lambda n: ask(client, "by_index", A__0=fp32(n, n, n, n), B__1=B).as_numpy("S__0"),
+                range(64),
+            )
+        )
+    assert [result[0, 0] for result in results] == [n + 1 for n in range(64)]
+    [statistics] = client.get_inference_statistics("by_index").model_stats
+    assert statistics.execution_count < statistics.inference_count
+
+
+def test_damaged_file_is_refused(client: grpcclient.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="failed to load model 'truncated': "):
+        client.load_model("truncated", client_timeout=120)
+
+
+def test_killed_process_harms_nobody_else(
+    server: Served, client: grpcclient.InferenceServerClient
+) -> None:
+    ask(client, "by_name", left=A, right=B)
+    before = set(server.family())
+    client.load_model("keyed", client_timeout=120)
+    [process] = set(server.family()) - before
+    os.kill(process, signal.SIGKILL)
+    assert ask(client, "by_name", left=A, right=B).as_numpy("sum")[0, 0] == 6
+    wait_until(lambda: httpx.get(f"http://{server.http}/v2/models/keyed/ready").status_code == 200)
+    assert ask(client, "keyed", A=A, B=B).as_numpy("OUT")[0, 0] == 4
