@@ -1,4 +1,4 @@
-"""`OnnxRuntimeBackend`: ONNX models, one session per instance, on the instance's own thread."""
+"""`OnnxRuntimeBackend`: ONNX models, run on the threads of their instances."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
 from penstock_backends.tensor_models import Graph, TensorModelBackend
+from penstock_backends.tensor_models.shared_model import SharedModel
 from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
 
 
@@ -35,8 +36,17 @@ class OnnxRuntimeBackend(TensorModelBackend):
     @classmethod
     def open(cls, context: InstanceContext, path: Path) -> OnnxGraph:
         config, device = context.config, Device(context.kind, context.device_id)
-        settings = SessionSettings.from_config(config, context.settings, context.host_policy)
-        return open_graph(path, config, settings, device)
+        policy = context.host_policy
+        settings = SessionSettings.from_config(config, context.settings, policy, context.kind)
+
+        def make() -> OnnxGraph:
+            return open_graph(path, config, settings, device)
+
+        if not settings.shared:
+            return make()
+        shared = SharedModel.of(config, path, (policy, device))
+        graph: OnnxGraph = shared.get(make)
+        return graph.for_instance(shared)
 
     @classmethod
     def tensor_model(cls, config: ModelConfig, graph: Graph) -> Answer:

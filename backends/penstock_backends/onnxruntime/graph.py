@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ class OnnxGraph(Graph):
     ) -> None:
         self._session = session
         self._options = run_options
+        self._owner: object = None
         self.memory = memory
         self.inputs = _by_name(session.get_inputs())
         self.defaults = _by_name(session.get_overridable_initializers())
@@ -62,6 +64,12 @@ class OnnxGraph(Graph):
         self._has_bf16 = any(tensor.datatype is DataType.BF16 for tensor in tensors)
         made = self.outputs.values()
         self._strings = frozenset(t.name for t in made if t.datatype is DataType.BYTES)
+
+    def for_instance(self, owner: object) -> OnnxGraph:
+        """The same for one of the instances that share the session; keeps the session's `owner`."""
+        made = copy(self)
+        made._owner = owner
+        return made
 
     def array(self, name: str, tensor: Tensor) -> Array:
         """The tensor; strings as `str`, the form that ONNX Runtime needs."""

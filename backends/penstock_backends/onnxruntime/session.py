@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
 from penstock_backends.onnxruntime.graph import OnnxGraph, reason
+from penstock_backends.onnxruntime.kept_model import KeptModel, key_of
 from penstock_backends.onnxruntime.providers import CPU, CUDA, Device, Provider, providers
 from penstock_backends.onnxruntime.settings import SessionSettings
 
+logger = logging.getLogger(__name__)
+
 _ERRORS_ONLY = 3
+_numbers = count()
 
 
 def read_graph(config: ModelConfig, path: Path, settings: Mapping[str, str]) -> OnnxGraph:
@@ -31,7 +38,7 @@ def open_graph(
     """Open the graph, optimised, on `device`. Raises `ModelLoadError`."""
     ort = _runtime()
     chosen = providers(config, device, ort.get_available_providers())
-    session = _session(ort, path, config.name, _session_options(ort, settings), chosen)
+    session = _optimised(ort, path, config.name, settings, chosen)
     running = session.get_providers()
     for name, _ in chosen:
         if name not in running:
@@ -41,6 +48,49 @@ def open_graph(
             )
     memory = ("cuda", device.id) if CUDA in running else None
     return OnnxGraph(session, _run_options(ort, settings), memory)
+
+
+def _optimised(
+    ort: Any, path: Path, model: str, settings: SessionSettings, chosen: list[Provider]
+) -> Any:
+    """A session of the model; its optimised form is kept, and used, where there is a folder."""
+
+    def session(file: Path, **changes: Any) -> Any:
+        options = _session_options(ort, settings)
+        _profile(options, model, settings.profile)
+        for name, value in changes.items():
+            setattr(options, name, value)
+        return _session(ort, file, model, options, chosen)
+
+    if settings.cache is None:
+        return session(path)
+    how = (ort.__version__, settings.what_is_optimised, repr(chosen))
+    try:
+        kept = KeptModel(settings.cache, model, key_of(path, *how))
+        if (found := kept.find()) is not None:
+            try:
+                none = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+                return session(found, graph_optimization_level=none)
+            except ModelLoadError as error:
+                logger.warning("model '%s': %s is made anew: %s", model, found, error)
+        with kept.made() as file:
+            return session(path, optimized_model_filepath=str(file))
+    except (OSError, ModelLoadError) as error:
+        made = session(path)  # which raises where the model itself is at fault
+        logger.warning("model '%s': its optimised form is not kept: %s", model, error)
+        return made
+
+
+def _profile(options: Any, model: str, folder: Path | None) -> None:
+    """Have the session write a profile when it ends. Raises `ModelLoadError`."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelLoadError(f"model '{model}': no profile can be written: {error}") from error
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / f"{model}-{os.getpid()}-{next(_numbers)}")
 
 
 def _runtime() -> Any:
@@ -100,10 +150,10 @@ def _share_threads(ort: Any, intra_op: int, inter_op: int) -> None:
 
 
 def _level(ort: Any, level: int) -> Any:
+    """The level of Triton's numbers; those that it does not know are all optimisations."""
     levels = ort.GraphOptimizationLevel
-    if level == 0:
-        return levels.ORT_ENABLE_ALL
-    return levels.ORT_ENABLE_BASIC if level < 0 else levels.ORT_ENABLE_EXTENDED
+    known = {-1: levels.ORT_ENABLE_BASIC, 1: levels.ORT_ENABLE_EXTENDED, 2: levels.ORT_DISABLE_ALL}
+    return known.get(level, levels.ORT_ENABLE_ALL)
 
 
 def _run_options(ort: Any, settings: SessionSettings) -> Any:

@@ -1,4 +1,4 @@
-"""A temporary model repository for models that are given as Python files."""
+"""A temporary model repository for models that are given as files."""
 
 from __future__ import annotations
 
@@ -40,12 +40,25 @@ def _write(file: ModelFile, folder: Path) -> None:
     """Make the model's directory; its version links the file and its neighbours."""
     version = folder / "1"
     version.mkdir(parents=True)
-    for entry in file.path.parent.iterdir():
-        if _belongs(entry) and entry not in folder.parents:
-            (version / entry.name).symlink_to(entry)
-    filename = json.dumps(f"{file.path.name}:{file.class_name}", ensure_ascii=False)
-    config = f'backend: "python"\ndefault_model_filename: {filename}\n'
+    if file.class_name:
+        filename = json.dumps(f"{file.path.name}:{file.class_name}", ensure_ascii=False)
+        config = f'backend: "python"\ndefault_model_filename: {filename}\n'
+    else:
+        config = file.config
     (folder / "config.pbtxt").write_text(config)
+    belongs = _belongs if file.class_name else _is_data
+    for entry in file.path.parent.iterdir():
+        if entry in folder.parents or not (entry == file.path or belongs(entry)):
+            continue
+        (version / entry.name).symlink_to(entry)
+        beside = folder / entry.name
+        if not file.class_name and not beside.exists():
+            beside.symlink_to(entry)  # labels belong there
+
+
+def _is_data(entry: Path) -> bool:
+    """Whether a model of an engine may need it: weights, labels, a tokenizer; not whole folders."""
+    return not entry.name.startswith(".") and entry.name != "config.pbtxt" and os.path.isfile(entry)
 
 
 def _belongs(entry: Path) -> bool:

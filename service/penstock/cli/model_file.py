@@ -1,4 +1,4 @@
-"""Models given as arguments: `[NAME=]FILE.py[:CLASS]`, one class served without a repository."""
+"""Models given as arguments: `[NAME=]FILE.py[:CLASS]`, or a file of an engine, `[NAME=]FILE`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 from penstock.settings import ModelFile
 
 TRITON_CLASS = "TritonPythonModel"
-_ARGUMENT = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<file>.+?\.py)(?::(?P<cls>\w+))?")
+_NAME = r"(?:(?P<name>[\w.-]+)=)?"
+_PYTHON = re.compile(_NAME + r"(?P<file>.+?\.py)(?::(?P<cls>\w+))?")
+_OTHER = re.compile(_NAME + r"(?P<file>.+)")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -19,17 +21,14 @@ class ModelFileError(Exception):
 
 
 def model_file(argument: str) -> ModelFile:
-    """The model that an argument names; its file is read, and not run.
+    """The model that an argument names; a file of Python is read, and not run.
 
-    Without a class the file must hold exactly one. Without a name the model is called as the
+    Without a class such a file must hold exactly one. Without a name the model is called as the
     class, in snake case (`BertRanker` is `bert_ranker`), or a `TritonPythonModel` as its file.
     """
-    found = _ARGUMENT.fullmatch(argument)
+    found = _PYTHON.fullmatch(argument)
     if found is None:
-        raise ModelFileError(
-            f"Unexpected argument: {argument}\nA directory of models is given as "
-            "--model-repository=DIR, one model as FILE.py or FILE.py:CLASS."
-        )
+        return _of_engine(argument)
     path = Path(found["file"]).absolute()
     tree = _parsed(path)
     cls = found["cls"] or _only_model(path, tree)
@@ -38,6 +37,23 @@ def model_file(argument: str) -> ModelFile:
             f"'{path}' has no class '{cls}'; its models: {', '.join(_models(tree)) or 'none'}"
         )
     return ModelFile(found["name"] or _model_name(path, cls), path, cls)
+
+
+def _of_engine(argument: str) -> ModelFile:
+    from penstock.cli.engine_file import ENDINGS, EngineFileError, engine_file  # heavy
+
+    found = _OTHER.fullmatch(argument)
+    try:
+        file = found and engine_file(found["name"] or "", Path(found["file"]).absolute())
+    except EngineFileError as error:
+        raise ModelFileError(str(error)) from error
+    if file is None:
+        raise ModelFileError(
+            f"Unexpected argument: {argument}\nA directory of models is given as "
+            "--model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine "
+            f"({ENDINGS}) or as the folder of a SavedModel."
+        )
+    return file
 
 
 def _parsed(path: Path) -> ast.Module:

@@ -15,8 +15,8 @@ _COMMANDS = """\
 Usage: penstock COMMAND [options]
 
 Commands:
-  serve      Serve the models of a repository, or one class of a Python file, as in
-             `serve model.py:Double`; takes the options of `tritonserver`.
+  serve      Serve the models of a repository, or of files, as in `serve model.py:Double` and
+             `serve resnet.onnx`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.
@@ -36,10 +36,14 @@ _ADDRESS = """
 Commands ask the server of -u, or of the environment variable PENSTOCK_URL.
 """
 
-_FILES = """ [[NAME=]FILE.py[:CLASS] ...]
+_FILES = """ [[NAME=]FILE.py[:CLASS] | [NAME=]FILE ...]
   [NAME=]FILE.py[:CLASS]
         Serve one class of a Python file, beside the repository's models if one is given. CLASS may
-        be left out where the file has one model; NAME is the class in snake case otherwise."""
+        be left out where the file has one model; NAME is the class in snake case otherwise.
+  [NAME=]FILE
+        Serve a model of an engine by its file (.onnx, .xml, .tflite, .pt, .pt2, .plan, .ubj, .txt
+        of LightGBM) or its folder (SavedModel). FILE's name with .pbtxt in place of its ending is
+        its configuration, if it is there; what it has to say and does not is printed."""
 
 
 def commands_usage() -> str:

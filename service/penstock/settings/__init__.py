@@ -77,11 +77,15 @@ class ModelControlMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model that is one class of a Python file."""
+    """A model that is one class of a Python file, or a file or folder of an engine.
+
+    Of an engine's there is the text of its `config.pbtxt`.
+    """
 
     name: str
     path: Path
-    class_name: str
+    class_name: str = ""
+    config: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ async def test_a_model_may_be_a_directory(open_backend: Open, version: Path) -> 
     assert isinstance((await backend.execute([REQUEST]))[0], InferenceResponse)
 
 
-@pytest.mark.contract("R-13")
+@pytest.mark.contract("B-06", "R-13")
 async def test_data_may_lie_beside_the_file_of_a_directory(
     open_backend: Open, version: Path
 ) -> None:
@@ -104,7 +104,7 @@ async def test_a_type_that_is_not_a_tensor_is_refused(open_backend: Open, versio
         await open_backend(graphs.identity_config(DataType.FP32, 2))
 
 
-@pytest.mark.contract("C-34")
+@pytest.mark.contract("B-06", "C-34")
 async def test_an_operator_library_that_is_missing_is_refused(
     open_backend: Open, version: Path
 ) -> None:
@@ -153,7 +153,14 @@ async def test_a_session_is_released_at_the_end(open_backend: Open, version: Pat
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"parameters": graphs.parameters(execution_mode="2")}, "execution_mode"),
+        (
+            {"parameters": graphs.parameters(execution_mode="2")},
+            "Expected values for  execution_mode are 0 or 1 but got 2 .",
+        ),
+        (
+            {"parameters": graphs.parameters(penstock__profile="profiles")},
+            "'penstock.profile' must be the absolute path of a folder, not 'profiles'",
+        ),
         ({"parameters": graphs.parameters(intra_op_thread_count="many")}, "intra_op_thread_count"),
         ({"parameters": graphs.parameters(enable_mem_arena="maybe")}, "enable_mem_arena"),
     ],
@@ -214,10 +221,11 @@ def test_threads_may_be_shared_by_all_models(version: Path) -> None:
 def test_levels_of_optimisation() -> None:
     import onnxruntime as ort
 
-    names = [session._level(ort, level).name for level in (0, -1, 1, 2)]
+    names = [session._level(ort, level).name for level in (0, -1, 1, 2, 3)]
     assert names == [
         "ORT_ENABLE_ALL",
         "ORT_ENABLE_BASIC",
         "ORT_ENABLE_EXTENDED",
-        "ORT_ENABLE_EXTENDED",
+        "ORT_DISABLE_ALL",
+        "ORT_ENABLE_ALL",
     ]

@@ -24,7 +24,8 @@ from penstock.core.errors import (
     ModelLoadError,
 )
 from penstock.core.tensor import DataType, Tensor
-from penstock_backends.openvino import OpenVinoBackend, shared_model
+from penstock_backends.openvino import OpenVinoBackend
+from penstock_backends.openvino import backend as openvino_backend
 from penstock_backends.openvino.settings import OpenVinoSettings
 
 Open = Callable[..., Awaitable[OpenVinoBackend]]
@@ -456,7 +457,7 @@ async def test_a_missing_engine_is_named(
 ) -> None:
     toys.save_double(version / "model.xml")
     monkeypatch.setitem(sys.modules, "openvino", None)
-    shared_model._core.cache_clear()
+    openvino_backend._core.cache_clear()
     with pytest.raises(
         BackendNotInstalledError, match=r"pip install 'penstock\[openvino-runtime\]"
     ):

@@ -58,6 +58,14 @@ REFUSED = [
         "there is no '[^']*'[^;]*; serve the ONNX model that the plan was built of",
     ),
     ("..", "", "model.py", "unable to find backend '..': a path is not a backend name"),
+    ("hugectr", "", "libtriton_hugectr.so", "export the network to ONNX .* looks up the embedding"),
+    ("hps", "", "", "export the network to ONNX and serve it with backend 'onnxruntime'"),
+    ("rapids_linear", "", "", "forests are served with backend 'fil', other models .* with cuml"),
+    ("fastertransformer", "", "", "language models are served with backend 'vllm' or 'tensorrt_ll"),
+    ("paddle", "", "", "convert the model with paddle2onnx"),
+    ("armnn_tflite", "", "", "backend 'openvino' reads TFLite"),
+    ("stateful", "", "", "keep the state in the server: sequence_batching with a 'state'"),
+    ("dlpack", "", "", "tensors pass as DLPack without a backend of their own: to_dlpack"),
     ("identity", "libtriton_mine.so", "", "unable to find backend library 'libtriton_mine.so'"),
 ]
 

@@ -23,6 +23,11 @@ _PYTHON = "python"
 _OF_MODULES = frozenset(("pytorch",))
 """Backends that run a `model.py` of the model itself, where the backend directory has none."""
 
+_EMBEDDING_TABLES = (
+    "; export the network to ONNX and serve it with backend 'onnxruntime', behind a model.py of"
+    " backend 'python' that looks up the embeddings, joined to it as an ensemble"
+)
+
 _INSTEAD = {
     "tensorrt": (
         "; serve the ONNX model that the plan was built of with backend 'onnxruntime', or run the"
@@ -32,8 +37,33 @@ _INSTEAD = {
         "; run the pipeline with nvidia.dali in a model.py of backend 'python', or do its steps"
         " there with other libraries"
     ),
+    "fastertransformer": "; language models are served with backend 'vllm' or 'tensorrt_llm'",
+    "hugectr": _EMBEDDING_TABLES,
+    "hps": _EMBEDDING_TABLES,
+    "paddle": (
+        "; convert the model with paddle2onnx and serve it with backend 'onnxruntime', or load it"
+        " with paddle in a model.py of backend 'python'"
+    ),
+    "armnn_tflite": (
+        "; backend 'openvino' reads TFLite: set default_model_filename to the name of the file"
+    ),
+    "stateful": (
+        "; keep the state in the server: sequence_batching with a 'state' for each tensor of it,"
+        " and backend 'onnxruntime' for the model"
+    ),
+    "dlpack": (
+        "; tensors pass as DLPack without a backend of their own: to_dlpack and from_dlpack of"
+        " pb_utils.Tensor in a model.py of backend 'python'"
+    ),
 }
 """How models of Triton's other backends are served today."""
+
+_RAPIDS = "rapids"
+_OF_RAPIDS = (
+    "; forests are served with backend 'fil', other models of RAPIDS with cuml in a model.py of"
+    " backend 'python'"
+)
+"""How names of backends made with RAPIDS-Triton begin, and what stands in their place."""
 
 _OF_OTHERS = (
     "; backends in C++ are not loaded: write its work as a model.py of backend 'python', or as a"
@@ -93,6 +123,8 @@ def _advice(name: str) -> str:
     """How a model of a backend that is not there can be served."""
     if name in _INSTEAD:
         return _INSTEAD[name]
+    if name.startswith(_RAPIDS):
+        return _OF_RAPIDS
     return suggestion(name, installed_backends()) or _OF_OTHERS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Final
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
 from penstock.core.backend import Backend, WithApplication
-from penstock.core.config import InstanceKind, ModelConfig
+from penstock.core.config import InstanceKind, ModelConfig, config_to_json
 from penstock.core.config.scheduling import EnsembleStep
 from penstock.core.errors import InferenceError, ModelLoadError, UnavailableError
 from penstock.core.http_exchange import AsgiApp
@@ -289,7 +290,10 @@ class VersionBuilder:
             settings = dict(self._settings_of(config.backend))
             if python is not None:
                 settings["python"] = python
-            config = await backend.complete_config(config, path, settings)
+            completed = await backend.complete_config(config, path, settings)
+            if completed != config and logger.isEnabledFor(logging.DEBUG):
+                _log_completed(completed)
+            config = completed
         if self._cpu_only and any(
             group.kind is InstanceKind.KIND_GPU for group in config.instance_group
         ):
@@ -311,6 +315,12 @@ class VersionBuilder:
     def _normalized(self, config: ModelConfig) -> ModelConfig:
         """The configuration with all defaults, its instances on devices that may be used."""
         return normalized(on_cpu(config) if self._cpu_only else config, self._gpus)
+
+
+def _log_completed(config: ModelConfig) -> None:
+    """Log a configuration as it was completed, in Triton's form (contract AC-16)."""
+    text = json.dumps(config_to_json(config, with_defaults=True), indent=4)
+    logger.info("post auto-complete:\n%s", text, extra={"verbatim": True})
 
 
 async def _start(

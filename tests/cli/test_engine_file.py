@@ -1,0 +1,135 @@
+"""Files of engines given on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.model_file import ModelFileError, model_file
+from penstock.core.config import ModelConfig
+from penstock.models.config.pbtxt import parse_pbtxt
+
+_CLASSES = 'parameters { key: "is_classifier" value: { string_value: "true" } }'
+_TENSORS = """
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 2 ] } ]
+"""
+
+
+def _file(path: Path, config: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    if config:
+        path.with_suffix(".pbtxt").write_text(config)
+    return path
+
+
+def _config(argument: Path) -> ModelConfig:
+    return parse_pbtxt(model_file(str(argument)).config.encode(), "config.pbtxt")
+
+
+def _refusal(argument: Path) -> str:
+    with pytest.raises(ModelFileError) as refused:
+        model_file(str(argument))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "config", "backend", "platform"),
+    [
+        ("net.onnx", "", "onnxruntime", ""),
+        ("net.xml", "", "openvino", ""),
+        ("net.tflite", "", "openvino", ""),
+        ("net.plan", "", "tensorrt", ""),
+        ("net.ubj", _CLASSES, "fil", ""),
+        ("net.txt", _CLASSES, "fil", ""),
+        ("net.pt", _TENSORS, "pytorch", "pytorch_libtorch"),
+        ("net.pt2", _TENSORS, "pytorch", "torch_aoti"),
+    ],
+)
+def test_the_ending_chooses_the_engine(
+    file: str, config: str, backend: str, platform: str, tmp_path: Path
+) -> None:
+    found = _config(_file(tmp_path / file, config))
+    assert (found.backend, found.platform) == (backend, platform)
+    assert found.default_model_filename == file
+
+
+@pytest.mark.parametrize(("file", "kind"), [("a.ubj", "xgboost_ubj"), ("a.txt", "lightgbm")])
+def test_the_ending_of_a_forest_is_its_format(file: str, kind: str, tmp_path: Path) -> None:
+    found = _config(_file(tmp_path / file, _CLASSES))
+    assert found.parameter("model_type") == kind
+    assert found.parameter("is_classifier") == "true"
+
+
+def test_a_savedmodel_is_a_folder(tmp_path: Path) -> None:
+    _file(tmp_path / "half" / "saved_model.pb")
+    found = _config(tmp_path / "half")
+    assert (found.backend, found.platform) == ("tensorflow", "tensorflow_savedmodel")
+    assert found.default_model_filename == "half"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("resnet50-v1.5.onnx", "resnet50-v1.5"),
+        ("my net (2).onnx", "my_net__2_"),
+        ("resnet/model.onnx", "resnet"),
+        ("resnet/3/model.onnx", "resnet"),
+        ("half.savedmodel/saved_model.pb", "half"),
+        ("half/1/model.savedmodel/saved_model.pb", "half"),
+        ("half/00012/saved_model.pb", "half"),
+    ],
+)
+def test_a_model_is_called_as_its_file_or_folder(file: str, name: str, tmp_path: Path) -> None:
+    path = _file(tmp_path / file)
+    argument = path.parent if path.name == "saved_model.pb" else path
+    assert model_file(str(argument)).name == name
+
+
+def test_a_model_may_be_given_a_name(tmp_path: Path) -> None:
+    path = _file(tmp_path / "net.onnx")
+    found = model_file(f"other={path}")
+    assert (found.name, found.path) == ("other", path)
+
+
+def test_what_the_configuration_beside_it_says_goes_first(tmp_path: Path) -> None:
+    lines = 'backend: "openvino" max_batch_size: 2 # as IR\n'
+    found = _config(_file(tmp_path / "net.onnx", lines))
+    assert (found.backend, found.max_batch_size) == ("openvino", 2)
+    assert found.default_model_filename == "net.onnx"
+
+
+@pytest.mark.parametrize("file", ["trees.ubj", "trees.txt", "net.pt", "net.pt2"])
+def test_lines_that_are_missing_may_be_pasted(file: str, tmp_path: Path) -> None:
+    path = _file(tmp_path / file)
+    text, _, lines = _refusal(path).partition("\n\n")
+    beside = path.with_suffix(".pbtxt")
+    assert text.startswith(f"'{path}' does not say how it is served. Write these lines")
+    assert text.endswith(f"into '{beside}':")
+    beside.write_text(lines)
+    assert _config(path).default_model_filename == file
+
+
+def test_only_the_lines_that_are_missing_are_shown(tmp_path: Path) -> None:
+    text = _refusal(_file(tmp_path / "net.pt", _TENSORS.partition("output")[0]))
+    assert text.partition("\n\n")[2].startswith("output [ {")
+
+
+def test_a_configuration_that_is_wrong_is_refused_with_its_line(tmp_path: Path) -> None:
+    text = _refusal(_file(tmp_path / "net.onnx", "max_batch: 2"))
+    assert f"{tmp_path / 'net.pbtxt'}" in text
+    assert "max_batch" in text
+
+
+def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
+    assert _refusal(tmp_path / "net.onnx") == f"there is no file '{tmp_path}/net.onnx'"
+
+
+@pytest.mark.parametrize("file", ["net.bin", "folder/net.bin"])
+def test_what_no_engine_reads_is_refused_with_what_may_be_given(file: str, tmp_path: Path) -> None:
+    path = _file(tmp_path / file)
+    text = _refusal(path.parent if "folder" in file else path)
+    assert text.startswith("Unexpected argument: ")
+    assert ".onnx, .xml, .tflite, .pt, .pt2, .plan, .ubj, .txt" in text
