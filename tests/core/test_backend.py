@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from fakes import FakeBackend, InstallBackend, Script, model_config
 from penstock.core.backend import (
     Backend,
     Controllable,
+    Host,
     InstanceContext,
     Traits,
     WithApplication,
@@ -86,6 +87,13 @@ def test_a_method_that_nobody_would_ask_is_refused_where_the_class_is_made(
         type("Own", (FakeBackend,), body)
     for bases in ((part, FakeBackend), (FakeBackend, part)):
         assert issubclass(type("Own", bases, body), part)
+
+
+def test_traits_that_are_none_are_refused_where_the_class_is_made() -> None:
+    with pytest.raises(TypeError, match=r"backend Mine: write traits = Traits\(\.\.\.\), not "):
+        type("Mine", (Backend,), {"traits": {"host": "process"}})
+    with pytest.raises(TypeError, match=r"host is one of \('thread', 'process'\), not 'proces'"):
+        Traits(host=cast(Host, "proces"))
 
 
 async def test_what_a_part_need_not_say_has_an_answer() -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError
@@ -166,6 +166,10 @@ class Traits:
     asks for a smaller window. The model's parameter `penstock.response_window` overrides it. For
     instances in processes; on a thread the default holds."""
 
+    def __post_init__(self) -> None:
+        if self.host not in get_args(Host):
+            raise TypeError(f"a backend's host is one of {get_args(Host)}, not {self.host!r}")
+
 
 class Backend(ABC):
     """The code that runs one instance of one model version: a subclass for each kind of model.
@@ -184,6 +188,8 @@ class Backend(ABC):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        if not isinstance(cls.traits, Traits):
+            raise TypeError(f"backend {cls.__name__}: write traits = Traits(...), not {cls.traits}")
         for one in fields(Traits):
             if hasattr(cls, one.name):
                 raise TypeError(
