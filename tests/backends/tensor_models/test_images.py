@@ -22,6 +22,7 @@ from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadErro
 from penstock.core.tensor import DataType, Tensor
 from penstock.testing import running
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
+from penstock_backends.openvino import OpenVinoBackend
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Those of ImageNet."""
@@ -149,6 +150,25 @@ async def test_values_are_of_the_datatype_of_the_graph(
     found = await rows(version, config(**fields), encoded(picture()))
     assert found.dtype == KINDS[kind].numpy
     assert_array_equal(found[0], made(np.asarray(picture())))
+
+
+async def test_another_engine_gets_the_same(version: Path) -> None:
+    """Whose parameter would give the graph the dimensions of the configuration."""
+    save_images(version / "model.onnx")
+    given = config(mean=MEAN, std=STD)
+    reshaped = graphs.parameters(RESHAPE_IO_LAYERS="YES")
+    openvino = replace(
+        given,
+        parameters={**given.parameters, **reshaped},
+        default_model_filename="model.onnx",
+        input=(graphs.tensor_in("x", DataType.BYTES, 1),),
+        output=(graphs.tensor_out("y", DataType.FP32, 3, 24, 32),),
+    )
+    file = encoded(picture(), "JPEG")
+    async with running(OpenVinoBackend, openvino, version) as instance:
+        (outcome,) = await instance.backend.execute([request(file, file)])
+    expected = await rows(version, given, file, file)
+    assert_array_equal(graphs.tensor(outcome, "y").numpy(), expected)
 
 
 async def test_an_image_of_any_size_stays_as_it_is_where_the_graph_takes_it(version: Path) -> None:
