@@ -20,15 +20,22 @@ from penstock.backend import (
     WithApplication,
     share_of_cores,
 )
+from penstock_backends.language_model import MediaLimits, media_limits
 from penstock_backends.openai_kit.tensor_encoder import (
     TensorEncoder,
+    application_of_images,
     application_over,
     has_vectors,
     open_application,
 )
 from penstock_backends.tensor_models.autocomplete import all_rows_vary, completed, needs_completion
 from penstock_backends.tensor_models.check import check_declared, check_supported
-from penstock_backends.tensor_models.file_inputs import FileInputs, FileModel, check_files
+from penstock_backends.tensor_models.file_inputs import (
+    FileInputs,
+    FileModel,
+    check_files,
+    takes_images_alone,
+)
 from penstock_backends.tensor_models.graph import Graph
 from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
 from penstock_backends.tensor_models.text_model import (
@@ -117,6 +124,7 @@ class TensorModelBackend(WithApplication, Backend):
     async def initialize(self, context: InstanceContext) -> None:
         self._run = context.run
         self._config = context.config
+        self._limits = media_limits(context.config, context.settings)
         loop = asyncio.get_running_loop()
         self._answer: Answer | None = await context.run(self._load, context, loop)
 
@@ -140,7 +148,9 @@ class TensorModelBackend(WithApplication, Backend):
 
     async def openai_app(self) -> OpenAiApplication | None:
         # On the instance's thread, since the packages that it imports take a second.
-        app: OpenAiApplication | None = await self._run(_open_app, self._config, self._answer)
+        app: OpenAiApplication | None = await self._run(
+            _open_app, self._config, self._answer, self._limits
+        )
         return app
 
     async def finalize(self) -> None:
@@ -152,11 +162,15 @@ class TensorModelBackend(WithApplication, Backend):
         self._answer = None
 
 
-def _open_app(config: ModelConfig, model: object) -> OpenAiApplication | None:
-    """OpenAI's API of a text encoder whose first output is a vector for each text.
+def _open_app(config: ModelConfig, model: object, limits: MediaLimits) -> OpenAiApplication | None:
+    """OpenAI's API of an encoder whose first output is a vector for each text, or each image.
 
     Its vectors come from the model, through its scheduler.
     """
+    if isinstance(model, FileModel) and takes_images_alone(config):
+        named = config.output[0].label_filename
+        encodes = has_vectors(config) and not named  # what has labels are scores
+        return application_of_images(TensorEncoder(config), limits) if encodes else None
     if config.parameter(TOKENIZER) is None or not isinstance(model, TextModel):
         return open_application(config, None)  # its graph may read texts itself
     return (

@@ -75,6 +75,12 @@ def check_files(config: ModelConfig) -> None:
             )
 
 
+def takes_images_alone(config: ModelConfig) -> bool:
+    """Whether images are all that a model takes."""
+    images = [each.input for each in ImageSettings.all_of(config)]
+    return len(images) == 1 and [tensor.name for tensor in config.input] == images
+
+
 class FileInputs:
     """The inputs of a graph that take files; there may be none."""
 

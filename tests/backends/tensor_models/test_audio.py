@@ -12,16 +12,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto
 
 from backends.tensor_models import graphs
+from harness.examples import examples
 from penstock.core.backend import Outcome
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
 from penstock.core.tensor import DataType, Tensor
 from penstock.testing import running
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
+from penstock_backends.tensor_models import GraphTensor
+from penstock_backends.tensor_models.audio_reader import AudioSettings
 
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 
@@ -285,6 +290,24 @@ async def test_what_is_no_wav_file_is_refused_with_the_reason(
     save_audio(version / "model.onnx")
     refused = await refusal(version, config(), file)
     assert refused.startswith(f"input 'x' does not hold a WAV file: {text}")
+
+
+@given(st.sampled_from([*SAMPLES]), st.data())
+@settings(max_examples=examples(300))
+def test_damaged_files_are_read_or_refused(kind: str, data: st.DataObject) -> None:
+    content = bytearray(SAMPLES[kind][0])
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (parsed,) = AudioSettings.all_of(config(max_seconds=1))
+    reader = parsed.reader(GraphTensor("x", DataType.FP32, (-1, -1)))
+    end = data.draw(st.sampled_from((len(content), 20, 40, 50)))
+    try:
+        row = reader.of_request()(bytes(content[:end]))
+    except InvalidRequestError:
+        return
+    assert row.dtype == np.float32
+    assert len(row) <= 16_000
+    assert np.isfinite(row).all()
 
 
 async def test_samples_that_are_no_numbers_are_refused(version: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
@@ -45,6 +47,11 @@ _SOUNDS = """
 backend: "onnxruntime"
 parameters { key: "penstock.audio" value { string_value: '{"input": "x", "rate": 16000}' } }
 """
+_TOWER = """
+backend: "onnxruntime"
+max_batch_size: 8
+parameters { key: "penstock.image" value { string_value: '{"input": "pixel_values"}' } }
+"""
 _LIBRARIES = pytest.mark.parametrize("library", [grpcclient, httpclient], ids=["grpc", "http"])
 
 
@@ -63,6 +70,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (models / name / "config.pbtxt").write_text(text)
     graphs.save_identity(models / "sounds" / "1" / "model.onnx", shape=("n", "t"))
     (models / "sounds" / "config.pbtxt").write_text(_SOUNDS)
+    graphs.save_image_tower(models / "clip_image" / "1" / "model.onnx")
+    (models / "clip_image" / "config.pbtxt").write_text(_TOWER)
     log = tmp_path_factory.mktemp("log") / "server.log"
     with serving(models, log, "--allow-client-shm=true") as ready:
         yield ready
@@ -180,6 +189,20 @@ def test_sounds_of_any_length_and_rate_are_samples(server: Served, library: Any)
         telephone = wav((sine(440, 8_000) * 32_767).astype("<i2"), 8_000)
         (found,) = client.infer("sounds", files(library, "x", telephone)).as_numpy("y")
     assert_allclose(found[200:-200], signal[200:-200], atol=1e-3)
+
+
+def test_an_image_has_an_embedding_over_http(server: Served) -> None:
+    content = encoded(picture(), "WEBP")
+    url = f"data:image/webp;base64,{base64.b64encode(content).decode()}"
+    part = {"type": "image_url", "image_url": {"url": url}}
+    body = {"model": "clip_image", "messages": [{"role": "user", "content": [part]}]}
+    answer = httpx.post(f"http://{server.http}/v1/embeddings", json=body, timeout=30)
+    assert answer.status_code == 200, answer.text
+    with opened(grpcclient, server) as client:
+        result = client.infer("clip_image", files(grpcclient, "pixel_values", content))
+    assert_allclose(
+        answer.json()["data"][0]["embedding"], result.as_numpy("image_embeds")[0], atol=1e-6
+    )
 
 
 @_LIBRARIES

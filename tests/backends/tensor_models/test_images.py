@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -11,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from onnx import TensorProto
 from PIL import Image, ImageOps
 
 from backends.tensor_models import graphs
+from harness.examples import examples
 from penstock.core.backend import Outcome
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
@@ -23,6 +27,8 @@ from penstock.core.tensor import DataType, Tensor
 from penstock.testing import running
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
 from penstock_backends.openvino import OpenVinoBackend
+from penstock_backends.tensor_models import GraphTensor
+from penstock_backends.tensor_models.image_reader import ImageSettings
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Those of ImageNet."""
@@ -289,6 +295,23 @@ async def test_what_is_no_whole_image_of_the_formats_is_refused(version: Path, f
     assert text.startswith("input 'x' does not hold an image of the formats JPEG, PNG, WEBP: ")
 
 
+@given(st.sampled_from(("JPEG", "PNG", "WEBP")), st.data())
+@settings(max_examples=examples(150))
+def test_damaged_files_are_read_or_refused(form: str, data: st.DataObject) -> None:
+    content = bytearray(encoded(picture(16, 12), form))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (parsed,) = ImageSettings.all_of(config(max_pixels=1 << 20))
+    reader = parsed.reader(GraphTensor("x", DataType.FP32, (-1, 3, 24, 32)))
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            row = reader.of_request()(bytes(content))
+        except InvalidRequestError:
+            return
+    assert row.shape == (3, 24, 32)
+    assert row.dtype == np.float32
+
+
 async def test_one_bad_image_refuses_its_own_request_only(version: Path) -> None:
     save_images(version / "model.onnx", ("n", 3, 48, 64))
     good = [encoded(picture(seed=seed)) for seed in range(4)]
@@ -353,8 +376,8 @@ async def test_requests_of_different_sizes_run_apart(version: Path) -> None:
 async def test_tensors_of_numbers_and_no_files_at_all_are_refused(version: Path) -> None:
     save_images(version / "model.onnx")
     numbers = graphs.request(x=np.zeros((1, 3, 24, 32), np.float32))
-    for given in (numbers, request(shape=(0, 1))):
-        (outcome,) = await answers(version, config(), given)
+    for one in (numbers, request(shape=(0, 1))):
+        (outcome,) = await answers(version, config(), one)
         assert isinstance(outcome, InvalidRequestError)
         assert outcome.message == "input 'x' must hold a file"
 
