@@ -196,7 +196,7 @@ class ImageReader:
         order = (2, 1, 0) if self._colour == "BGR" else (0, 1, 2)
         for plane, table, channel in zip(planes, self._table, order, strict=True):
             np.take(table, pixels[..., channel], out=plane, mode="clip")
-        return planes if self._layout == "CHW" else planes.transpose(1, 2, 0)
+        return planes if self._layout == "CHW" else np.ascontiguousarray(planes.transpose(1, 2, 0))
 
     def _values(self, channels: int) -> Array:
         """The value of each of 256 levels, for each channel of the graph."""

@@ -11,13 +11,18 @@ import numpy as np
 from penstock.backend import Array
 
 _ZEROS: Final = 24
-"""Zero crossings of the sinc on each side: -80 dB from 0.96 of the lower rate's half."""
+"""Zero crossings of the sinc on each side."""
 _ROLLOFF: Final = 0.94
-_BETA: Final = 9.0
-"""The shape of the Kaiser window."""
+"""With these, all is kept to 0.85 of the lower rate's half; from 1.06 of it, nothing (-95 dB)."""
 
-_MOST_WEIGHTS: Final = 1 << 20
-"""Weights that are kept of two rates; of others they are computed as they are needed."""
+_PLACES: Final = np.linspace(0, 1, 2049)
+_WINDOW: Final = np.i0(9 * np.sqrt(1 - _PLACES**2)) / np.i0(9)
+"""The right half of a Kaiser window."""
+
+_MOST_WEIGHTS: Final = 1 << 18
+"""Weights that are kept of two rates, all that there are."""
+_STEPS: Final = 512
+"""Of other rates there are those between so many steps of a sample (-105 dB)."""
 _AT_ONCE: Final = 1 << 18
 """Weights that are computed at once then."""
 
@@ -50,7 +55,7 @@ def resampled(signal: Array, rate: int, wanted: int, *, linear: bool = False) ->
     padded = np.concatenate([np.zeros(half, np.float32), signal, np.zeros(half, np.float32)])
     if up * 2 * half <= _MOST_WEIGHTS:
         return _by_phase(padded, up, down, length)
-    return _sample_by_sample(padded, up, down, length)
+    return _between_steps(padded, up, down, length)
 
 
 def _by_phase(padded: Array, up: int, down: int, length: int) -> Array:
@@ -68,26 +73,30 @@ def _by_phase(padded: Array, up: int, down: int, length: int) -> Array:
 @lru_cache(maxsize=8)
 def _phases(up: int, down: int) -> Array:
     """The weights of each phase, [up, window]."""
-    return _weights(np.arange(up), up, down)
+    return _weights(np.arange(up) * down % up / up, up, down)
 
 
-def _sample_by_sample(padded: Array, up: int, down: int, length: int) -> Array:
+def _between_steps(padded: Array, up: int, down: int, length: int) -> Array:
+    """Each sample from the weights of the two steps beside its place."""
     made = np.empty(length, np.float32)
-    width = 2 * half_window(down, up)
+    weights = _weights(np.arange(_STEPS + 1) / _STEPS, up, down)
+    width = weights.shape[1]
     windows = np.lib.stride_tricks.sliding_window_view(padded, width)
-    step = max(1, _AT_ONCE // width)
-    for begin in range(0, length, step):
-        places = np.arange(begin, min(begin + step, length))
-        own = windows[places * down // up]
-        made[begin : begin + step] = np.einsum("ij,ij->i", own, _weights(places, up, down))
+    count = max(1, _AT_ONCE // width)
+    for begin in range(0, length, count):
+        firsts, left = np.divmod(np.arange(begin, min(begin + count, length)) * down, up)
+        steps, beyond = np.divmod(left * _STEPS, up)
+        share = (beyond / up).astype(np.float32)[:, np.newaxis]
+        own = weights[steps] * (1 - share) + weights[steps + 1] * share
+        made[begin : begin + count] = np.einsum("ij,ij->i", windows[firsts], own)
     return made
 
 
-def _weights(places: Array, up: int, down: int) -> Array:
-    """The weights of the samples around each place of the result, [places, window]."""
+def _weights(fractions: Array, up: int, down: int) -> Array:
+    """The weights of the samples around places so far behind one, [fractions, window]."""
     half = half_window(down, up)
     cut = _ROLLOFF * min(1.0, up / down)
-    offsets = np.arange(2 * half) - half - (places * down % up / up)[:, np.newaxis]
-    inside = np.clip(1 - (offsets / half) ** 2, 0, None)
-    window = np.i0(_BETA * np.sqrt(inside)) / np.i0(_BETA)
-    return (cut * np.sinc(cut * offsets) * window).astype(np.float32)
+    offsets = np.arange(2 * half) - half - fractions[:, np.newaxis]
+    window = np.interp(np.abs(offsets) / half, _PLACES, _WINDOW, right=0)
+    weights: Array = (cut * np.sinc(cut * offsets) * window).astype(np.float32)
+    return weights

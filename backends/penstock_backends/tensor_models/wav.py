@@ -23,7 +23,8 @@ _OTHERS: Final = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "ADPCM", 80: "MPEG", 
 _UNKNOWN_LENGTHS: Final = (0, 0xFFFF_FFFF)
 """What programs write that do not know the end yet."""
 
-_MAX_RATE: Final = 1_000_000
+_RATES: Final = range(1_000, 768_001)
+"""In Hz; of lower rates a small file would be hours long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,6 @@ def _wav(head: memoryview, data: memoryview) -> Wav:
             f"its samples are {what} of {bits} bits; PCM of 8, 16, 24 and 32 bits is read, and"
             " floats of 32 and 64"
         )
-    if not 0 < rate <= _MAX_RATE:
+    if rate not in _RATES:
         raise ValueError(f"its rate is {rate} Hz")
     return Wav(rate, kind, channels, data)

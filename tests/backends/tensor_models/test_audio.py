@@ -236,9 +236,9 @@ async def test_a_graph_of_a_fixed_length_gets_silence_behind(version: Path) -> N
 
 
 async def test_what_is_cut_is_not_resampled_first(version: Path) -> None:
-    """A million seconds, as a file of one sample a second would be."""
+    """Of a thousand seconds, one is read."""
     save_audio(version / "model.onnx", ("n", 16_000))
-    file = wav(np.full(1_000_000, 64, np.uint8), rate=1)
+    file = wav(np.full(1_000_000, 64, np.uint8), rate=1_000)
     (found,) = await rows(version, config(cut=True), file)
     assert found.shape == (16_000,)
 
@@ -249,7 +249,7 @@ async def test_audio_of_a_request_is_bounded_together(version: Path) -> None:
     assert (await rows(version, config(max_seconds=0.0125), file, file)).shape == (2, 100)
     text = await refusal(version, config(max_seconds=0.0125), file, file, file)
     assert text.startswith("input 'x' holds audio of more than 200 samples together")
-    text = await refusal(version, config(), wav(np.zeros(601, np.uint8), rate=1))
+    text = await refusal(version, config(), wav(np.zeros(601_000, np.uint8), rate=1_000))
     assert text == "input 'x' holds audio of more than 9600000 samples together"
 
 
@@ -281,6 +281,7 @@ GOOD = SAMPLES["16 bits"][0]
         (wav(np.zeros(4, "<i8")), "its samples are PCM of 64 bits"),
         (wav(np.zeros((4, 0), "<i2")), "its samples are PCM of 16 bits"),
         (wav(np.zeros(4, "<i2"), rate=0), "its rate is 0 Hz"),
+        (wav(np.zeros(4, "<i2"), rate=999), "its rate is 999 Hz"),
         (wav(np.zeros(4, "<i2"), rate=2**31), "its rate is 2147483648 Hz"),
     ],
 )

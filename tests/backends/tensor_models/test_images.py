@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,12 @@ from backends.tensor_models import graphs
 from harness.examples import examples
 from penstock.core.backend import Outcome
 from penstock.core.config import ModelConfig
-from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
+from penstock.core.errors import (
+    BackendNotInstalledError,
+    ConfigError,
+    InvalidRequestError,
+    ModelLoadError,
+)
 from penstock.core.tensor import DataType, Tensor
 from penstock.testing import running
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
@@ -133,6 +139,14 @@ async def test_the_shorter_side_is_resized_and_the_centre_is_what_the_graph_take
     assert resized.size == (25, 59)
     expected = chw(resized.crop((2, 20, 24, 40)))
     assert_array_equal((await rows(version, config(resize=25), encoded(tall)))[0], expected)
+
+
+async def test_what_a_crop_has_beyond_the_image_is_black(version: Path) -> None:
+    save_images(version / "model.onnx", ("n", 3, 50, 70), TensorProto.UINT8)
+    (found,) = await rows(version, config(crop=[70, 50]), encoded(picture()))
+    assert_array_equal(found[:, 1:49, 3:67], np.asarray(picture()).transpose(2, 0, 1))
+    found[:, 1:49, 3:67] = 0
+    assert not found.any()
 
 
 async def test_blue_may_come_first(version: Path) -> None:
@@ -465,6 +479,15 @@ async def test_images_that_do_not_fit_the_graph_are_refused_at_load(
         await answers(version, config(**fields))
     assert refused.value.message.startswith("parameter 'penstock.image': ")
     assert text in refused.value.message
+
+
+async def test_without_pillow_the_line_that_installs_it_is_said(
+    version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_images(version / "model.onnx")
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(BackendNotInstalledError, match=r"pip install 'penstock\[images\]'"):
+        await answers(version, config())
 
 
 async def test_strings_are_no_pixels(version: Path) -> None:
