@@ -69,7 +69,8 @@ def decode_image(content: bytes, name: str, budget: PixelBudget, seconds: float 
     `name` is the input that it was in, `budget` that of its request. For threads: it takes a while.
     """
     with opened_image(content, name, seconds=seconds) as image:
-        budget.take(image.width * image.height, name)
+        width, height = image.size
+        budget.take(width * height, name)
         return image.convert("RGB")
 
 
@@ -103,10 +104,10 @@ def opened_image(
 def _opened(file: BytesIO, name: str, formats: Sequence[str], most: int) -> Any:
     image = import_module("PIL.Image").open(file, formats=formats)
     most = min(most, _MOST_AT_ONCE.get(image.format, most))
-    if image.width * image.height > most:
+    width, height = image.size
+    if width * height > most:
         raise media_refusal(
-            name,
-            f"holds an image of {image.width} x {image.height} pixels; at most {most} are allowed",
+            name, f"holds an image of {width} x {height} pixels; at most {most} are allowed"
         )
     image.decodermaxblock = _PIECE
     return image
