@@ -93,18 +93,8 @@ class _Endpoints:
         given = fields["input"]
         texts = [given] if isinstance(given, str) else given
         _check_texts("input", texts)
-        size = fields.get("dimensions")
-        if size is not None and not self._encoder.matryoshka:
-            refuse_field("dimensions", "'dimensions' is not supported: the model has its own")
-        found = await self._encoder.embed(texts, exchange.known)
-        rows = _shortened(found.rows, size)
-        encode = _base64 if fields.get("encoding_format") == "base64" else np.ascontiguousarray
-        data = [
-            {"object": "embedding", "index": index, "embedding": encode(row)}
-            for index, row in enumerate(rows)
-        ]
-        answer = {"object": "list", "data": data, "model": fields["model"]}
-        return _answer(answer, found.tokens, exchange)
+        check_dimensions(fields, matryoshka=self._encoder.matryoshka)
+        return embeddings_answer(await self._encoder.embed(texts, exchange.known), fields, exchange)
 
     async def rerank(self, exchange: Exchange) -> Answer:
         """Documents by their likeness to a query, the most alike first."""
@@ -165,6 +155,24 @@ class _Endpoints:
             "data": data,
         }
         return _answer(answer, found.tokens, exchange)
+
+
+def check_dimensions(fields: Mapping[str, Any], *, matryoshka: bool) -> None:
+    """Refuse to cut vectors of a model that was not trained for it."""
+    if "dimensions" in fields and not matryoshka:
+        refuse_field("dimensions", "'dimensions' is not supported: the model has its own")
+
+
+def embeddings_answer(found: Embeddings, fields: Mapping[str, Any], exchange: Exchange) -> bytes:
+    """Vectors as the fields of a request ask for them."""
+    rows = _shortened(found.rows, fields.get("dimensions"))
+    encode = _base64 if fields.get("encoding_format") == "base64" else np.ascontiguousarray
+    data = [
+        {"object": "embedding", "index": index, "embedding": encode(row)}
+        for index, row in enumerate(rows)
+    ]
+    answer = {"object": "list", "data": data, "model": fields["model"]}
+    return _answer(answer, found.tokens, exchange)
 
 
 def _answer(answer: Mapping[str, Any], tokens: int, exchange: Exchange) -> bytes:

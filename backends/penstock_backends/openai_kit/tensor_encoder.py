@@ -18,6 +18,7 @@ from penstock.backend import (
     ResponseStream,
     Tensor,
 )
+from penstock_backends.language_model import MediaLimits
 from penstock_backends.openai_kit.embeddings import Embeddings
 from penstock_backends.openai_kit.packages import kit_imports
 from penstock_backends.openai_kit.text_models.named_tokenizer import load_tokenizer
@@ -83,6 +84,11 @@ class TensorEncoder:
             tokens = await self.count_tokens(texts)
         return Embeddings(rows, tokens)
 
+    async def embed_file(self, content: bytes, known: Mapping[str, Any]) -> Embeddings:
+        """The vector of what is in a file, for a model that takes files instead of texts."""
+        rows = await self._rows([content], known["infer"], known["request"], _ReportedUsage())
+        return Embeddings(rows, 0)
+
     async def count_tokens(self, texts: Sequence[str]) -> int:
         """Tokens of all texts together, as far as the model reads them; 0 without a tokenizer."""
         if self._count is None:
@@ -93,7 +99,7 @@ class TensorEncoder:
 
     async def _rows(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str | bytes],
         infer: Callable[[InferenceRequest], ResponseStream],
         origin: InferenceRequest,
         usage: _ReportedUsage,
@@ -141,6 +147,13 @@ def application_over(encoder: TensorEncoder) -> OpenAiApplication:
     with kit_imports():
         from penstock_backends.openai_kit.encoders import encoder_app
     return encoder_app(encoder)
+
+
+def application_of_images(encoder: TensorEncoder, limits: MediaLimits) -> OpenAiApplication:
+    """The application of an encoder of images; raises `BackendNotInstalledError` as above."""
+    with kit_imports():
+        from penstock_backends.openai_kit.image_encoders import image_encoder_app
+    return image_encoder_app(encoder, limits)
 
 
 def open_application(config: ModelConfig, tokenizer: Path | None) -> OpenAiApplication | None:

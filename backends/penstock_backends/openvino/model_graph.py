@@ -144,7 +144,8 @@ def _shape(model: Any, config: ModelConfig, settings: OpenVinoSettings) -> int:
     for at, port in enumerate(model.inputs):
         given = config.inputs_by_name.get(_name(port, config.inputs_by_name.keys()))
         dims = _dims(port)
-        if settings.reshapes and given is not None:
+        # What takes files declares those, not the tensors that are made of them.
+        if settings.reshapes and given is not None and given.data_type is not DataType.BYTES:
             dims = ((-1,) if most else ()) + tuple(given.backend_dims)
         if most and dims and not settings.keeps_batch:
             dims = (most if settings.pads_batch else -1, *dims[1:])

@@ -18,15 +18,24 @@ from penstock.backend import (
     Outcome,
     Traits,
     WithApplication,
+    share_of_cores,
 )
+from penstock_backends.language_model import MediaLimits, media_limits
 from penstock_backends.openai_kit.tensor_encoder import (
     TensorEncoder,
+    application_of_images,
     application_over,
     has_vectors,
     open_application,
 )
 from penstock_backends.tensor_models.autocomplete import all_rows_vary, completed, needs_completion
 from penstock_backends.tensor_models.check import check_declared, check_supported
+from penstock_backends.tensor_models.file_inputs import (
+    FileInputs,
+    FileModel,
+    check_files,
+    takes_images_alone,
+)
 from penstock_backends.tensor_models.graph import Graph
 from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
 from penstock_backends.tensor_models.text_model import (
@@ -45,8 +54,8 @@ class TensorModelBackend(WithApplication, Backend):
     """Joins the requests of a batch, runs the graph once and returns each request its rows.
 
     An engine is a subclass that opens a `Graph`: completing and checking configurations, ragged
-    and padded inputs, batch inputs, tokenizers and OpenAI's embeddings come from here. All work
-    happens on the instance's thread, so large batches do not block the event loop.
+    and padded inputs, batch inputs, files as inputs, tokenizers and OpenAI's embeddings come from
+    here. All work happens on the instance's thread, so large batches do not block the event loop.
     """
 
     traits = Traits(batch_tensors=True, eager=True)
@@ -101,17 +110,21 @@ class TensorModelBackend(WithApplication, Backend):
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
         graph = cls.read(config, cls.model_path(config, version_path), settings)
-        return completed(config, graph, settings, cls.can_batch(config, graph))
+        files = FileInputs(config, graph)
+        batches = files.have_rows and cls.can_batch(config, graph)
+        return completed(config, files.declared(graph), settings, batches)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
         check_supported(config)
         if config.parameter(TOKENIZER) is not None:
             check_text(config)
+        check_files(config)
 
     async def initialize(self, context: InstanceContext) -> None:
         self._run = context.run
         self._config = context.config
+        self._limits = media_limits(context.config, context.settings)
         loop = asyncio.get_running_loop()
         self._answer: Answer | None = await context.run(self._load, context, loop)
 
@@ -121,8 +134,10 @@ class TensorModelBackend(WithApplication, Backend):
         graph = cls.open(context, cls.model_path(config, context.version_path))
         name = config.parameter(TOKENIZER)
         if name is None:
-            check_declared(config, graph)
-            return cls.tensor_model(config, graph)
+            files = FileInputs(config, graph)
+            check_declared(config, files.declared(graph))
+            threads = share_of_cores(config, context.host_policy)
+            return files.before(cls.tensor_model(config, graph), threads)
         tokenizer = Tokenizer.load(config, name, context.version_path)
         on_gpu = context.kind == InstanceKind.KIND_GPU
         return TextModel(config, graph, tokenizer, loop, GPU_RUN_COST if on_gpu else RUN_COST)
@@ -133,21 +148,29 @@ class TensorModelBackend(WithApplication, Backend):
 
     async def openai_app(self) -> OpenAiApplication | None:
         # On the instance's thread, since the packages that it imports take a second.
-        app: OpenAiApplication | None = await self._run(_open_app, self._config, self._answer)
+        app: OpenAiApplication | None = await self._run(
+            _open_app, self._config, self._answer, self._limits
+        )
         return app
 
     async def finalize(self) -> None:
         await self._run(self._release)
 
     def _release(self) -> None:
+        if isinstance(self._answer, FileModel):
+            self._answer.close()
         self._answer = None
 
 
-def _open_app(config: ModelConfig, model: object) -> OpenAiApplication | None:
-    """OpenAI's API of a text encoder whose first output is a vector for each text.
+def _open_app(config: ModelConfig, model: object, limits: MediaLimits) -> OpenAiApplication | None:
+    """OpenAI's API of an encoder whose first output is a vector for each text, or each image.
 
     Its vectors come from the model, through its scheduler.
     """
+    if isinstance(model, FileModel) and takes_images_alone(config):
+        named = config.output[0].label_filename
+        encodes = has_vectors(config) and not named  # what has labels are scores
+        return application_of_images(TensorEncoder(config), limits) if encodes else None
     if config.parameter(TOKENIZER) is None or not isinstance(model, TextModel):
         return open_application(config, None)  # its graph may read texts itself
     return (

@@ -88,10 +88,25 @@ def _check_names(
 ) -> None:
     for name in declared:
         if name not in known:
-            raise ModelLoadError(
-                f"unexpected inference {what} '{name}' for model '{config.name}', "
-                f"allowed {what}s are: {', '.join(known)}"
-            )
+            raise unexpected(config, what, name, known)
+
+
+def unexpected(
+    config: ModelConfig, what: str, name: str, known: Mapping[str, object]
+) -> ModelLoadError:
+    """The error of an input or output, as `what` says, that the graph does not have."""
+    return ModelLoadError(
+        f"unexpected inference {what} '{name}' for model '{config.name}', "
+        f"allowed {what}s are: {', '.join(known)}"
+    )
+
+
+def misfit(parameter: str, why: str, found: GraphTensor) -> ModelLoadError:
+    """The error of a parameter that makes another array than the graph takes; `why` says which."""
+    return ModelLoadError(
+        f"parameter '{parameter}': {why}, and the model takes {found.datatype.config_name} of"
+        f" shape {written(found.dims)} for input '{found.name}'"
+    )
 
 
 def _check_type(

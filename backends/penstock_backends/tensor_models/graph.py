@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from penstock.backend import Array, DataType, ModelConfig, Tensor
 
 
@@ -16,6 +18,17 @@ class GraphTensor:
     name: str
     datatype: DataType
     dims: tuple[int, ...]
+
+    def cast(self, values: Array) -> Array:
+        """Numbers in this datatype: whole ones rounded and bounded, BF16 as bit patterns."""
+        if self.datatype is DataType.BF16:
+            bits = values.astype(np.float32).view(np.uint32)
+            return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        kind = self.datatype.numpy
+        if kind.kind in "iu":
+            bounds = np.iinfo(kind)
+            return np.rint(values.astype(np.float64)).clip(bounds.min, bounds.max).astype(kind)
+        return values.astype(kind, copy=False)
 
 
 class Graph(Protocol):

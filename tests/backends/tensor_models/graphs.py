@@ -112,6 +112,30 @@ def save_encoder(path: Path, *, token_types: bool = False, width: int = 8) -> Pa
     return save(path, nodes, inputs, outputs, {"vectors": vectors, **axes})
 
 
+def save_image_tower(path: Path, *, width: int = 16) -> Path:
+    """image_embeds [n, width], of length one, of pixel_values [n, 3, 32, 32]: patches, their mean.
+
+    It has the tensors of CLIP's image tower; its weights are random.
+    """
+    random = np.random.default_rng(7)
+    nodes = [
+        node("Conv", ["pixel_values", "patches"], ["seen"], kernel_shape=[8, 8], strides=[8, 8]),
+        node("Relu", ["seen"], ["bent"]),
+        node("GlobalAveragePool", ["bent"], ["mean"]),
+        node("Flatten", ["mean"], ["flat"]),
+        node("MatMul", ["flat", "projection"], ["vectors"]),
+        node("LpNormalization", ["vectors"], ["image_embeds"], axis=1, p=2),
+    ]
+    weights = {
+        "patches": random.normal(size=(32, 3, 8, 8)).astype(np.float32),
+        "projection": random.normal(size=(32, width)).astype(np.float32),
+    }
+    inputs = [value("pixel_values", TensorProto.FLOAT, ("n", 3, 32, 32))]
+    return save(
+        path, nodes, inputs, [value("image_embeds", TensorProto.FLOAT, ("n", width))], weights
+    )
+
+
 def save_tokenizer(path: Path, *, longest: int = 0, padded_to: int = 0) -> Path:
     """A tokenizer of whole words, [CLS] before and [SEP] after them."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors

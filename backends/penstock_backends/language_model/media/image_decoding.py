@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
 from typing import Any, Final
@@ -33,8 +35,8 @@ _PIECE: Final = 1 << 12
 class PixelBudget:
     """The pixels that the images of one request may have together. For several threads."""
 
-    def __init__(self) -> None:
-        self._left = MOST_PIXELS_TOGETHER
+    def __init__(self, most: int = MOST_PIXELS_TOGETHER) -> None:
+        self._most = self._left = most
         self._lock = threading.Lock()
 
     def take(self, pixels: int, name: str) -> None:
@@ -44,8 +46,7 @@ class PixelBudget:
             if self._left < 0:
                 raise media_refusal(
                     name,
-                    f"holds images of more than {MOST_PIXELS_TOGETHER} pixels, "
-                    "with others together",
+                    f"holds images of more than {self._most} pixels, with others together",
                 )
 
 
@@ -65,11 +66,28 @@ class _TimedContent(BytesIO):
 def decode_image(content: bytes, name: str, budget: PixelBudget, seconds: float = SECONDS) -> Any:
     """The image as RGB, of one of `FORMATS`; raises `InvalidRequestError`.
 
-    `name` is the input that it was in, `budget` that of its request. A file says how large it is
-    before it is decoded. For threads: it takes a while.
+    `name` is the input that it was in, `budget` that of its request. For threads: it takes a while.
+    """
+    with opened_image(content, name, seconds=seconds) as image:
+        width, height = image.size
+        budget.take(width * height, name)
+        return image.convert("RGB")
+
+
+@contextmanager
+def opened_image(
+    content: bytes,
+    name: str,
+    formats: Sequence[str] = FORMATS,
+    most: int = MOST_PIXELS,
+    seconds: float = SECONDS,
+) -> Iterator[Any]:
+    """The image of input `name`, not decoded yet: a file says before how many pixels it has.
+
+    Raises `InvalidRequestError`, also for what is wrong where it is decoded, in the block.
     """
     try:
-        return _decoded(_TimedContent(content, seconds), name, budget)
+        yield _opened(_TimedContent(content, seconds), name, formats, most)
     except InvalidRequestError:
         raise
     except ImportError as error:
@@ -79,21 +97,20 @@ def decode_image(content: bytes, name: str, budget: PixelBudget, seconds: float 
         raise media_refusal(name, text) from error
     except Exception as error:  # of decoders, of any kind
         reason = str(error).partition(" <")[0]  # without the file, which is an object here
-        text = f"does not hold an image of the formats {', '.join(FORMATS)}: {reason}"
+        text = f"does not hold an image of the formats {', '.join(formats)}: {reason}"
         raise media_refusal(name, text) from error
 
 
-def _decoded(file: BytesIO, name: str, budget: PixelBudget) -> Any:
-    image = import_module("PIL.Image").open(file, formats=FORMATS)
+def _opened(file: BytesIO, name: str, formats: Sequence[str], most: int) -> Any:
+    image = import_module("PIL.Image").open(file, formats=formats)
+    most = min(most, _MOST_AT_ONCE.get(image.format, most))
     width, height = image.size
-    most = _MOST_AT_ONCE.get(image.format, MOST_PIXELS)
     if width * height > most:
         raise media_refusal(
             name, f"holds an image of {width} x {height} pixels; at most {most} are allowed"
         )
-    budget.take(width * height, name)
     image.decodermaxblock = _PIECE
-    return image.convert("RGB")
+    return image
 
 
 def keep_image_formats() -> None:

@@ -17,11 +17,13 @@ READERS: Mapping[str, str] = MappingProxyType(
     {
         "penstock.adapter_folders": "penstock_backends.vllm",
         "penstock.allowed_media_hosts": "penstock_backends.language_model",
+        "penstock.audio": "penstock_backends.tensor_models",
         "penstock.engine_cores": "penstock.models.loading",
         "penstock.execution_timeout_seconds": "penstock.models.loading",
         "penstock.gather_percent": "penstock.scheduling.batching",
         "penstock.hang_seconds": "penstock.models.loading",
         "penstock.host": "penstock.models.loading",
+        "penstock.image": "penstock_backends.tensor_models",
         "penstock.length_buckets": "penstock.scheduling.batching",
         "penstock.matryoshka": "penstock_backends.openai_kit",
         "penstock.max_batch_elements": "penstock.scheduling.batching",
