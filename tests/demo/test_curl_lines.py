@@ -21,6 +21,7 @@ pytestmark = [
 
 ELSEWHERE = {
     "/models/english/": "tests/packaging/test_backend_page.py asks the backend of that page",
+    "clip_image": "the demo has no image encoder; tests/backends/tensor_models ask one",
     "/adapters/": "an engine with adapters is needed; tests/backends/vllm ask it",
     '"inputs":[...]': "it stands for any request",
 }
