@@ -22,7 +22,11 @@ from backends.vllm.test_real_engine import PYTHON
 from harness.serving import Served, serving, wait_until
 
 _MODELS = Path(__file__).with_name("make_models.py")
+_PATIENCE = 400.0
+"""Seconds in which a process imports PyTorch on the busiest machine."""
+
 pytestmark = [
+    pytest.mark.time_limit(900),
     pytest.mark.slow,
     pytest.mark.needs("torch", None if PYTHON.exists() else f"no {PYTHON}: make vllm"),
 ]
@@ -31,7 +35,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pytorch") / "models"
-    subprocess.run([PYTHON, _MODELS, folder], check=True, timeout=200)
+    subprocess.run([PYTHON, _MODELS, folder], check=True, timeout=_PATIENCE)
     return folder
 
 
@@ -55,13 +59,13 @@ def ask(
 ) -> grpcclient.InferResult:
     """Load the model if it is not there, and infer; `__` in names stands for itself."""
     if not client.is_model_ready(model):
-        client.load_model(model, client_timeout=120)
+        client.load_model(model, client_timeout=_PATIENCE)
     tensors = []
     for name, (kind, array) in inputs.items():
         tensor = grpcclient.InferInput(name, list(array.shape), kind)
         tensor.set_data_from_numpy(array)
         tensors.append(tensor)
-    return client.infer(model, tensors, client_timeout=60)
+    return client.infer(model, tensors, client_timeout=_PATIENCE)
 
 
 def fp32(*values: float, rows: int = 1) -> tuple[str, Any]:
@@ -73,7 +77,7 @@ A, B = fp32(5, 6, 7, 8), fp32(1, 2, 3, 4)
 
 @pytest.mark.contract("B-08")
 def test_state_of_a_sequence_is_kept(client: grpcclient.InferenceServerClient) -> None:
-    client.load_model("counted", client_timeout=120)
+    client.load_model("counted", client_timeout=_PATIENCE)
     totals = []
     for turn in range(3):
         tensor = grpcclient.InferInput("IN__0", [1, 4], "FP32")
@@ -96,7 +100,7 @@ def test_document_s_model_prints_its_shape(server: Served, repository: Path) -> 
     """The client of the document (S067), over both protocols, and the network's own numbers."""
     x = np.linspace(-1, 1, 128, dtype=np.float32).reshape(1, 128)
     expected = json.loads((repository / "expected.json").read_text())
-    with httpclient.InferenceServerClient(server.http) as client:
+    with httpclient.InferenceServerClient(server.http, network_timeout=_PATIENCE) as client:
         client.load_model("my_model")
         tensor = httpclient.InferInput("input__0", x.shape, "FP32")
         tensor.set_data_from_numpy(x)
@@ -123,7 +127,7 @@ def test_requests_are_joined_to_batches(
 
 def test_damaged_file_is_refused(client: grpcclient.InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match="failed to load model 'truncated': "):
-        client.load_model("truncated", client_timeout=120)
+        client.load_model("truncated", client_timeout=_PATIENCE)
 
 
 def test_killed_process_harms_nobody_else(
@@ -131,9 +135,10 @@ def test_killed_process_harms_nobody_else(
 ) -> None:
     ask(client, "by_name", left=A, right=B)
     before = set(server.family())
-    client.load_model("keyed", client_timeout=120)
+    client.load_model("keyed", client_timeout=_PATIENCE)
     [process] = set(server.family()) - before
     os.kill(process, signal.SIGKILL)
     assert ask(client, "by_name", left=A, right=B).as_numpy("sum")[0, 0] == 6
-    wait_until(lambda: httpx.get(f"http://{server.http}/v2/models/keyed/ready").status_code == 200)
+    ready = f"http://{server.http}/v2/models/keyed/ready"
+    wait_until(lambda: httpx.get(ready).status_code == 200, _PATIENCE)
     assert ask(client, "keyed", A=A, B=B).as_numpy("OUT")[0, 0] == 4
