@@ -153,7 +153,7 @@ def _names_of_bfloat16(config: ModelConfig) -> frozenset[str]:
 
 
 def _results(found: Any) -> Sequence[Any]:
-    """What a model has returned, as a sequence of tensors and lists of strings."""
+    """The results of a run in their order: tensors and lists of strings."""
     results = found if isinstance(found, tuple) else (found,)
     for one in results:
         if not isinstance(one, pytorch().Tensor) and not (

@@ -7,21 +7,16 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
 from penstock_backends.pytorch.naming import input_names
 from penstock_backends.pytorch.settings import ALLOW_PICKLE, TorchSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-PYTHON_SUFFIX: Final = ".py"
 _ONLY_TENSORS: Final = (
     "Only a single input of type Dict(str, Tensor) or input(s) of type Tensor are supported."
 )
@@ -50,7 +45,7 @@ class Program:
     inputs: Sequence[str] = ()
     """The arguments' names by position, where the model has them."""
     input_paths: Sequence[str] = ()
-    """What a package's arguments are called by their place, such as `ARGS[0]`."""
+    """Names of a package's arguments by their place, such as `ARGS[0]`."""
     output_paths: Sequence[str] = ()
     """The same for results, such as `RESULT[0]`."""
     most: int | None = None
@@ -111,7 +106,7 @@ def reason(error: Exception) -> str:
 
 
 def _load(config: ModelConfig, path: Path, device: str | None, settings: TorchSettings) -> Program:
-    if path.suffix == PYTHON_SUFFIX:
+    if path.suffix == ".py":
         return _module_in_python(config, path, device, settings)
     names = _members(path)
     if any("/data/aotinductor/" in name for name in names):
@@ -277,11 +272,12 @@ def _pickled(
 
 
 def _unpickled(config: ModelConfig, path: Path, device: str | None, settings: TorchSettings) -> Any:
-    """What `torch.save` has written: only data, unless the operator allows more."""
+    """The content of a file of `torch.save`: only data, unless the operator allows more."""
     import pickle
 
     try:
-        with _quiet():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return pytorch().load(
                 str(path), map_location=device, weights_only=not settings.allows_pickle
             )
@@ -291,13 +287,6 @@ def _unpickled(config: ModelConfig, path: Path, device: str | None, settings: To
             " it with torch.jit.save or torch.export.save, or only its state_dict, or allow such"
             f" files with --backend-config=pytorch,{ALLOW_PICKLE}=true"
         ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _of_call(module: Any) -> Program:

@@ -85,7 +85,7 @@ class AudioSettings:
         )
 
     def reader(self, tensor: GraphTensor) -> AudioReader:
-        """What reads the audio for this input of the graph; raises `ModelLoadError`."""
+        """The reader of audio for this input of the graph; raises `ModelLoadError`."""
         return AudioReader(self, tensor)
 
 

@@ -29,7 +29,7 @@ from penstock_backends.tensor_models.tokenizer import TOKENIZER
 
 
 class FileReader(Protocol):
-    """What makes a row of an input of a file. For several threads."""
+    """A reader that makes a row of an input of each file. For several threads."""
 
     tensor: GraphTensor
     has_rows: bool
@@ -51,7 +51,7 @@ class FileSettings(Protocol):
         ...
 
     def reader(self, tensor: GraphTensor) -> FileReader:
-        """What reads the files for this input of the graph; raises `ModelLoadError`."""
+        """The reader of files for this input of the graph; raises `ModelLoadError`."""
         ...
 
 
@@ -222,7 +222,7 @@ class _Reading:
         return self.outcome is None
 
     def shapes(self) -> Hashable:
-        """What requests that can be joined have in common."""
+        """The shapes of all rows, which are equal for requests that can be joined."""
         return frozenset(
             (name, () if self._readers[name].pads else rows[0].shape)
             for name, rows in self.rows.items()

@@ -99,7 +99,7 @@ class ImageSettings:
         )
 
     def reader(self, tensor: GraphTensor) -> ImageReader:
-        """What reads the images for this input of the graph; raises `ModelLoadError`."""
+        """The reader of images for this input of the graph; raises `ModelLoadError`."""
         return ImageReader(self, tensor)
 
 
@@ -215,7 +215,7 @@ class ImageReader:
     def _sizes(
         self, wide: int, high: int
     ) -> tuple[int | tuple[int, int] | None, tuple[int, int] | None]:
-        """What images are resized to, and cropped to, for a graph of this width and height."""
+        """Sizes to resize to and to crop to, for a graph of this width and height."""
         resize, crop = self._settings.resize, self._settings.crop
         fixed = max(wide, 0), max(high, 0)
         if crop is None and resize is None and any(fixed):

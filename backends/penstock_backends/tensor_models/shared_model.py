@@ -1,4 +1,4 @@
-"""`SharedModel`: what the instances of a model share, such as a compiled model or a session."""
+"""`SharedModel`: a compiled model or a session that all instances of a model share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SharedModel:
 
     @classmethod
     def of(cls, config: ModelConfig, path: Path, place: Hashable) -> SharedModel:
-        """That of the instances of one load, in one place; another if the files are.
+        """The model of the instances of one load, in one place; another if the files are.
 
         The place is a host policy, and a device where there are several.
         """

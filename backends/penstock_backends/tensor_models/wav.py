@@ -21,7 +21,7 @@ _SUBFORMAT: Final = slice(24, 26)
 """Where an extensible format has the number of the one that it stands for."""
 _OTHERS: Final = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "ADPCM", 80: "MPEG", 85: "MP3"}
 _UNKNOWN_LENGTHS: Final = (0, 0xFFFF_FFFF)
-"""What programs write that do not know the end yet."""
+"""Lengths that programs write which do not know the end yet."""
 
 _RATES: Final = range(1_000, 768_001)
 """In Hz; of lower rates a small file would be hours long."""
