@@ -112,9 +112,7 @@ def _load(config: ModelConfig, path: Path, device: str | None, settings: TorchSe
     if any("/data/aotinductor/" in name for name in names):
         return _compiled_package(path, device)
     if any(
-        name.endswith(("/models/model.json", "/serialized_exported_program.json"))
-        or name == "serialized_exported_program.json"
-        for name in names
+        name.endswith(("models/model.json", "serialized_exported_program.json")) for name in names
     ):
         return _exported(path, device)
     if any(name.endswith("/constants.pkl") for name in names):
