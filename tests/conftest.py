@@ -55,9 +55,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Find what the tests of a file left open while it is known which file that is."""
+    """Find what the tests of a file left open while it is known which file that is.
+
+    What is left then stays, such as parsed sources: it is not looked through after each file.
+    """
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture
