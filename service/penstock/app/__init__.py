@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import uvloop
 
-from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
+from penstock.app.core import ExitTimeoutError, open_response_cache, open_server
 from penstock.app.endpoints import Frontends
 from penstock.app.failed_start import failed_start
 from penstock.app.gpus import open_gpus
@@ -23,8 +23,10 @@ from penstock.app.preflight import StartError, check_repository, open_access_log
 from penstock.app.report import show_backends, show_models, show_options
 from penstock.app.signals import ExitSignals, on_hangup
 from penstock.app.tracing import open_export
+from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
+from penstock.models.loading.load_graph import code_name
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
@@ -67,6 +69,8 @@ def run(settings: Settings) -> int:
                     _end_process(_status(late))
     except StartError as error:
         return _refused(error)
+    except InferenceError as error:
+        return _refused(StartError(f"creating server: {code_name(error)} - {error}"))
 
 
 def _refused(error: StartError) -> int:
@@ -153,7 +157,7 @@ async def _poller(server: InferenceServer, settings: RepositorySettings) -> Repo
     """A poller of the repository, started from its present state; `None` in other modes."""
     if settings.control_mode is not ModelControlMode.POLL or not server.has_repository:
         return None
-    poller = RepositoryPoller(open_repository(settings), server)
+    poller = RepositoryPoller(server.repository, server)
     await poller.changes()
     return poller
 

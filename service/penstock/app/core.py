@@ -21,6 +21,7 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.loading.load_graph import code_name
+from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
@@ -71,7 +72,10 @@ async def open_server(
     sinks: Sequence[TraceSink] = (),
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
-    found = _found_repository(settings.repository)
+    remote = RemoteRepositories(
+        settings.repository.cache_dir, settings.repository.cache_size, os.environ
+    )
+    found = await asyncio.to_thread(_found_repository, settings.repository, remote)
     repository = found or ModelRepository(())
     tenants = _tenants(settings)
     builder = _version_builder(settings, reaper, gpus, cache, tenants)
@@ -88,6 +92,7 @@ async def open_server(
     tracer = Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry")
     server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
     server.has_repository = found is not None
+    server.repository_traffic = remote.traffic if remote.used else None
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
     pass_also(settings.backends.model_env)
     builder.factory.services = LocalServices(server, lifecycle, custom)
@@ -95,11 +100,13 @@ async def open_server(
     try:
         yield server
     finally:
+        remote.stop()
         in_time = await server.stop(deadline)
         if writer is not None:
             await asyncio.to_thread(writer.close)
         reaper.close()
         server.regions.close()
+        await asyncio.to_thread(remote.close)
         if not in_time:
             raise ExitTimeoutError(deadline.cut_off)
 
@@ -161,14 +168,12 @@ def _facade(
     )
 
 
-def open_repository(settings: RepositorySettings) -> ModelRepository:
-    return ModelRepository(settings.paths, settings.config_name)
-
-
-def _found_repository(settings: RepositorySettings) -> ModelRepository | None:
+def _found_repository(
+    settings: RepositorySettings, remote: RemoteRepositories
+) -> ModelRepository | None:
     """The repository; `None` for one that is not there, where that does not end the start."""
     try:
-        return open_repository(settings)
+        return ModelRepository(settings.paths, settings.config_name, remote.open)
     except InferenceError as error:
         if settings.exit_on_error:
             raise

@@ -28,7 +28,7 @@ from penstock.settings import Settings
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
-from penstock.telemetry.families import process_families, trace_families
+from penstock.telemetry.families import process_families, repository_families, trace_families
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
@@ -183,6 +183,8 @@ def metrics_scraper(
         yield from process_families(server.processes())
         if export is not None:
             yield from trace_families(export)
+        if server.repository_traffic is not None:
+            yield from repository_families(server.repository_traffic)
         yield from custom.snapshot()
 
     return Scraper(families, UserMetrics(OwnNames().__contains__))

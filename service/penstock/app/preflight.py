@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from penstock.core.errors import InferenceError
 from penstock.models.loading.load_graph import code_name
+from penstock.models.remote.address import scheme_of
 from penstock.models.repository.repository import ModelRepository
 from penstock.settings import LogSettings, RepositorySettings
 from penstock.telemetry import logging as server_log
@@ -35,12 +36,13 @@ def open_access_log(target: str, is_json: Callable[[], bool]) -> AccessLog | Non
 
 
 def check_repository(settings: RepositorySettings) -> None:
-    """Check that every model repository is a directory; raises `StartError`.
+    """Check that every model repository is a directory or an address; raises `StartError`.
 
-    A server that does not exit on errors answers without its repository instead.
+    A server that does not exit on errors answers without its repository instead. Whether something
+    lies at an address is not asked here.
     """
     if settings.exit_on_error:
         try:
-            ModelRepository(settings.paths)
+            ModelRepository([path for path in settings.paths if not scheme_of(path)])
         except InferenceError as error:
             raise StartError(f"creating server: {code_name(error)} - {error}") from error

@@ -10,7 +10,7 @@ from concurrent.futures import thread
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
+from penstock.app.core import ExitTimeoutError, open_response_cache, open_server
 from penstock.app.endpoints import Frontends, metrics_scraper
 from penstock.app.failed_start import failed_start
 from penstock.app.gpus import ServerGpus, open_gpus
@@ -178,7 +178,7 @@ async def _poller(server: InferenceServer, settings: Settings) -> RepositoryPoll
     polls = settings.repository.control_mode is ModelControlMode.POLL
     if not polls or not server.has_repository:
         return None
-    poller = RepositoryPoller(open_repository(settings.repository), server)
+    poller = RepositoryPoller(server.repository, server)
     await poller.changes()
     return poller
 

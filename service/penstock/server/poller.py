@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from penstock.models.repository.repository import ModelRepository
-from penstock.models.repository.version_files import Fingerprint, fingerprint
 from penstock.server.server import InferenceServer
 
 logger = logging.getLogger(__name__)
 
-Snapshot = Mapping[str, Fingerprint]
+Snapshot = Mapping[str, Hashable]
 
 
 class Difference(NamedTuple):
@@ -44,7 +43,7 @@ class RepositoryPoller:
 
     async def changes(self) -> Difference:
         """The changes since the last call; raises `OSError` if a folder cannot be read."""
-        before, self._seen = self._seen, await asyncio.to_thread(self._snapshot)
+        before, self._seen = self._seen, await asyncio.to_thread(self._repository.states)
         return difference(before, self._seen)
 
     async def poll(self) -> None:
@@ -73,6 +72,3 @@ class RepositoryPoller:
                 await self.poll()
             except Exception:  # a bug must be logged, and must not end the polling
                 logger.exception("polling the model repository failed")
-
-    def _snapshot(self) -> Snapshot:
-        return {path.name: fingerprint(path) for path in self._repository.models()}

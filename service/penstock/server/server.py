@@ -20,6 +20,7 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import (
@@ -68,6 +69,7 @@ class InferenceServer:
     control_policy: ControlPolicy = ControlPolicy()
 
     has_repository = True
+    repository_traffic: Traffic | None = None
     """Without its repository a server serves nothing, and is neither live nor ready."""
 
     most_elements = MOST_ELEMENTS
@@ -98,7 +100,7 @@ class InferenceServer:
         self.control_policy = control_policy or ControlPolicy()
         self.messages = MessagePools(lifecycle.catalog.readers_of, lifecycle.catalog.changes)
         self._identity = identity
-        self._repository = repository
+        self.repository = repository
         self._lifecycle = lifecycle
         self._catalog = lifecycle.catalog
         self._explicit_control = explicit_control
@@ -244,7 +246,7 @@ class InferenceServer:
 
     def _listed(self) -> tuple[set[str], set[str]]:
         """The models of the repositories, and those in more than one."""
-        return set(self._repository.names()), self._repository.duplicates()
+        return set(self.repository.names()), self.repository.duplicates()
 
     async def load(
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
@@ -278,12 +280,12 @@ class InferenceServer:
         `names` are those of models by their folders, where these differ.
         """
         self._refuse_without_control()
-        await asyncio.to_thread(self._repository.add, path, names)
+        await asyncio.to_thread(self.repository.add, path, names)
 
     async def unregister_repository(self, path: str) -> None:
         """Read a folder's models no more; those that are loaded serve on."""
         self._refuse_without_control()
-        await asyncio.to_thread(self._repository.remove, path)
+        await asyncio.to_thread(self.repository.remove, path)
 
     @property
     def explicit_control(self) -> bool:

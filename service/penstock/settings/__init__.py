@@ -90,7 +90,10 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositorySettings:
-    """Locations of the models, and when they are loaded."""
+    """Locations of the models, and when they are loaded.
+
+    `cache_dir` and `cache_size` (bytes, 0 for no limit) are of what was fetched from elsewhere.
+    """
 
     paths: tuple[str, ...] = ()
     files: tuple[ModelFile, ...] = ()
@@ -104,6 +107,8 @@ class RepositorySettings:
     load_thread_count: int = 4
     load_retry_count: int = 0
     namespacing: bool = False
+    cache_dir: str = ""
+    cache_size: int = 0
     agent_directory: str = "/opt/tritonserver/repoagents"
 
     @property

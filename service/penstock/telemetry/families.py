@@ -27,6 +27,7 @@ from penstock.metrics.exposition import Family, Labels, MetricKind, Series
 from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS, VLLM_NAMES
 from penstock.metrics.measurement import Quantile
 from penstock.models.loading.statistics_of import FIRST_RESPONSE
+from penstock.models.remote.downloads import Traffic
 from penstock.models.serving.answers import (
     EngineHistogram,
     EngineMetric,
@@ -267,6 +268,29 @@ def trace_families(counts: ExportCounts) -> Iterator[Family]:
 
 def _trace_family(name: str, text: str, *series: Series) -> Family:
     return Family(f"penstock_trace_spans_{name}", text, MetricKind.COUNTER, series)
+
+
+def repository_families(traffic: Traffic) -> Iterator[Family]:
+    """The families of repositories that lie elsewhere."""
+    objects = (("fetched", traffic.fetched_objects), ("cached", traffic.cached_objects))
+    for name, text, series in (
+        (
+            "bytes_total",
+            "Bytes that were fetched from repositories",
+            [Series((), traffic.fetched_bytes)],
+        ),
+        (
+            "objects_total",
+            "Objects of repositories that models needed, by where they came from",
+            [Series((("source", source),), count) for source, count in objects],
+        ),
+        (
+            "retries_total",
+            "Requests to repositories that broke, and were made again from where they broke",
+            [Series((), traffic.retries)],
+        ),
+    ):
+        yield Family(f"penstock_repository_{name}", text, MetricKind.COUNTER, series)
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

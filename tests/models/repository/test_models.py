@@ -23,7 +23,7 @@ def test_byte_code_of_python_is_no_model(tmp_path: Path, caplog: pytest.LogCaptu
     write_files(tmp_path, "__pycache__/helper.pyc", "a/config.pbtxt", "a/__pycache__/", text=CONFIG)
     repository = ModelRepository([tmp_path])
     assert repository.names() == ["a"]
-    assert [path.name for path in repository.models()] == ["a"]
+    assert list(repository.states()) == ["a"]
     assert repository.read("a").versions == {}
     assert not caplog.messages
     assert "not found" in poll_failure(caplog, repository, "__pycache__")

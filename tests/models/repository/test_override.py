@@ -56,7 +56,7 @@ def test_paths_that_cannot_be_are_the_clients_fault(tmp_path: Path, names: list[
 
 
 async def test_a_scratch_folder_goes_with_its_last_reference() -> None:
-    folder = ScratchFolder()
+    folder = ScratchFolder.create()
     folder.retain()
     folder.retain()
     await folder.release()

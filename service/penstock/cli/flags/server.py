@@ -139,8 +139,8 @@ REPOSITORY = Group(
             "string",
             values.text,
             "repository.paths",
-            "Directory of models; required. Repeatable: a model found in two of them is served "
-            "from neither.",
+            "Directory of models, or s3://, gs:// and as:// addresses; required. Repeatable: a "
+            "model found in two of them is served from neither.",
             once_each,
         ),
         boolean(
@@ -196,6 +196,18 @@ REPOSITORY = Group(
             "model-load-retry-count",
             "repository.load_retry_count",
             "Further attempts to load a model that failed. Default 0.",
+        ),
+        text(
+            "repository-cache-dir",
+            "repository.cache_dir",
+            "Directory that keeps what was fetched from addresses of repositories; processes may "
+            "share it. Default ~/.cache/penstock/repository.",
+        ),
+        integer(
+            "repository-cache-byte-size",
+            "repository.cache_size",
+            "Bytes that it keeps at most, besides what is in use. Default 0, no limit.",
+            values.at_least("repository-cache-byte-size", 0),
         ),
         boolean(
             "model-namespacing",

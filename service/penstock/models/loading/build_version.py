@@ -146,7 +146,7 @@ class VersionBuilder:
     async def is_unchanged(self, model: LoadedModel, files: ModelFiles, version: int) -> bool:
         """Whether `model` is alive and matches its files: a reload would change nothing."""
         origin = model.origin
-        if origin is None or files.folder is not None or not model.alive:
+        if origin is None or files.uploaded or not model.alive:
             return False
         if files.config not in (origin.config, model.config):
             return False
@@ -159,7 +159,7 @@ class VersionBuilder:
 
         Raises as `build` does; the model is then left as it is.
         """
-        if model.origin is None or not model.resizable or files.folder is not None:
+        if model.origin is None or not model.resizable or files.uploaded:
             return None
         origin = await asyncio.to_thread(origin_of, files, version)
         if not origin.differs_in_instances_only(model.origin):

@@ -150,7 +150,7 @@ class ModelLifecycle:
         for name in self.catalog.names():
             self._retirement.unload(name, self.catalog.versions(name))
         await self.wait_unloaded()
-        await self._folders.release(self._folders.names())
+        await self._folders.release()
 
     async def abort(self) -> None:
         """Cancel requests and release every model; kill the processes that do not end at once."""
@@ -160,7 +160,7 @@ class ModelLifecycle:
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._stop_loading()
                 await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
-                await self._folders.release(self._folders.names())
+                await self._folders.release()
 
     def _live(self) -> set[LoadedModel]:
         return {*self.catalog.models(), *self._retirement.models()}

@@ -52,7 +52,7 @@ class ModelReader:
                     for name in todo - unreadable.keys():
                         reads.create_task(self._read(name, overrides.get(name), polled))
                 polled |= {name: unreadable[name] for name in todo & unreadable.keys()}
-                todo = needs(polled, todo) - polled.keys() - set(self._folders.names())
+                todo = needs(polled, todo) - polled.keys() - set(self._folders.uploaded())
             unreadable |= {n: e for n, e in polled.items() if isinstance(e, InferenceError)}
             yield {
                 name: files

@@ -83,14 +83,21 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 class ScratchFolder:
-    """A temporary folder of a load request's files, reference-counted and removed with the last.
+    """A temporary folder of a model's files, reference-counted and removed with the last.
 
-    It is created in `parent`, by default the system's folder for temporary files.
+    `uploaded` says whether they came with a load request; else they can be read again. `root` is
+    what is removed.
     """
 
-    def __init__(self, parent: Path | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
+    def __init__(self, path: Path, *, root: Path | None = None, uploaded: bool = False) -> None:
+        self.path, self.uploaded = path, uploaded
+        self._root = root or path
         self._references = 0
+
+    @classmethod
+    def create(cls, parent: Path | None = None) -> ScratchFolder:
+        """A new one for a load request, in `parent` or the system's folder for such."""
+        return cls(Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent)), uploaded=True)
 
     @property
     def retained(self) -> bool:
@@ -108,11 +115,11 @@ class ScratchFolder:
 
     def remove(self) -> None:
         """Remove the folder, whatever references it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.rmtree(self._root, ignore_errors=True)
 
 
 class ScratchFolders:
-    """The scratch folders that models were loaded from, by model.
+    """The temporary folders that models were loaded from, by model.
 
     `parent` returns the folder to create them in.
     """
@@ -125,9 +132,9 @@ class ScratchFolders:
         """The folder to create new ones in; `None` for the system's temporary folder."""
         return None if self._parent is None else self._parent()
 
-    def names(self) -> list[str]:
+    def uploaded(self) -> list[str]:
         """Models whose files came with a load request."""
-        return list(self._folders)
+        return [name for name, folder in self._folders.items() if folder.uploaded]
 
     async def keep(self, name: str, folder: ScratchFolder | None) -> None:
         """Retain the folder of a model until the model is reloaded or unloaded."""
@@ -138,8 +145,8 @@ class ScratchFolders:
         if former is not None:
             await former.release()
 
-    async def release(self, names: Iterable[str]) -> None:
-        """Release the folders of models."""
-        for name in names:
+    async def release(self, names: Iterable[str] | None = None) -> None:
+        """Release the folders of models, of all by default."""
+        for name in list(self._folders) if names is None else names:
             if folder := self._folders.pop(name, None):
                 await folder.release()

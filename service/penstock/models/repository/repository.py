@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +17,14 @@ from penstock.core.errors import (
     InternalError,
     InvalidRequestError,
     ModelLoadError,
-    UnsupportedError,
 )
 from penstock.models.config.defaults import with_backend, with_defaults
 from penstock.models.config.pbtxt import parse_override, read_pbtxt
 from penstock.models.config.validation import validate_polled
 from penstock.models.config.validation.foreign_code import refuse_foreign_code
+from penstock.models.remote.address import scheme_of
 from penstock.models.repository.override import ModelOverride, ScratchFolder
+from penstock.models.repository.places import LocalFolder, Opener, RemotePlace, subfolders
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +33,13 @@ CONFIG_FILE = "config.pbtxt"
 _NO_VERSIONS = frozenset({"configs", "initial_state", "warmup"})
 """Folders of a model that are not versions."""
 
-_BYTE_CODE = "__pycache__"
-
-_CLOUD = re.compile(r"(s3|gs|as):/")
-
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
     """The files of one model: its folder, configuration and version folders.
 
     `config` is that of the file, if any, with backend and defaults filled in; the backend completes
-    it. `folder` has files of a load request, in place of the repository's.
+    it. `folder` is a temporary one, where the files lie in no folder of a repository.
     """
 
     name: str
@@ -53,74 +49,89 @@ class ModelFiles:
     versions: Mapping[int, Path]
     folder: ScratchFolder | None = None
 
+    @property
+    def uploaded(self) -> bool:
+        """Whether the files came with a load request, and cannot be read again."""
+        return self.folder is not None and self.folder.uploaded
+
 
 class ModelRepository:
-    """Repository folders, whose subfolders are models; every call reads the disk.
+    """Repositories, whose folders are models; every call reads the disk, or asks the store.
 
     `config_name` chooses `configs/<config_name>.pbtxt` over `config.pbtxt` where a model has it.
-    In folders that are added later, models may have other names than their folders.
+    `open_remote` opens those that are named by addresses. In repositories that are added later,
+    models may have other names than their folders.
     """
 
-    def __init__(self, paths: Sequence[Path | str], config_name: str = "") -> None:
-        self.paths = tuple(_local(path) for path in paths)
+    def __init__(
+        self,
+        paths: Sequence[Path | str],
+        config_name: str = "",
+        open_remote: Opener | None = None,
+    ) -> None:
+        self._open_remote = open_remote
+        self._places = {_named(path): self._opened(path) for path in paths}
         self._config_name = config_name
-        self._renamed: dict[Path, dict[str, str]] = {}
-        self._ignored: set[Path] = set()
+        self._renamed: dict[str, dict[str, str]] = {}
 
-    def _named_folders(self) -> list[tuple[str, Path]]:
+    def _opened(self, path: Path | str) -> LocalFolder | RemotePlace:
+        if not scheme_of(str(path)):
+            return LocalFolder(path)
+        if self._open_remote is None:
+            raise InternalError(f"model repository '{path}' lies elsewhere, which is not set up")
+        try:
+            place = self._open_remote(str(path))
+            place.folders()
+        except OSError as error:
+            raise InternalError(f"failed to read model repository {error}") from error
+        return place
+
+    def _named_folders(self) -> list[tuple[str, str, LocalFolder | RemotePlace]]:
         """The name and the folder of every model of every repository."""
         return [
-            (self._renamed.get(path, {}).get(folder.name, folder.name), folder)
-            for path in self.paths
-            for folder in _folders(path)
-            if self._has_text_name(folder)
+            (self._renamed.get(path, {}).get(folder, folder), folder, place)
+            for path, place in self._places.items()
+            for folder in place.folders()
         ]
-
-    def _has_text_name(self, folder: Path) -> bool:
-        """Whether a model may have the folder's name; a folder with another is logged once."""
-        if _is_utf8(folder.name):
-            return True
-        if folder not in self._ignored:
-            self._ignored.add(folder)
-            logger.warning("ignore model directory '%s': its name is not UTF-8", folder)
-        return False
 
     def add(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models of another folder too; raises if it is none, or one of them already.
 
         `names` are those of models by their folders, where these differ.
         """
-        added = _local(path)
-        if added in self.paths:
+        key = _named(path)
+        if key in self._places:
             raise AlreadyExistsError(f"model repository '{path}' has already been registered")
+        added = self._opened(path)
         taken = {name for renamed in self._renamed.values() for name in renamed.values()}
         if both := taken.intersection((names or {}).values()):
             raise AlreadyExistsError(
                 f"failed to register '{path}', there is a conflicting mapping for '{min(both)}'"
             )
-        self._renamed[added] = dict(names or {})
-        self.paths = (*self.paths, added)
+        self._renamed[key] = dict(names or {})
+        self._places = {**self._places, key: added}
 
     def remove(self, path: str) -> None:
         """Read the models of a folder no more."""
-        removed = Path(path)
-        if removed not in self.paths:
+        key = _named(path)
+        if key not in self._places:
             raise InvalidRequestError(f"failed to unregister '{path}', repository not found")
-        self._renamed.pop(removed, None)
-        self.paths = tuple(each for each in self.paths if each != removed)
+        self._renamed.pop(key, None)
+        self._places = {each: place for each, place in self._places.items() if each != key}
 
     def names(self) -> list[str]:
         """Every model of every repository, in alphabetical order."""
-        return sorted({name for name, _ in self._named_folders()})
+        return sorted({name for name, *_ in self._named_folders()})
 
-    def models(self) -> list[Path]:
-        """The folders of all models, without those in more than one repository."""
-        twice = self.duplicates()
-        return [folder for name, folder in self._named_folders() if name not in twice]
+    def states(self) -> dict[str, Hashable]:
+        """What each model is, for comparison, without those in more than one repository."""
+        found = [(name, state) for p in self._places.values() for name, state in p.states().items()]
+        counts = Counter(name for name, _ in found)
+        return {name: state for name, state in found if counts[name] == 1}
 
     def duplicates(self) -> set[str]:
         """Models in more than one repository, which cannot be loaded."""
-        found = Counter(name for name, _ in self._named_folders())
+        found = Counter(name for name, *_ in self._named_folders())
         return {name for name, count in found.items() if count > 1}
 
     def read(
@@ -135,38 +146,51 @@ class ModelRepository:
         with _polling(name):
             if override is not None and override.files:
                 return _read_files(name, override, scratch)
-            path = self._find(name)
-            if override is None or override.config is None:
-                config = self._read_config(path)
-            else:
-                config = parse_override(override.config)
-                if not override.trusted:
-                    refuse_foreign_code(config, partial(self._read_config, path))
-            if config is not None and name != path.name:  # registered under another name
-                config = replace(config, name=name)
-            with naming_misplaced_config(path, config is not None):
-                polled = _polled(config or ModelConfig(), name, path)
-            return ModelFiles(name, path, polled, config is not None, _versions(path))
+            path, folder = self._find(name)
+            try:
+                return self._read_folder(name, path, folder, override)
+            except BaseException:
+                if folder is not None:
+                    folder.remove()
+                raise
 
-    def _find(self, name: str) -> Path:
-        found = [folder for folder in self._folders_of(name) if _is_folder(folder)]
-        if len(found) != 1:
-            problem = (
-                "not unique across all model repositories"
-                if found
-                else "model not found in any model repository."
-            )
-            logger.error("failed to poll model '%s': %s", name, problem)
-            raise _poll_failure(name)
-        return found[0]
+    def _read_folder(
+        self, name: str, path: Path, folder: ScratchFolder | None, override: ModelOverride | None
+    ) -> ModelFiles:
+        if override is None or override.config is None:
+            config = self._read_config(path)
+        else:
+            config = parse_override(override.config)
+            if not override.trusted:
+                refuse_foreign_code(config, partial(self._read_config, path))
+        if config is not None and name != path.name:  # registered under another name
+            config = replace(config, name=name)
+        with naming_misplaced_config(path, config is not None):
+            polled = _polled(config or ModelConfig(), name, path)
+        return ModelFiles(name, path, polled, config is not None, _versions(path), folder)
 
-    def _folders_of(self, name: str) -> Iterator[Path]:
-        """Where a model would lie in each repository."""
-        for path in self.paths:
+    def _find(self, name: str) -> tuple[Path, ScratchFolder | None]:
+        """The folder of a model, which is a temporary one for a repository that lies elsewhere."""
+        places = list(self._places_of(name))
+        if len(places) > 1:
+            places = [(place, folder) for place, folder in places if place.has(folder)]
+        if len(places) > 1:
+            raise _not_polled(name, "not unique across all model repositories")
+        for place, folder in places:
+            if isinstance(place, LocalFolder):
+                if place.has(folder):
+                    return place.path / folder, None
+            elif (path := place.take(folder)) is not None:
+                return path, ScratchFolder(path, root=path.parent)
+        raise _not_polled(name, "model not found in any model repository.")
+
+    def _places_of(self, name: str) -> Iterator[tuple[LocalFolder | RemotePlace, str]]:
+        """Each repository that may have a model, and the folder's name there."""
+        for path, place in self._places.items():
             renamed = self._renamed.get(path, {})
             given = next((folder for folder, other in renamed.items() if other == name), None)
             if given is not None or name not in renamed:
-                yield path / (given or name)
+                yield place, given or name
 
     def _read_config(self, path: Path) -> ModelConfig | None:
         """The configuration in the model's file; `None` if the file does not exist."""
@@ -181,7 +205,7 @@ def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> Mod
     """Read a model whose files came with the load request."""
     if override.config is None:
         raise ModelLoadError("Load parameter 'config' must be specified for model file override")
-    folder = ScratchFolder(scratch)
+    folder = ScratchFolder.create(scratch)
     try:
         override.write(folder.path)
         config = _polled(parse_override(override.config), name, folder.path)
@@ -224,6 +248,11 @@ def _polling(name: str) -> Iterator[None]:
     except (ModelLoadError, OSError) as error:
         logger.error("Poll failed for model directory '%s': %s", name, error)
         raise _poll_failure(name, f": {error}") from error
+
+
+def _not_polled(name: str, problem: str) -> InternalError:
+    logger.error("failed to poll model '%s': %s", name, problem)
+    return _poll_failure(name)
 
 
 def _poll_failure(name: str, reason: str = "") -> InternalError:
@@ -278,46 +307,21 @@ def versions_to_load(files: ModelFiles, policy: VersionPolicy | None) -> dict[in
 # -- the disk ----------------------------------------------------------------------------------
 
 
-def _local(path: Path | str) -> Path:
-    if _CLOUD.match(str(path)):
-        scheme = str(path).partition(":")[0]
-        raise UnsupportedError(
-            f"model repository '{path}': {scheme}:// is not supported by this version of Penstock"
-        )
-    local = Path(path)
-    if not local.is_dir():
-        raise InternalError(f"failed to stat file {path}")
-    return local
-
-
-def _folders(path: Path) -> list[Path]:
-    """Subfolders by name, without hidden ones."""
-    return sorted(p for p in path.iterdir() if _is_folder(p) and not p.name.startswith("."))
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether a path is a folder of files; Python's byte code is none, wherever it comes to lie."""
-    return path.is_dir() and path.name != _BYTE_CODE
+def _named(path: Path | str) -> str:
+    """What tells a repository from others: its address, or its folder."""
+    return str(path) if scheme_of(str(path)) else str(Path(path))
 
 
 def _file_names(path: Path) -> frozenset[str]:
     """The file names in a model's first folder, taken as typical of all versions."""
-    first = next(iter(_folders(path)), None)
+    first = next(iter(subfolders(path)), None)
     return frozenset() if first is None else frozenset(p.name for p in first.iterdir())
 
 
 def _versions(path: Path) -> dict[int, Path]:
     """The version folders of a model, ascending."""
     versions: dict[int, Path] = {}
-    for folder in _folders(path):
+    for folder in subfolders(path):
         if folder.name in _NO_VERSIONS:
             continue
         version = _version_number(folder.name)

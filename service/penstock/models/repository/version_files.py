@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.core.config import ModelConfig
 from penstock.models.repository.named_file import read_named
+from penstock.models.repository.places import Fingerprint, fingerprint
 from penstock.models.repository.repository import CONFIG_FILE, ModelFiles
 
 
@@ -62,50 +62,14 @@ class Origin:
 
 def origin_of(files: ModelFiles, version: int) -> Origin:
     """The origin of a version: its own files and those that all versions share. Reads the disk."""
-    own = files.versions[version]
-    others = {str(path) for path in files.versions.values() if path != own}
-    found = fingerprint(files.path, others) | fingerprint(own)
-    single, folder = str(files.path / CONFIG_FILE), str(files.path / _CONFIGS)
-    inside = f"{folder}{os.sep}"
-    config_files = {f for f in found if f[0] in (single, folder) or f[0].startswith(inside)}
+    others = {path.name for number, path in files.versions.items() if number != version}
+    found = fingerprint(files.path, others)
+    inside = f"{_CONFIGS}{os.sep}"
+    config_files = {f for f in found if f[0] in (CONFIG_FILE, _CONFIGS) or f[0].startswith(inside)}
     return Origin(files.config, found - config_files, frozenset(config_files))
 
 
-Fingerprint = frozenset[tuple[str, int, int]]
-"""Path, modification time in nanoseconds and size of every file and folder below a folder."""
-
 _CONFIGS = "configs"
-_MADE_BY_LOADING = "__pycache__"
-
-
-def fingerprint(folder: Path, skipped: Collection[str] = ()) -> Fingerprint:
-    """The fingerprint of a folder, without Python's byte code; links are followed.
-
-    Leaves out paths in `skipped`, with all below them, and what cannot be read, such as dangling
-    links.
-    """
-    return frozenset(_below(str(folder), skipped))
-
-
-def _below(folder: str, skipped: Collection[str]) -> Iterator[tuple[str, int, int]]:
-    todo, entered = _entries(folder), set[tuple[int, int]]()
-    while todo:
-        entry = todo.pop()
-        if entry.name == _MADE_BY_LOADING or entry.path in skipped:
-            continue
-        with suppress(OSError):  # removed meanwhile, or not accessible
-            status = entry.stat()
-            if not entry.is_dir():
-                yield entry.path, status.st_mtime_ns, status.st_size
-            elif (identity := (status.st_dev, status.st_ino)) not in entered:
-                entered.add(identity)
-                yield entry.path, 0, 0
-                todo += _entries(entry.path)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(entries)
 
 
 def read_labels(config: ModelConfig, folder: Path) -> Mapping[str, Sequence[bytes]]:

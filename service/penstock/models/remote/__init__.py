@@ -1,0 +1,1 @@
+"""Model repositories that lie elsewhere: in object stores and on the Hugging Face Hub."""

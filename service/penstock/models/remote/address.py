@@ -1,0 +1,115 @@
+"""`BucketAddress`: the address of a repository in an object store, in Triton's forms."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from penstock.core.errors import InvalidRequestError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+"""Of an address; folders are named without one."""
+
+_SCHEMES = {"s3", "gs", "as", "hf"}
+
+_MEANT = {
+    "s3a": "s3", "s3n": "s3", "gcs": "gs", "gcp": "gs",
+    "az": "as", "azure": "as", "abfs": "as", "abfss": "as", "wasb": "as", "wasbs": "as",
+    "huggingface": "hf", "hub": "hf",
+}  # fmt: skip
+"""What other programs call the schemes."""
+
+_FORMS = {
+    "s3": "s3://BUCKET/PATH or s3://https://HOST:PORT/BUCKET/PATH",
+    "gs": "gs://BUCKET/PATH",
+    "as": "as://ACCOUNT/CONTAINER/PATH",
+    "hf": "hf://OWNER/NAME or hf://OWNER/NAME@REVISION",
+}
+
+_S3 = re.compile(r"(?:(https?)://)?(?:([\w.-]+):(\d+)(?:/|$))?(.*)", re.DOTALL)
+"""Protocol and host of an endpoint, if it is not Amazon's, and what follows."""
+
+_BUCKET = re.compile(r"[A-Za-z0-9][\w.$-]*")
+
+
+def scheme_of(address: str) -> str:
+    """The scheme of an address; empty for a folder.
+
+    Raises `InvalidRequestError` for a scheme that nobody knows, with the one that was meant.
+    """
+    found = _SCHEME.match(address)
+    if found is None:
+        return ""
+    scheme = found[1]
+    if scheme not in _SCHEMES:
+        raise InvalidRequestError(f"model repository '{address}': {_advice(scheme, address)}")
+    if not address.startswith(f"{scheme}://"):
+        raise _wrong(address, scheme)
+    return scheme
+
+
+def _advice(scheme: str, address: str) -> str:
+    rest = address.partition(":")[2].lstrip("/")
+    if scheme == "file":
+        return f"a folder is named without a scheme; did you mean '/{rest}'?"
+    meant = _MEANT.get(scheme.lower(), scheme.lower())
+    known = ", ".join(f"{each}://" for each in sorted(_SCHEMES))
+    hint = f"; did you mean '{meant}://{rest}'?" if meant in _SCHEMES else ""
+    return f"the scheme '{scheme}' is not known (these are: {known}){hint}"
+
+
+def _wrong(address: str, scheme: str) -> InvalidRequestError:
+    return InvalidRequestError(f"model repository '{address}' is no address: {_FORMS[scheme]}")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketAddress:
+    """A bucket, or a container of Azure, and the prefix of a repository's keys.
+
+    `prefix` has no slash at its ends. `endpoint` is the URL of a store that is not the scheme's
+    own. `text` is what the user wrote.
+    """
+
+    text: str
+    scheme: str
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    account: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> BucketAddress:
+        """An address in Triton's forms (R-29 to R-31); raises `InvalidRequestError`."""
+        scheme, _, rest = text.partition("://")
+        account = endpoint = ""
+        if scheme == "s3":
+            endpoint, rest = _endpoint(rest)
+        elif scheme == "as":
+            account, _, rest = rest.partition("/")
+            if "." in account:  # the name of the account's host
+                endpoint, account = f"https://{account}", account.partition(".")[0]
+        bucket, _, prefix = rest.partition("/")
+        if not _BUCKET.fullmatch(bucket) or (scheme == "as" and not account):
+            raise _wrong(text, scheme)
+        return cls(text, scheme, bucket, prefix.strip("/"), endpoint, account)
+
+    @property
+    def store(self) -> str:
+        """What tells this bucket from all others."""
+        return "|".join((self.scheme, self.endpoint, self.account, self.bucket))
+
+    def key(self, *parts: str) -> str:
+        """The key of something below the repository."""
+        return "/".join(part for part in (self.prefix, *parts) if part)
+
+
+def _endpoint(rest: str) -> tuple[str, str]:
+    """The URL of the endpoint before a bucket of S3, and the rest; a host alone means https."""
+    found = _S3.fullmatch(rest)
+    protocol, host, port, rest = found.groups() if found else ("", "", "", rest)
+    if host:
+        return f"{protocol or 'https'}://{host}:{port}", rest
+    if protocol:  # a host without a port
+        host, _, rest = rest.partition("/")
+        return f"{protocol}://{host}", rest
+    return "", rest

@@ -1,0 +1,182 @@
+"""`Bucket`: lists and reads the objects of a repository in an object store, through `obstore`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.errors import UnsupportedError
+from penstock.models.remote.address import BucketAddress
+from penstock.models.remote.credentials import Credentials
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_RETRIES = 5
+"""Of a request that is throttled or fails, with longer and longer waits: 6 s in all."""
+_RETRY_SECONDS = 30
+_CONNECT_SECONDS = 10
+_READ_SECONDS = 60
+"""Without a byte; a request may take longer."""
+
+_CHUNK = 1 << 20
+
+_WHERE = re.compile(r"\b(?:GET|HEAD|PUT|POST) (https?://[^/\s?]+)")
+_STATUS = re.compile(r"status code: (\d+) ?([^:\n]*)")
+_CODE = re.compile(r"<Code>([^<]*)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_DENIED = re.compile(r"\b40[13]\b|Unauthenticated|PermissionDenied|ExpiredToken|InvalidAccessKeyId")
+
+_HINTS = {
+    "NoSuchBucket": "is its name right, and the region?",
+    "ContainerNotFound": "is its name right?",
+    "InvalidAccessKeyId": "which keys are read is said in docs/repositories.md",
+    "SignatureDoesNotMatch": "the secret key is not the one of the access key",
+    "AuthenticationFailed": "is the account's key right?",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong",
+    "ExpiredToken": "the session token has expired",
+    "AccessDenied": "these credentials may not list or read it",
+    "SlowDown": "the store throttles",
+    "BadScheme": "a store without TLS has an address with http://",
+    "kind: Connect": "nothing answers there; is the host right, and does it speak TLS?",
+    "169.254.169.254": "no credentials were found; which are read is said in docs/repositories.md,"
+    " a public bucket needs AWS_SKIP_SIGNATURE=true",
+    "PermanentRedirect": "the bucket lies in another region: set AWS_DEFAULT_REGION",
+}
+"""What to do, by what stands in an error."""
+
+
+class BucketError(OSError):
+    """The store refused, or could not be reached; one line, which says what to do."""
+
+
+class ObjectChangedError(BucketError):
+    """The object is no longer the one that was listed."""
+
+
+class StoredObject(NamedTuple):
+    """An object as it was listed; `path` is below the model's folder, `changed` in seconds."""
+
+    path: str
+    key: str
+    e_tag: str
+    size: int
+    changed: float
+
+
+class Bucket:
+    """The repository of an address; each call asks the store, and may be made on any thread."""
+
+    def __init__(self, address: BucketAddress, credentials: Credentials) -> None:
+        self.address = address
+        self._credentials = credentials
+        self._store = self._open()
+
+    def folders(self) -> list[str]:
+        """The names of the folders directly below the repository: one request."""
+        prefix = self.address.key()
+        with self._asking() as obstore:
+            found = obstore.list_with_delimiter(self._store, prefix=prefix or None)
+        return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
+
+    def objects(self, folder: str) -> list[StoredObject]:
+        """The objects below a folder, or below the repository for an empty one, by path."""
+        prefix = self.address.key(folder)
+        below = len(prefix) + 1 if prefix else 0
+        with self._asking() as obstore:
+            found = [
+                StoredObject(
+                    each["path"][below:],
+                    each["path"],
+                    (each["e_tag"] or "").strip('"'),
+                    each["size"],
+                    each["last_modified"].timestamp(),
+                )
+                for batch in obstore.list(self._store, prefix=prefix or None)
+                for each in batch
+            ]
+        return sorted(each for each in found if each.path)
+
+    def read(self, stored: StoredObject, begin: int, end: int) -> Iterator[bytes]:
+        """The bytes of an object from `begin` to `end`; raises `ObjectChangedError`."""
+        options: Any = {"range": (begin, end)} if end else {}
+        if stored.e_tag:
+            options["if_match"] = f'"{stored.e_tag}"'
+        with self._asking(f" {stored.key}") as obstore:
+            for chunk in obstore.get(self._store, stored.key, options=options).stream(_CHUNK):
+                yield bytes(chunk)
+
+    def _open(self) -> ObjectStore:
+        try:
+            from obstore.store import AzureStore, GCSStore, S3Store
+        except ImportError as error:
+            raise UnsupportedError(
+                f"model repository '{self.address.text}' needs obstore: pip install"
+                " 'penstock[cloud]'"
+            ) from error
+        options = self._credentials.options(self.address)
+        url = options.get("endpoint") or options.get("base_url") or ""
+        shared: Any = {
+            "client_options": {
+                "allow_http": url.startswith("http://"),
+                "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+                "read_timeout": timedelta(seconds=_READ_SECONDS),
+                "timeout": "1 day",
+            },
+            "retry_config": {
+                "max_retries": _RETRIES,
+                "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
+            },
+        }
+        stores = {"s3": S3Store, "gs": GCSStore, "as": AzureStore}
+        with self._explained():
+            store: ObjectStore = stores[self.address.scheme](
+                self.address.bucket, **options, **shared
+            )
+        return store
+
+    @contextmanager
+    def _asking(self, what: str = "") -> Iterator[Any]:
+        """The library; after a refusal the next call has the credentials read anew (R-32)."""
+        import obstore
+
+        with self._explained(what):
+            try:
+                yield obstore
+            except Exception as error:
+                if _DENIED.search(str(error)):
+                    self._store = self._open()
+                raise
+
+    @contextmanager
+    def _explained(self, what: str = "") -> Iterator[None]:
+        """Raise `BucketError` for what the library raises, whose texts have many lines."""
+        from obstore.exceptions import BaseError, PreconditionError
+
+        try:
+            yield
+        except (FileNotFoundError, PreconditionError) as error:
+            gone = "is not there" if isinstance(error, FileNotFoundError) else "has changed"
+            raise ObjectChangedError(f"'{self.address.text}':{what} {gone}") from error
+        except (BaseError, OSError, ValueError) as error:
+            if isinstance(error, BucketError):
+                raise
+            raise BucketError(f"'{self.address.text}':{what} {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    first = text.partition("\n")[0].rpartition(" - ")[2]
+    where = _WHERE.search(text)
+    if where is not None:
+        first = f"{where[1]}: {first}"
+    code, message, status = (found.search(text) for found in (_CODE, _MESSAGE, _STATUS))
+    if code is not None:
+        first = f"{code[1]}: {message[1]}" if message is not None else code[1]
+    elif status is not None:
+        first = f"the store answered {status[1]} {status[2]}".strip()
+    hint = next((hint for name, hint in _HINTS.items() if name in text), "")
+    return f"{first} ({hint})" if hint else first

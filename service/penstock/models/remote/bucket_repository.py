@@ -1,0 +1,163 @@
+"""`BucketRepository`: the models of a repository in an object store, as local folders."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from penstock.core.errors import ModelLoadError
+from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
+from penstock.models.remote.downloads import Downloads
+from penstock.models.remote.object_cache import StoppedError
+
+_SETTLE_SECONDS = 2.0
+"""What is younger is listed once more: it may be half of what somebody uploads."""
+_LISTINGS = 20
+"""Of a model that changes while it is fetched."""
+_LONGEST_NAME = 255
+"""Bytes of a file's name."""
+_AT_ONCE = 8
+"""Listings of models."""
+
+State = frozenset[tuple[str, str, int]]
+"""Path, ETag and size of each object of a model."""
+
+
+class BucketRepository:
+    """Lists models, and brings them to the disk; each call asks the store, on any thread.
+
+    A listing is the truth: a model is what two listings in a row say.
+    """
+
+    def __init__(self, bucket: Bucket, downloads: Downloads) -> None:
+        self._bucket, self._downloads = bucket, downloads
+        self._last: dict[str, State] = {}
+        self._settled: dict[str, State] | None = None
+
+    def folders(self) -> list[str]:
+        """The names of the models' folders; raises `OSError`."""
+        return self._bucket.folders()
+
+    def has(self, folder: str) -> bool:
+        """Whether there is a folder of a model; raises `OSError`."""
+        return folder in self._bucket.folders()
+
+    def take(self, folder: str) -> Path | None:
+        """A folder on the disk with the files of a model; `None` if there are none.
+
+        Who has no more use for it removes the folder above it. Raises `OSError`, and
+        `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
+        """
+        objects = self._bucket.objects(folder)
+        for _ in range(_LISTINGS):
+            if not objects:
+                return None
+            files, folders = _sorted_out(objects)
+            try:
+                here = self._downloads.fetch(
+                    self._bucket, files, f"{self._bucket.address.text} {folder}"
+                )
+            except ObjectChangedError as error:
+                before, objects = objects, self._bucket.objects(folder)
+                if _state(objects) == _state(before):
+                    raise ModelLoadError(f"{error}, which was listed") from error
+                continue
+            before, objects = objects, self._listed_again(folder, objects)
+            if _state(objects) == _state(before):
+                return self._downloads.cache.lay_out(folder, here, folders)
+        raise ModelLoadError(
+            f"its objects changed {_LISTINGS} times while they were fetched: somebody writes there"
+        )
+
+    def states(self) -> dict[str, Hashable]:
+        """What each model is, for comparison; a change counts once two calls have seen it."""
+        found = self._listed()
+        if self._settled is None:
+            self._settled = found
+        else:
+            known, last = self._settled, self._last
+            settled = {
+                name: found[name] if last.get(name) == found[name] else known.get(name)
+                for name in found
+            }
+            settled |= {name: known[name] for name in known.keys() - found.keys() if name in last}
+            self._settled = {name: state for name, state in settled.items() if state is not None}
+        self._last = found
+        return dict(self._settled)
+
+    def _listed(self) -> dict[str, State]:
+        try:
+            objects = self._bucket.objects("")
+        except BucketError:  # one key may be at fault
+            names = self._bucket.folders()
+            with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
+                return dict(zip(names, pool.map(self._state_of, names), strict=True))
+        models = defaultdict[str, set[tuple[str, str, int]]](set)
+        for each in objects:
+            folder, slash, path = each.path.partition("/")
+            if slash:
+                models[folder].add((path, each.e_tag, each.size))
+        return {name: frozenset(state) for name, state in models.items()}
+
+    def _state_of(self, folder: str) -> State:
+        """What a model is; of one that cannot be listed only that."""
+        try:
+            return _state(self._bucket.objects(folder))
+        except BucketError as error:
+            return frozenset({(str(error), "", 0)})
+
+    def _listed_again(self, folder: str, objects: list[StoredObject]) -> list[StoredObject]:
+        newest = max(each.changed for each in objects)
+        age = time.time() - newest
+        if 0 <= age < _SETTLE_SECONDS and self._downloads.cache.stopping.wait(
+            _SETTLE_SECONDS - age
+        ):
+            raise StoppedError
+        return self._bucket.objects(folder)
+
+
+def _state(objects: Iterable[StoredObject]) -> State:
+    return frozenset((each.path, each.e_tag, each.size) for each in objects)
+
+
+def _sorted_out(objects: Sequence[StoredObject]) -> tuple[list[StoredObject], list[str]]:
+    """The objects that are files, and the folders that stand for themselves.
+
+    Empty objects below which others lie are marks of folders. A model without any version has an
+    empty one, which an object store could not hold (R-24). Raises `ModelLoadError`.
+    """
+    parents = {parent for each in objects for parent in _parents(each.path)}
+    marks = {each.path for each in objects if _is_mark(each, parents)}
+    files = [each for each in objects if each.path not in marks]
+    for each in files:
+        if each.path in parents:
+            raise ModelLoadError(f"the key '{each.key}' is an object and a folder of others")
+        if wrong := _wrong_part(each.path):
+            raise ModelLoadError(f"the key {each.key[:300]!r} is no path: {wrong}")
+    versions = [name for name in (*parents, *marks) if name.isdecimal()]
+    return files, [*marks, *([] if versions else ["1"])]
+
+
+def _is_mark(stored: StoredObject, parents: set[str]) -> bool:
+    return not stored.size and (stored.path in parents or stored.path.isdecimal())
+
+
+def _parents(path: str) -> Iterable[str]:
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
+def _wrong_part(path: str) -> str:
+    for part in path.split("/"):
+        if part in ("", ".", ".."):
+            return f"it has a part '{part}'"
+        if "\0" in part or "\\" in part:
+            return "it has a character that no file's name may have"
+        if len(part.encode()) > _LONGEST_NAME:
+            return f"a part of it has more than {_LONGEST_NAME} bytes"
+    return ""

@@ -1,0 +1,257 @@
+"""`Downloads`: brings objects of buckets into the cache, in segments, side by side."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
+from penstock.models.remote.object_cache import ObjectCache, Part, StoppedError
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT = 8 << 20
+"""Bytes of one request; less than that is fetched again after a kill."""
+_AT_ONCE = 8
+"""Requests."""
+_OBJECTS = 16
+"""Objects that are under way; each holds a lock and two files."""
+_TRIES = 6
+"""Requests for a segment without one more byte."""
+_WAIT_SECONDS = 0.5
+"""After the first of them; twice as long after each further one."""
+_TELL_SECONDS = 5.0
+_NICE = 10
+"""Threads that fetch leave the processor to those that serve."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Counts of what was asked of the repositories that lie elsewhere, since the start."""
+
+    fetched_bytes: int = 0
+    fetched_objects: int = 0
+    cached_objects: int = 0
+    retries: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def count(self, *, size: int = 0, fetched: int = 0, cached: int = 0, retries: int = 0) -> None:
+        """Add to the counts, on any thread."""
+        with self._lock:
+            self.fetched_bytes += size
+            self.fetched_objects += fetched
+            self.cached_objects += cached
+            self.retries += retries
+
+
+class Downloads:
+    """Fetches what is not in the cache; every byte is hashed before anything is made of it."""
+
+    def __init__(self, cache: ObjectCache, traffic: Traffic) -> None:
+        self.cache, self.traffic = cache, traffic
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "penstock-fetch", initializer=_give_way)
+
+    def fetch(self, bucket: Bucket, objects: Sequence[StoredObject], what: str) -> dict[str, Path]:
+        """The files of objects by their paths; `what` names them in the log.
+
+        Raises `BucketError`, `ObjectChangedError` for an object that was replaced meanwhile,
+        `StoppedError`, and `ModelLoadError` for what does not fit.
+        """
+        keys = {each: _key(bucket, each) for each in objects}
+        files = {each: path for each, key in keys.items() if (path := self.cache.find(key))}
+        missing = {each: key for each, key in keys.items() if each not in files}
+        self.traffic.count(cached=len(files))
+        if missing:
+            needed = sum(each.size for each in missing)
+            self.cache.make_room(needed)
+            with _Progress(what, needed) as progress:
+                files |= self._fetched(bucket, missing, progress)
+        return {each.path: path for each, path in files.items()}
+
+    def close(self) -> None:
+        """Stop what is under way; remove what was served from."""
+        self.cache.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _fetched(
+        self, bucket: Bucket, missing: Mapping[StoredObject, str], progress: _Progress
+    ) -> Iterator[tuple[StoredObject, Path]]:
+        """Each object in turn, while those behind it are under way."""
+        ahead: deque[_Transfer] = deque()
+        waiting = deque(missing.items())
+        try:
+            while waiting or ahead:
+                if waiting and len(ahead) < _OBJECTS:
+                    stored, key = waiting.popleft()
+                    ahead.append(self._begin(bucket, stored, key, progress))
+                else:
+                    yield ahead[0].stored, ahead[0].finish()
+                    ahead.popleft().close()
+        finally:
+            for transfer in ahead:
+                transfer.close()
+
+    def _begin(
+        self, bucket: Bucket, stored: StoredObject, key: str, progress: _Progress
+    ) -> _Transfer:
+        part = self.cache.part(key, stored.size)
+        transfer = _Transfer(self, bucket, stored, key, part, progress)
+        transfer.submit(self._pool)
+        return transfer
+
+
+class _Transfer:
+    """One object on its way into the cache."""
+
+    def __init__(
+        self,
+        downloads: Downloads,
+        bucket: Bucket,
+        stored: StoredObject,
+        key: str,
+        part: Part,
+        progress: _Progress,
+    ) -> None:
+        self.stored = stored
+        self._cache, self._traffic = downloads.cache, downloads.traffic
+        self._bucket, self._key, self._part, self._progress = bucket, key, part, progress
+        self._segments: list[tuple[int, int, Future[None] | None]] = []
+        self._found: Path | None = None
+
+    def submit(self, pool: ThreadPoolExecutor) -> None:
+        """Begin with all segments that are not here."""
+        self._found = self._cache.find(self._key)  # another process may have been quicker
+        size = 0 if self._found else self.stored.size
+        for begin in range(0, size, _SEGMENT):
+            end = min(begin + _SEGMENT, size)
+            here = begin in self._part.done
+            future = None if here else pool.submit(self._fetch, begin, end)
+            self._segments.append((begin, end, future))
+
+    def finish(self) -> Path:
+        """The object in the cache, once it is whole and hashed."""
+        if self._found is not None:
+            self._part.remove()
+            self._progress.add(self.stored.size)
+            return self._found
+        digest = hashlib.sha256()
+        try:
+            for begin, end, future in self._segments:
+                if future is None:
+                    self._progress.add(end - begin)
+                else:
+                    future.result()
+                self._part.hash(digest, begin, end)
+        except ObjectChangedError:
+            self._part.remove()
+            raise
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self._part.remove()
+            raise
+        self._traffic.count(fetched=1)
+        return self._cache.store(self._key, self._part, digest.hexdigest())
+
+    def close(self) -> None:
+        """Wait until no thread writes any more, and let others have the object."""
+        futures = [future for _, _, future in self._segments if future is not None]
+        for future in futures:
+            future.cancel()
+        wait(futures)
+        self._part.close()
+
+    def _fetch(self, begin: int, end: int) -> None:
+        """Fetch a segment; a broken answer goes on where it broke."""
+        at, tries = begin, 0
+        while at < end:
+            try:
+                for chunk in self._bucket.read(self.stored, at, end):
+                    if self._cache.stopping.is_set():
+                        raise StoppedError
+                    self._part.write(chunk, at)
+                    at, tries = at + len(chunk), 0
+                    self._traffic.count(size=len(chunk))
+                    self._progress.add(len(chunk))
+            except ObjectChangedError:
+                raise
+            except BucketError as error:
+                tries += 1
+                if tries == _TRIES:
+                    raise
+                self._traffic.count(retries=1)
+                logger.debug("%s; it is asked again from byte %d on", error, at)
+                if self._cache.stopping.wait(_WAIT_SECONDS * 2 ** (tries - 1)):
+                    raise StoppedError from error
+        self._part.finish(begin)
+
+
+class _Progress:
+    """Tells of a download that takes long: a bar on a terminal, lines elsewhere."""
+
+    def __init__(self, what: str, size: int) -> None:
+        self._what, self._size = what, size
+        self._bar = sys.stderr if sys.stderr.isatty() else None
+        self._done, self._began, self._told = 0, time.monotonic(), time.monotonic()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None and self._told > self._began:
+            self._bar.write("\r\x1b[K")
+        if kind is None:
+            seconds = time.monotonic() - self._began
+            logger.info(
+                "fetched %s: %.1f MiB in %.1f s", self._what, self._size / (1 << 20), seconds
+            )
+
+    def add(self, size: int) -> None:
+        """Count bytes, on any thread."""
+        with self._lock:
+            self._done += size
+            now = time.monotonic()
+            if now - self._told < (0.2 if self._bar is not None else _TELL_SECONDS):
+                return
+            self._told = now
+            self._tell(self._done / max(now - self._began, 1e-3))
+
+    def _tell(self, rate: float) -> None:
+        text = (
+            f"{self._what}: {self._done >> 20} of {self._size >> 20} MiB, {rate / (1 << 20):.0f}"
+            " MiB/s"
+        )
+        if self._bar is None:
+            logger.info("fetching %s", text)
+            return
+        filled = 30 * self._done // max(self._size, 1)
+        self._bar.write(f"\r\x1b[K[{'=' * filled:<30}] {text}")
+        self._bar.flush()
+
+
+def _key(bucket: Bucket, stored: StoredObject) -> str:
+    """The name of an object, as it is now, in the cache."""
+    text = "\n".join((bucket.address.store, stored.key, stored.e_tag, str(stored.size)))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _give_way() -> None:
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -1,0 +1,271 @@
+"""`ObjectCache`: objects of buckets on the disk, each once, by the SHA-256 of its content.
+
+    names/KEY          SHA-256 and time stamp of the object that a store, key, ETag and size name;
+                       its own time stamp is that of the last use
+    objects/SHA-256    contents, read-only
+    parts/KEY          a download in progress, PARTS/KEY.done the segments of it that are whole
+    runs/RUN/          what a process serves from: hard links of objects; it holds RUN.lock
+
+Nothing in here is ever half: files are renamed into place when they are whole. Processes may share
+a cache, also ones that are killed at any time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from penstock.core.errors import ModelLoadError
+
+_PIECE = 1 << 20
+_LOCK_SECONDS = 0.1
+"""Between looks at a lock that another holds."""
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class StoppedError(OSError):
+    """The server ends; what was fetched so far is kept."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is being stopped")
+
+
+class ObjectCache:
+    """A folder of objects, of `limit` bytes at most; 0 for no limit.
+
+    What is served from is never removed, so the limit holds for what is not in use.
+    """
+
+    def __init__(self, folder: Path, limit: int = 0) -> None:
+        self._folder, self._limit = folder, limit
+        self.stopping = threading.Event()
+        self._run: Path | None = None
+        self._run_lock: IO[bytes] | None = None
+        try:
+            for name in ("names", "objects", "parts", "runs"):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+            self._open_run()
+        except OSError as error:
+            raise ModelLoadError(
+                f"the cache of model repositories '{folder}' cannot be written: {error.strerror};"
+                " another folder is named by --repository-cache-dir"
+            ) from error
+
+    # -- objects ------------------------------------------------------------------------------
+
+    def find(self, key: str) -> Path | None:
+        """The object of a key, if it is here as it was stored; counts as a use."""
+        name = self._folder / "names" / key
+        with suppress(OSError, ValueError):
+            digest, stamp, size = name.read_text().split()
+            path = self._folder / "objects" / digest
+            status = path.stat()
+            if (status.st_mtime_ns, status.st_size) == (int(stamp), int(size)):
+                os.utime(name)
+                return path
+            path.unlink()  # somebody wrote into it
+        return None
+
+    def part(self, key: str, size: int) -> Part:
+        """The download of an object, for one process and thread at a time, until it is closed."""
+        path = self._folder / "parts" / key
+        return Part(path, size, self._lock(path.with_suffix(".lock")))
+
+    def store(self, key: str, part: Part, digest: str) -> Path:
+        """The object that a whole part is from now on; its SHA-256 is `digest`."""
+        path = self._folder / "objects" / digest
+        if path.exists():
+            part.remove()
+        else:
+            part.move(path)
+        status = path.stat()
+        self._write(self._folder / "names" / key, f"{digest} {status.st_mtime_ns} {status.st_size}")
+        return path
+
+    def make_room(self, needed: int) -> None:
+        """Remove what was not used for longest, for `needed` bytes more; raises if they never fit.
+
+        Raises `ModelLoadError`.
+        """
+        if self._limit and needed > self._limit:
+            raise ModelLoadError(
+                f"{needed:,} bytes are more than the cache of model repositories may hold"
+                f" ({self._limit:,} bytes; --repository-cache-size)"
+            )
+        with self._lock(self._folder / "lock"):
+            if self._limit:
+                self._evict(self._limit - needed)
+            free = shutil.disk_usage(self._folder).free
+            if needed > free:
+                raise ModelLoadError(
+                    f"{needed:,} bytes do not fit on the disk of '{self._folder}', which has"
+                    f" {free:,} left"
+                )
+
+    def _evict(self, bound: int) -> None:
+        names = sorted(self._names(), key=lambda name: name[0])
+        used = {digest for _, digest, _ in names}
+        sizes = {}
+        for path in (self._folder / "objects").iterdir():
+            status = path.stat()
+            sizes[path.name] = status.st_size if status.st_nlink == 1 else 0
+            if path.name not in used and status.st_nlink == 1:
+                path.unlink()
+                sizes[path.name] = 0
+        total = sum(sizes.values())
+        for _, digest, name in names:
+            if total <= bound:
+                return
+            if size := sizes.pop(digest, 0):
+                total -= size
+                (self._folder / "objects" / digest).unlink(missing_ok=True)
+                name.unlink(missing_ok=True)
+
+    def _names(self) -> Iterator[tuple[int, str, Path]]:
+        for name in (self._folder / "names").iterdir():
+            with suppress(OSError, IndexError):
+                yield name.stat().st_mtime_ns, name.read_text().split()[0], name
+
+    # -- what is served from ------------------------------------------------------------------
+
+    def lay_out(self, name: str, files: Mapping[str, Path], folders: Iterable[str]) -> Path:
+        """A new folder `name` of hard links of objects, by their paths, and of empty folders.
+
+        Who has no more use for it removes the folder above it.
+        """
+        assert self._run is not None
+        root = Path(tempfile.mkdtemp(dir=self._run), name)
+        for folder in ("", *folders):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        for path, stored in files.items():
+            target = root / PurePosixPath(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(stored, target)
+            except OSError:  # a file system without hard links
+                shutil.copy2(stored, target)
+        return root
+
+    def close(self) -> None:
+        """Stop downloads; remove what this process served from."""
+        self.stopping.set()
+        run, self._run = self._run, None
+        if run is not None and self._run_lock is not None:
+            shutil.rmtree(run, ignore_errors=True)
+            _lock_of(run).unlink(missing_ok=True)
+            self._run_lock.close()
+
+    def _open_run(self) -> None:
+        """Make this process's folder, and remove those of processes that have ended."""
+        runs = self._folder / "runs"
+        with self._lock(self._folder / "lock"):
+            for run in [path for path in runs.iterdir() if path.is_dir()]:
+                lock = _lock_of(run)
+                with suppress(OSError), lock.open("ab") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(run, ignore_errors=True)
+                    lock.unlink()
+            self._run = Path(tempfile.mkdtemp(dir=runs))
+            self._run_lock = _lock_of(self._run).open("ab")
+            fcntl.flock(self._run_lock, fcntl.LOCK_EX)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def _lock(self, path: Path) -> IO[bytes]:
+        """A lock among threads and processes, until the file is closed; wait for it.
+
+        A process that dies gives it back.
+        """
+        while (file := _try_lock(path)) is None:
+            if self.stopping.wait(_LOCK_SECONDS):
+                raise StoppedError
+        return file
+
+    def _write(self, path: Path, text: str) -> None:
+        with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+
+
+class Part:
+    """A download in progress: a file, and the segments of it that are whole, by their begin.
+
+    It goes on after the process was killed, and begins anew after the machine was: of that the
+    file does not tell what has come to the disk.
+    """
+
+    def __init__(self, path: Path, size: int, lock: IO[bytes]) -> None:
+        self._path, self._lock = path, lock
+        self._done_path = path.with_suffix(".done")
+        boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+        head, *lines = self._done_path.read_text().split() if self._done_path.exists() else [""]
+        if head != f"{boot}/{size}" or not path.exists():
+            head, lines = f"{boot}/{size}", []
+            self._done_path.write_text(f"{head}\n")
+        self.done = {int(line) for line in lines if line.isdecimal()}
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._log = self._done_path.open("a")
+        self._writing = threading.Lock()
+        os.ftruncate(self._file, size)
+
+    def write(self, data: bytes, at: int) -> None:
+        """Write bytes, on any thread."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._file, view, at)
+            view, at = view[written:], at + written
+
+    def finish(self, begin: int) -> None:
+        """Record that the segment that begins there is whole."""
+        with self._writing:
+            self._log.write(f"{begin}\n")
+            self._log.flush()
+
+    def hash(self, digest: hashlib._Hash, begin: int, end: int) -> None:
+        """Add bytes of the file to a digest."""
+        for at in range(begin, end, _PIECE):
+            digest.update(os.pread(self._file, min(_PIECE, end - at), at))
+
+    def move(self, path: Path) -> None:
+        """Move the whole file into place, read-only."""
+        os.fchmod(self._file, 0o444)
+        os.fsync(self._file)
+        os.replace(self._path, path)
+        self._done_path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Throw away what was fetched."""
+        self._path.unlink(missing_ok=True)
+        self._done_path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let others have it, whole or not."""
+        os.close(self._file)
+        self._log.close()
+        if not self._path.exists():
+            Path(self._lock.name).unlink()
+        self._lock.close()
+
+
+def _try_lock(path: Path) -> IO[bytes] | None:
+    """The lock; `None` if another holds it, or has removed its file."""
+    file = path.open("ab")
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    file.close()
+    return None
+
+
+def _lock_of(run: Path) -> Path:
+    return run.with_name(f"{run.name}.lock")

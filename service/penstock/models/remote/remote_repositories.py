@@ -1,0 +1,69 @@
+"""`RemoteRepositories`: opens repositories by their addresses, over one cache on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.models.remote.address import BucketAddress, scheme_of
+from penstock.models.remote.bucket import Bucket
+from penstock.models.remote.bucket_repository import BucketRepository
+from penstock.models.remote.credentials import Credentials
+from penstock.models.remote.downloads import Downloads, Traffic
+from penstock.models.remote.object_cache import ObjectCache
+
+_MOUNTS = {
+    "s3": "TRITON_AWS_MOUNT_DIRECTORY",
+    "gs": "TRITON_GCS_MOUNT_DIRECTORY",
+    "as": "TRITON_AZURE_MOUNT_DIRECTORY",
+}
+"""Variables that name the folder for local copies (R-33), by scheme."""
+
+
+class RemoteRepositories:
+    """The repositories that lie elsewhere, their caches and the counts of what was fetched.
+
+    `folder` is that of the cache; empty for the one that the environment names, or the user's.
+    A cache holds `limit` bytes at most, 0 for no limit.
+    """
+
+    def __init__(self, folder: str, limit: int, environment: Mapping[str, str]) -> None:
+        self._folder, self._limit, self._environment = folder, limit, environment
+        self._downloads: dict[Path, Downloads] = {}
+        self.traffic = Traffic()
+
+    @property
+    def used(self) -> bool:
+        """Whether any repository was opened."""
+        return bool(self._downloads)
+
+    def open(self, text: str) -> BucketRepository:
+        """The repository of an address.
+
+        Raises `InvalidRequestError` for one that is none, `UnsupportedError` without the library
+        that reads it, `ModelLoadError` for a cache that cannot be written, `OSError`.
+        """
+        address = BucketAddress.parse(text)
+        home = Path(self._environment.get("HOME") or Path.home())
+        bucket = Bucket(address, Credentials(self._environment, home))
+        folder = self._cache_folder(scheme_of(text), home)
+        if folder not in self._downloads:
+            cache = ObjectCache(folder, self._limit)
+            self._downloads[folder] = Downloads(cache, self.traffic)
+        return BucketRepository(bucket, self._downloads[folder])
+
+    def stop(self) -> None:
+        """Stop what is being fetched; it goes on from there at the next start."""
+        for downloads in self._downloads.values():
+            downloads.cache.stopping.set()
+
+    def close(self) -> None:
+        """Remove what models were served from."""
+        for downloads in self._downloads.values():
+            downloads.close()
+
+    def _cache_folder(self, scheme: str, home: Path) -> Path:
+        if folder := self._folder or self._environment.get(_MOUNTS.get(scheme, "")):
+            return Path(folder)
+        caches = self._environment.get("XDG_CACHE_HOME") or home / ".cache"
+        return Path(caches, "penstock", "repository")

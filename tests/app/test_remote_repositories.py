@@ -1,0 +1,181 @@
+"""A server whose models lie in an object store."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.utils import InferenceServerException
+
+from harness.object_store import ObjectStore, object_store
+from harness.serving import Served, serving, start, wait_until
+
+CONFIG = """
+backend: "python"
+max_batch_size: 0
+input [{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }]
+"""
+MODEL = """
+from pathlib import Path
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        folder = Path(args["model_repository"], args["model_version"])
+        self.add = float((folder / "number.txt").read_text())
+
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(each, "IN").as_numpy() for each in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", each + self.add)]) for each in inputs
+        ]
+"""
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ObjectStore]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with object_store() as store:
+        store.key = "key"
+        yield store
+
+
+def put_model(store: ObjectStore, name: str, number: int, version: int = 1) -> None:
+    store.put(f"{name}/config.pbtxt", CONFIG)
+    store.put(f"{name}/{version}/model.py", MODEL)
+    store.put(f"{name}/{version}/number.txt", str(number))
+
+
+def flags(store: ObjectStore, tmp_path: Path, *more: str) -> tuple[str, ...]:
+    cache = tmp_path / "cache"
+    return (f"--model-repository={store.address}", f"--repository-cache-dir={cache}", *more)
+
+
+def ask(served: Served, model: str) -> float:
+    given = InferInput("IN", [1], "FP32")
+    given.set_data_from_numpy(np.zeros(1, np.float32))
+    with InferenceServerClient(served.grpc) as client:
+        return float(client.infer(model, [given]).as_numpy("OUT")[0])
+
+
+@pytest.mark.slow
+@pytest.mark.contract("R-29", "R-33")
+def test_models_of_a_bucket_are_served(store: ObjectStore, tmp_path: Path) -> None:
+    put_model(store, "a", 1)
+    put_model(store, "b", 2)
+    with serving(None, tmp_path / "log", *flags(store, tmp_path)) as served:
+        assert [ask(served, "a"), ask(served, "b")] == [1, 2]
+        page = httpx.get(served.metrics).text
+        assert served.stop() == 0
+    assert 'penstock_repository_objects_total{source="fetched"} 6' in page
+    assert store.address in served.log.read_text()
+    assert not list((tmp_path / "cache" / "runs").iterdir())
+    with serving(None, tmp_path / "log", *flags(store, tmp_path)) as served:
+        assert ask(served, "b") == 2
+        page = httpx.get(served.metrics).text
+    assert 'penstock_repository_objects_total{source="cached"} 6' in page
+    assert set(store.gets.values()) == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.contract("R-35")
+def test_a_bucket_is_followed_by_polling(store: ObjectStore, tmp_path: Path) -> None:
+    put_model(store, "a", 1)
+    poll = flags(store, tmp_path, "--model-control-mode=poll", "--repository-poll-secs=1")
+    with serving(None, tmp_path / "log", *poll) as served:
+        store.put("a/1/number.txt", "5")
+        wait_until(lambda: ask(served, "a") == 5)
+        store.put("half/config.pbtxt", CONFIG)
+        store.refusals = [(503, "SlowDown")] * 3
+        put_model(store, "half", 7)
+        with InferenceServerClient(served.grpc) as client:
+            wait_until(lambda: client.is_model_ready("half"))
+            store.objects = {key: each for key, each in store.objects.items() if key[0] != "a"}
+            wait_until(lambda: not client.is_model_ready("a"))
+        assert ask(served, "half") == 7
+
+
+@pytest.mark.slow
+def test_models_of_a_bucket_come_and_go_by_requests(store: ObjectStore, tmp_path: Path) -> None:
+    put_model(store, "a", 1)
+    explicit = flags(store, tmp_path, "--model-control-mode=explicit")
+    with serving(None, tmp_path / "log", *explicit) as served:
+        with InferenceServerClient(served.grpc) as client:
+            client.load_model("a")
+            assert ask(served, "a") == 1
+            store.put("a/1/number.txt", "2")
+            client.load_model("a")
+            assert ask(served, "a") == 2
+            index = client.get_model_repository_index(as_json=True)["models"]
+            assert [each["name"] for each in index] == ["a"]
+            store.refusals = [(403, "AccessDenied")] * 100
+            with pytest.raises(InferenceServerException, match=r"AccessDenied: .*may not list"):
+                client.load_model("a")
+            assert ask(served, "a") == 2
+            store.refusals = []
+            client.unload_model("a")
+        wait_until(lambda: not list((tmp_path / "cache" / "runs").glob("*/*")))
+
+
+@pytest.mark.slow
+def test_a_bucket_that_is_not_there_ends_the_start_with_a_line(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    address = store.address.replace("/bucket", "/typo")
+    log = tmp_path / "log"
+    process = start(None, log, f"--model-repository={address}", *flags(store, tmp_path)[1:])
+    assert process.wait(60) == 1
+    last = log.read_text().splitlines()[-1]
+    assert last.startswith("error: creating server: Internal - failed to read model repository")
+    assert "NoSuchBucket" in last
+
+
+def test_an_address_with_a_typing_error_ends_the_start_with_the_right_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = start(None, log, "--model-repository=s3a://bucket/models")
+    assert process.wait(60) == 1
+    assert "did you mean 's3://bucket/models'?" in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_missing_library_is_named(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "obstore.py").write_text("raise ImportError('not here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    log = tmp_path / "log"
+    assert start(None, log, *flags(store, tmp_path)).wait(60) == 1
+    assert "pip install 'penstock[cloud]'" in log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_download_that_is_cut_off_goes_on_at_the_next_start(
+    store: ObjectStore, tmp_path: Path, number: int
+) -> None:
+    put_model(store, "a", 3)
+    weights = bytes(40 << 20)
+    store.put("a/1/weights.bin", weights)
+    store.hold_after = 7 << 20
+    log = tmp_path / "log"
+    store.resume.clear()
+    process = start(None, log, *flags(store, tmp_path))
+    wait_until(lambda: store.sent["a/1/weights.bin"] >= 5 * (7 << 20))
+    store.hold_after = None
+    process.send_signal(number)
+    if number == signal.SIGKILL:
+        process.wait(20)
+    store.resume.set()
+    assert process.wait(20) == (-9 if number == signal.SIGKILL else 0)
+    with serving(None, log, *flags(store, tmp_path)) as served:
+        assert ask(served, "a") == 3
+    assert sys.getsizeof(weights) < store.sent["a/1/weights.bin"] <= 2 * len(weights)

@@ -1,0 +1,176 @@
+"""An object store that speaks as much of S3 as is read here, and fails where a test says so."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+LONG_AGO = 1_700_000_000.0
+"""When objects were changed that nobody is uploading any more."""
+
+_PAGE = 1000
+
+
+@dataclass(slots=True)
+class ObjectStore:
+    """The objects of one bucket, what was asked of it, and how it fails.
+
+    `cut_after` breaks so many answers off, each after its number of bytes; `refusals` are the
+    answers to the next requests: a status and the code of an error. `key` is the access key that
+    is admitted; empty for all.
+    """
+
+    address: str = ""
+    objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    gets: Counter[str] = field(default_factory=Counter)
+    sent: Counter[str] = field(default_factory=Counter)
+    lists: int = 0
+    cut_after: list[int] = field(default_factory=list)
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+    key: str = ""
+    resume: threading.Event = field(default_factory=threading.Event)
+    hold_after: int | None = None
+    """Bytes after which answers wait for `resume`."""
+
+    def put(self, key: str, content: bytes | str = b"", changed: float = LONG_AGO) -> None:
+        """Store an object."""
+        self.objects[key] = (content.encode() if isinstance(content, str) else content, changed)
+
+    def put_now(self, key: str, content: bytes | str = b"") -> None:
+        """Store an object that is new."""
+        self.put(key, content, time.time())
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """A store with the bucket `bucket`, at `address`, an address of a repository."""
+    store = ObjectStore()
+    store.resume.set()
+    handler = type("Handler", (_Handler,), {"store": store})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    store.address = f"s3://http://127.0.0.1:{server.server_port}/bucket"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield store
+    finally:
+        store.resume.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    store: ObjectStore
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        store, parts = self.store, urlsplit(self.path)
+        _, bucket, *key = unquote(parts.path).split("/", 2)
+        if store.refusals:
+            self._refuse(*store.refusals.pop(0))
+        elif bucket != "bucket":
+            self._refuse(404, "NoSuchBucket")
+        elif store.key and f"Credential={store.key}/" not in self.headers.get("Authorization", ""):
+            self._refuse(403, "InvalidAccessKeyId")
+        elif key and key[0]:
+            self._object(key[0])
+        else:
+            store.lists += 1
+            self._list({name: values[0] for name, values in parse_qs(parts.query).items()})
+
+    def _refuse(self, status: int, code: str) -> None:
+        body = f"<Error><Code>{code}</Code><Message>it says {code}</Message></Error>"
+        self._answer(status, body.encode())
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _object(self, key: str) -> None:
+        store = self.store
+        if key not in store.objects:
+            return self._refuse(404, "NoSuchKey")
+        content, changed = store.objects[key]
+        e_tag = _e_tag(content)
+        if self.headers.get("If-Match", e_tag) != e_tag:
+            return self._refuse(412, "PreconditionFailed")
+        begin, end = 0, len(content)
+        if asked := self.headers.get("Range"):
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            begin, end = int(first), int(last or end - 1) + 1
+        store.gets[key] += 1
+        self.send_response(206 if asked else 200)
+        self.send_header("ETag", e_tag)
+        self.send_header("Last-Modified", formatdate(changed, usegmt=True))
+        self.send_header("Content-Length", str(end - begin))
+        if asked:
+            self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(content)}")
+        self.end_headers()
+        self._send(key, content[begin:end])
+        return None
+
+    def _send(self, key: str, content: bytes) -> None:
+        store = self.store
+        cut = store.cut_after.pop(0) if store.cut_after else None
+        if store.hold_after is not None and len(content) > store.hold_after:
+            self.wfile.write(content[: store.hold_after])
+            self.wfile.flush()
+            store.sent[key] += store.hold_after
+            store.resume.wait()
+            content = content[store.hold_after :]
+        self.wfile.write(content[:cut])
+        store.sent[key] += len(content[:cut])
+        if cut is not None:
+            self.wfile.flush()
+            self.close_connection = True
+
+    def _list(self, query: dict[str, str]) -> None:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        after = query.get("continuation-token", "")
+        keys = sorted(key for key in self.store.objects if key.startswith(prefix) and key > after)
+        entries, prefixes = [], dict[str, None]()
+        for key in keys[:_PAGE]:
+            rest = key.removeprefix(prefix)
+            if delimiter and delimiter in rest:
+                prefixes[prefix + rest.partition(delimiter)[0] + delimiter] = None
+            else:
+                entries.append(self._entry(key))
+        more = len(keys) > _PAGE
+        last = keys[:_PAGE][-1] if keys else ""
+        token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
+        common = (
+            f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>" for p in prefixes
+        )
+        body = (
+            f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>"
+            f"{token if more else ''}{''.join(entries)}{''.join(common)}</ListBucketResult>"
+        )
+        self._answer(200, body.encode(), {"Content-Type": "application/xml"})
+
+    def _entry(self, key: str) -> str:
+        content, changed = self.store.objects[key]
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(changed))
+        return (
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{stamp}</LastModified>"
+            f"<ETag>{escape(_e_tag(content))}</ETag><Size>{len(content)}</Size></Contents>"
+        )
+
+
+def _e_tag(content: bytes) -> str:
+    return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'

@@ -1,0 +1,327 @@
+"""The models of a bucket, as folders on the disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from harness.object_store import ObjectStore
+from harness.serving import wait_until
+from models.remote.opening import files_of, opened, remote
+from penstock.core.errors import ModelLoadError
+from penstock.models.remote.bucket import BucketError
+from penstock.models.remote.object_cache import StoppedError
+
+MODEL = {"m/config.pbtxt": "config", "m/1/model.onnx": "one", "m/2/data/weights": "two"}
+
+
+def put(store: ObjectStore, objects: dict[str, str]) -> None:
+    for key, content in objects.items():
+        store.put(key, content)
+
+
+def test_a_model_is_laid_out_as_it_lies_in_the_bucket(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, {**MODEL, "n/1/x": "", "readme": "at the top"})
+    with opened(store, tmp_path) as repository:
+        assert repository.folders() == ["m", "n"]
+        folder = repository.take("m")
+        assert folder is not None
+        assert folder.name == "m"
+        expected = {key.removeprefix("m/"): text.encode() for key, text in MODEL.items()}
+        assert files_of(folder) == expected
+        assert repository.take("missing") is None
+
+
+def test_what_is_in_the_cache_is_not_fetched_again(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, MODEL)
+    for _ in range(2):
+        with opened(store, tmp_path) as repository:
+            before = files_of(repository.take("m"))
+    assert set(store.gets.values()) == {1}
+    assert set(before) == {"config.pbtxt", "1/model.onnx", "2/data/weights"}
+
+
+def test_only_what_changed_is_fetched(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, MODEL)
+    with opened(store, tmp_path) as repository:
+        repository.take("m")
+        store.put("m/1/model.onnx", "another")
+        assert files_of(repository.take("m"))["1/model.onnx"] == b"another"
+    assert store.gets == {"m/config.pbtxt": 1, "m/1/model.onnx": 2, "m/2/data/weights": 1}
+
+
+def test_equal_contents_are_kept_once(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, {"m/1/a": "same", "m/1/b": "same"})
+    with opened(store, tmp_path) as repository:
+        assert files_of(repository.take("m")) == {"1/a": b"same", "1/b": b"same"}
+    assert len(list((tmp_path / "objects").iterdir())) == 1
+
+
+def test_an_object_that_somebody_wrote_into_is_fetched_again(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    store.put("m/1/a", "right")
+    with opened(store, tmp_path) as repository:
+        folder = repository.take("m")
+        assert folder is not None
+        (folder / "1/a").chmod(0o600)
+        (folder / "1/a").write_text("wrong")
+        assert files_of(repository.take("m")) == {"1/a": b"right"}
+
+
+def test_a_model_without_a_version_has_an_empty_one(store: ObjectStore, tmp_path: Path) -> None:
+    """An ensemble needs an empty folder, which no bucket can hold (R-24)."""
+    store.put("m/config.pbtxt")
+    with opened(store, tmp_path) as repository:
+        folder = repository.take("m")
+    assert folder is not None
+
+
+@pytest.mark.parametrize("marks", [("m/", "m/3/"), ("m/3/",), ("m/3/", "m/3/a")])
+def test_marks_of_folders_are_folders(
+    store: ObjectStore, tmp_path: Path, marks: tuple[str, ...]
+) -> None:
+    for key in ("m/config.pbtxt", *marks):
+        store.put(key)
+    with opened(store, tmp_path) as repository:
+        folder = repository.take("m")
+        assert folder is not None
+        assert (folder / "3").is_dir()
+        assert not (folder / "1").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("m/../../outside", 'segment ".."'),
+        ("m/a//b", "empty path segment"),
+        ("m/./a", 'segment "."'),
+        (f"m/{'n' * 256}", "more than 255 bytes"),
+        ("m/1/back\\slash", "no file's name"),
+        ("m/1", "an object and a folder"),
+    ],
+)
+def test_a_key_that_is_no_path_harms_its_model_alone(
+    store: ObjectStore, tmp_path: Path, key: str, said: str
+) -> None:
+    put(store, {"good/1/a": "a", "m/1/x": "x", key: "hostile"})
+    with opened(store, tmp_path / "cache") as repository:
+        with pytest.raises((ModelLoadError, BucketError), match=said.replace(".", r"\.")):
+            repository.take("m")
+        assert files_of(repository.take("good")) == {"1/a": b"a"}
+        assert set(repository.states()) >= {"good"}
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_a_model_is_what_two_listings_say(store: ObjectStore, tmp_path: Path) -> None:
+    """Somebody goes on to upload while the first files are fetched."""
+    store.put_now("m/1/a", "half" * 1000)
+    store.hold_after = 100
+    store.resume.clear()
+    with opened(store, tmp_path) as repository:
+        taken: list[dict[str, bytes]] = []
+        taking = threading.Thread(target=lambda: taken.append(files_of(repository.take("m"))))
+        taking.start()
+        wait_until(lambda: bool(store.sent["m/1/a"]))
+        store.put_now("m/1/b", "the rest")
+        store.resume.set()
+        taking.join()
+    assert set(taken[0]) == {"1/a", "1/b"}
+
+
+def test_an_object_that_is_replaced_while_it_is_fetched_is_fetched_whole(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    store.put("m/1/a", "old" * 1000)
+    store.cut_after = [10]
+    store.hold_after = 5
+    store.resume.clear()
+    with opened(store, tmp_path) as repository:
+        taken: list[dict[str, bytes]] = []
+        taking = threading.Thread(target=lambda: taken.append(files_of(repository.take("m"))))
+        taking.start()
+        wait_until(lambda: bool(store.sent["m/1/a"]))
+        store.put("m/1/a", "new" * 1000)
+        store.resume.set()
+        taking.join()
+    assert taken == [{"1/a": b"new" * 1000}]
+
+
+def test_a_change_counts_once_two_polls_have_seen_it(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, {"m/1/a": "1", "n/1/a": "1"})
+    with opened(store, tmp_path) as repository:
+        first = repository.states()
+        store.put("m/1/a", "2")
+        store.put("new/1/a", "3")
+        del store.objects["n/1/a"]
+        assert repository.states() == first
+        store.put("new/1/b", "4")
+        second = repository.states()
+        assert set(second) == {"m"}
+        assert second["m"] != first["m"]
+        assert set(repository.states()) == {"m", "new"}
+
+
+@pytest.mark.parametrize("status", [(503, "SlowDown"), (500, "InternalError"), (429, "Throttled")])
+def test_a_store_that_throttles_is_asked_again(
+    store: ObjectStore, tmp_path: Path, status: tuple[int, str]
+) -> None:
+    put(store, MODEL)
+    store.refusals = [status] * 3
+    with opened(store, tmp_path) as repository:
+        assert len(files_of(repository.take("m"))) == 3
+
+
+def test_a_broken_answer_goes_on_where_it_broke(store: ObjectStore, tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    store.put("m/1/weights", content)
+    store.cut_after = [1 << 20, 1 << 20]
+    with remote(tmp_path) as repositories:
+        taken = files_of(repositories.open(store.address).take("m"))
+        assert repositories.traffic.retries + store.gets["m/1/weights"] >= 3
+    assert taken == {"1/weights": content}
+    assert store.sent["m/1/weights"] <= len(content) + (2 << 20)
+
+
+def test_segments_of_a_large_object_are_one_file(store: ObjectStore, tmp_path: Path) -> None:
+    content = os.urandom((20 << 20) + 7)
+    store.put("m/1/weights", content)
+    with opened(store, tmp_path) as repository:
+        assert files_of(repository.take("m")) == {"1/weights": content}
+    assert store.gets["m/1/weights"] == 3
+    assert store.sent["m/1/weights"] == len(content)
+
+
+def test_a_stopped_download_goes_on_at_the_next_start(store: ObjectStore, tmp_path: Path) -> None:
+    content = os.urandom(24 << 20)
+    store.put("m/1/weights", content)
+    store.cut_after = [8 << 20, 1000, 1000]
+    store.resume.clear()
+    with remote(tmp_path) as repositories:
+        repository = repositories.open(store.address)
+        stopped: list[BaseException] = []
+
+        def take() -> None:
+            with pytest.raises(StoppedError) as raised:
+                repository.take("m")
+            stopped.append(raised.value)
+
+        taking = threading.Thread(target=take)
+        taking.start()
+        wait_until(lambda: store.sent["m/1/weights"] >= (8 << 20) + 2000)
+        store.refusals = [(500, "InternalError")] * 100
+        repositories.stop()
+        taking.join()
+    assert stopped
+    store.refusals, store.cut_after = [], []
+    with opened(store, tmp_path) as repository:
+        assert files_of(repository.take("m")) == {"1/weights": content}
+    assert store.sent["m/1/weights"] < 2 * len(content)
+
+
+def test_a_model_larger_than_the_cache_is_refused(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("m/1/weights", b"x" * 2000)
+    with (
+        opened(store, tmp_path, limit=1000) as repository,
+        pytest.raises(ModelLoadError, match="2,000 bytes are more than the cache"),
+    ):
+        repository.take("m")
+    assert not store.gets
+
+
+def test_what_was_not_used_for_longest_makes_room(store: ObjectStore, tmp_path: Path) -> None:
+    for model in "abc":
+        store.put(f"{model}/1/w", model.encode() * 400)
+    for model in "ab":
+        with opened(store, tmp_path, limit=1000) as repository:
+            repository.take(model)
+    with opened(store, tmp_path, limit=1000) as repository:
+        repository.take("a")
+    with opened(store, tmp_path, limit=1000) as repository:
+        repository.take("c")
+        repository.take("a")
+        repository.take("b")
+    assert store.gets == {"a/1/w": 1, "b/1/w": 2, "c/1/w": 1}
+
+
+def test_what_is_served_from_is_not_removed(store: ObjectStore, tmp_path: Path) -> None:
+    for model in "ab":
+        store.put(f"{model}/1/w", model.encode() * 800)
+    with opened(store, tmp_path, limit=1000) as repository:
+        first = repository.take("a")
+        repository.take("b")
+        assert files_of(first) == {"1/w": b"a" * 800}
+
+
+def test_folders_of_a_server_that_died_are_removed(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, MODEL)
+    (tmp_path / "runs" / "of_the_dead" / "x").mkdir(parents=True)
+    with opened(store, tmp_path) as one, opened(store, tmp_path) as other:
+        first, second = files_of(one.take("m")), files_of(other.take("m"))
+        assert first == second
+        assert len([run for run in (tmp_path / "runs").iterdir() if run.is_dir()]) == 2
+    assert not list((tmp_path / "runs").iterdir())
+    assert not list((tmp_path / "parts").iterdir())
+
+
+def test_two_that_share_a_cache_fetch_once(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("m/1/w", os.urandom(1 << 20))
+    store.hold_after = 1000
+    store.resume.clear()
+    with opened(store, tmp_path) as one, opened(store, tmp_path) as other:
+        takers = [threading.Thread(target=each.take, args=("m",)) for each in (one, other)]
+        for taker in takers:
+            taker.start()
+        wait_until(lambda: bool(store.gets))
+        store.resume.set()
+        for taker in takers:
+            taker.join()
+    assert store.gets == {"m/1/w": 1}
+
+
+def test_a_cache_that_cannot_be_written_is_named(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        remote(tmp_path / "file") as repositories,
+        pytest.raises(ModelLoadError, match=f"'{tmp_path / 'file'}'.*--repository-cache-dir"),
+    ):
+        repositories.open(store.address)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        ((404, "NoSuchBucket"), "is its name right"),
+        ((403, "AccessDenied"), "may not list"),
+        ((403, "SignatureDoesNotMatch"), "the secret key"),
+        ((403, "RequestTimeTooSkewed"), "the clock"),
+        ((400, "ExpiredToken"), "has expired"),
+    ],
+)
+def test_a_refusal_is_one_line_that_says_what_to_do(
+    store: ObjectStore, tmp_path: Path, refusal: tuple[int, str], said: str
+) -> None:
+    with opened(store, tmp_path) as repository:
+        store.refusals = [refusal] * 10
+        with pytest.raises(BucketError, match=said) as raised:
+            repository.folders()
+    assert refusal[1] in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with remote(tmp_path) as repositories:
+        repository = repositories.open("s3://http://127.0.0.1:9/bucket")
+        with pytest.raises(BucketError, match="nothing answers there") as raised:
+            repository.folders()
+    assert "http://127.0.0.1:9" in str(raised.value)
+
+
+def test_a_long_listing_is_read_to_its_end(store: ObjectStore, tmp_path: Path) -> None:
+    for number in range(2500):
+        store.put(f"m/1/{number:05}")
+    with opened(store, tmp_path) as repository:
+        assert len(repository.states()["m"]) == 2500  # type: ignore[arg-type]
