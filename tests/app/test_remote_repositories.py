@@ -13,6 +13,7 @@ import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
+from harness.hub import hub
 from harness.object_store import ObjectStore, object_store
 from harness.serving import Served, serving, start, wait_until
 
@@ -175,7 +176,58 @@ def test_a_download_that_is_cut_off_goes_on_at_the_next_start(
     if number == signal.SIGKILL:
         process.wait(20)
     store.resume.set()
-    assert process.wait(20) == (-9 if number == signal.SIGKILL else 0)
+    assert process.wait(60) == (-9 if number == signal.SIGKILL else 0)
     with serving(None, log, *flags(store, tmp_path)) as served:
         assert ask(served, "a") == 3
     assert sys.getsizeof(weights) < store.sent["a/1/weights.bin"] <= 2 * len(weights)
+
+
+@pytest.mark.slow
+def test_models_of_the_hub_are_served_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, explicit = tmp_path / "log", "--model-control-mode=explicit"
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with hub() as found:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        found.files = {
+            "README.md": b"what they are",
+            "a/config.pbtxt": CONFIG.encode(),
+            "a/1/model.py": MODEL.encode(),
+            "a/1/number.txt": b"1",
+        }
+        first = found.commit
+        with (
+            serving(None, log, "--model-repository=hf://owner/models", explicit) as served,
+            InferenceServerClient(served.grpc) as client,
+        ):
+            client.load_model("a")
+            assert ask(served, "a") == 1
+            found.files["a/1/number.txt"] = b"2"
+            client.load_model("a")
+            assert ask(served, "a") == 2
+            client.unload_model("a")
+        assert found.gets == {"a/config.pbtxt": 1, "a/1/model.py": 1, "a/1/number.txt": 2}
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with serving(None, log, f"--model-repository=hf://owner/models@{first}") as served:
+        assert ask(served, "a") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("hf://owner/typo", "the hub has no such repository"),
+        ("hf://owner/models@v9", "there is no revision 'v9'"),
+        ("hf://models", "is no address: hf://OWNER/NAME"),
+    ],
+)
+def test_a_repository_that_the_hub_lacks_ends_the_start_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, said: str
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with hub() as found:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        log = tmp_path / "log"
+        assert start(None, log, f"--model-repository={address}").wait(60) == 1
+    assert said in log.read_text().splitlines()[-1]

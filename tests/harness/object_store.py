@@ -56,7 +56,7 @@ def object_store() -> Iterator[ObjectStore]:
     store = ObjectStore()
     store.resume.set()
     handler = type("Handler", (_Handler,), {"store": store})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
     store.address = f"s3://http://127.0.0.1:{server.server_port}/bucket"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
@@ -67,6 +67,11 @@ def object_store() -> Iterator[ObjectStore]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that are killed hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.object_store import ObjectStore
-from penstock.models.remote.bucket_repository import BucketRepository
 from penstock.models.remote.remote_repositories import RemoteRepositories
+from penstock.models.repository.places import RemotePlace
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
 @contextmanager
-def opened(store: ObjectStore, cache: Path, limit: int = 0) -> Iterator[BucketRepository]:
+def opened(store: ObjectStore, cache: Path, limit: int = 0) -> Iterator[RemotePlace]:
     """The repository of all objects of a store, which is closed at the end."""
     with remote(cache, limit) as repositories:
         yield repositories.open(store.address)
@@ -31,8 +31,9 @@ def remote(cache: Path, limit: int = 0) -> Iterator[RemoteRepositories]:
         repositories.close()
 
 
-def files_of(folder: Path | None) -> dict[str, bytes]:
-    """The files of a folder by their paths."""
-    assert folder is not None
+def files_of(taken: tuple[Path, Path | None] | None) -> dict[str, bytes]:
+    """The files of a model's folder by their paths."""
+    assert taken is not None
+    folder = taken[0]
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}

@@ -14,6 +14,7 @@ from models.remote.opening import files_of, opened, remote
 from penstock.core.errors import ModelLoadError
 from penstock.models.remote.bucket import BucketError
 from penstock.models.remote.object_cache import StoppedError
+from penstock.models.repository.places import RemotePlace
 
 MODEL = {"m/config.pbtxt": "config", "m/1/model.onnx": "one", "m/2/data/weights": "two"}
 
@@ -23,15 +24,20 @@ def put(store: ObjectStore, objects: dict[str, str]) -> None:
         store.put(key, content)
 
 
+def folder_of(repository: RemotePlace, model: str) -> Path:
+    taken = repository.take(model)
+    assert taken is not None
+    return taken[0]
+
+
 def test_a_model_is_laid_out_as_it_lies_in_the_bucket(store: ObjectStore, tmp_path: Path) -> None:
     put(store, {**MODEL, "n/1/x": "", "readme": "at the top"})
     with opened(store, tmp_path) as repository:
         assert repository.folders() == ["m", "n"]
-        folder = repository.take("m")
-        assert folder is not None
+        folder = folder_of(repository, "m")
         assert folder.name == "m"
         expected = {key.removeprefix("m/"): text.encode() for key, text in MODEL.items()}
-        assert files_of(folder) == expected
+        assert files_of(repository.take("m")) == expected
         assert repository.take("missing") is None
 
 
@@ -65,8 +71,7 @@ def test_an_object_that_somebody_wrote_into_is_fetched_again(
 ) -> None:
     store.put("m/1/a", "right")
     with opened(store, tmp_path) as repository:
-        folder = repository.take("m")
-        assert folder is not None
+        folder = folder_of(repository, "m")
         (folder / "1/a").chmod(0o600)
         (folder / "1/a").write_text("wrong")
         assert files_of(repository.take("m")) == {"1/a": b"right"}
@@ -76,8 +81,7 @@ def test_a_model_without_a_version_has_an_empty_one(store: ObjectStore, tmp_path
     """An ensemble needs an empty folder, which no bucket can hold (R-24)."""
     store.put("m/config.pbtxt")
     with opened(store, tmp_path) as repository:
-        folder = repository.take("m")
-    assert folder is not None
+        assert (folder_of(repository, "m") / "1").is_dir()
 
 
 @pytest.mark.parametrize("marks", [("m/", "m/3/"), ("m/3/",), ("m/3/", "m/3/a")])
@@ -87,8 +91,7 @@ def test_marks_of_folders_are_folders(
     for key in ("m/config.pbtxt", *marks):
         store.put(key)
     with opened(store, tmp_path) as repository:
-        folder = repository.take("m")
-        assert folder is not None
+        folder = folder_of(repository, "m")
         assert (folder / "3").is_dir()
         assert not (folder / "1").exists()
 
@@ -201,7 +204,7 @@ def test_a_stopped_download_goes_on_at_the_next_start(store: ObjectStore, tmp_pa
     store.cut_after = [8 << 20, 1000, 1000]
     store.resume.clear()
     with remote(tmp_path) as repositories:
-        repository = repositories.open(store.address)
+        repository: RemotePlace = repositories.open(store.address)
         stopped: list[BaseException] = []
 
         def take() -> None:
@@ -217,8 +220,8 @@ def test_a_stopped_download_goes_on_at_the_next_start(store: ObjectStore, tmp_pa
         taking.join()
     assert stopped
     store.refusals, store.cut_after = [], []
-    with opened(store, tmp_path) as repository:
-        assert files_of(repository.take("m")) == {"1/weights": content}
+    with opened(store, tmp_path) as again:
+        assert files_of(again.take("m")) == {"1/weights": content}
     assert store.sent["m/1/weights"] < 2 * len(content)
 
 

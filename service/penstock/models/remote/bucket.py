@@ -19,7 +19,7 @@ _RETRIES = 5
 """Of a request that is throttled or fails, with longer and longer waits: 6 s in all."""
 _RETRY_SECONDS = 30
 _CONNECT_SECONDS = 10
-_READ_SECONDS = 60
+_READ_SECONDS = 20
 """Without a byte; a request may take longer."""
 
 _CHUNK = 1 << 20

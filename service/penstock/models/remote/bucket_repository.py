@@ -45,10 +45,10 @@ class BucketRepository:
         """Whether there is a folder of a model; raises `OSError`."""
         return folder in self._bucket.folders()
 
-    def take(self, folder: str) -> Path | None:
+    def take(self, folder: str) -> tuple[Path, Path | None] | None:
         """A folder on the disk with the files of a model; `None` if there are none.
 
-        Who has no more use for it removes the folder above it. Raises `OSError`, and
+        Who has no more use for it removes the second folder. Raises `OSError`, and
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
         objects = self._bucket.objects(folder)
@@ -67,7 +67,8 @@ class BucketRepository:
                 continue
             before, objects = objects, self._listed_again(folder, objects)
             if _state(objects) == _state(before):
-                return self._downloads.cache.lay_out(folder, here, folders)
+                laid_out = self._downloads.cache.lay_out(folder, here, folders)
+                return laid_out, laid_out.parent
         raise ModelLoadError(
             f"its objects changed {_LISTINGS} times while they were fetched: somebody writes there"
         )

@@ -10,6 +10,7 @@ from penstock.models.remote.bucket import Bucket
 from penstock.models.remote.bucket_repository import BucketRepository
 from penstock.models.remote.credentials import Credentials
 from penstock.models.remote.downloads import Downloads, Traffic
+from penstock.models.remote.hub_repository import HubAddress, HubRepository
 from penstock.models.remote.object_cache import ObjectCache
 
 _MOUNTS = {
@@ -37,12 +38,14 @@ class RemoteRepositories:
         """Whether any repository was opened."""
         return bool(self._downloads)
 
-    def open(self, text: str) -> BucketRepository:
+    def open(self, text: str) -> BucketRepository | HubRepository:
         """The repository of an address.
 
         Raises `InvalidRequestError` for one that is none, `UnsupportedError` without the library
         that reads it, `ModelLoadError` for a cache that cannot be written, `OSError`.
         """
+        if scheme_of(text) == "hf":
+            return HubRepository(HubAddress.parse(text))
         address = BucketAddress.parse(text)
         home = Path(self._environment.get("HOME") or Path.home())
         bucket = Bucket(address, Credentials(self._environment, home))

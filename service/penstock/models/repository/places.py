@@ -28,8 +28,8 @@ class RemotePlace(Protocol):
     def folders(self) -> list[str]:
         """The names of the models' folders."""
 
-    def take(self, folder: str) -> Path | None:
-        """The files of a model in a temporary folder, whose parent is removed after use.
+    def take(self, folder: str) -> tuple[Path, Path | None] | None:
+        """The folder of a model's files on the disk, and the one to remove after use, if any.
 
         `None` if there is no such model.
         """

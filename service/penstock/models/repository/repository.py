@@ -180,8 +180,9 @@ class ModelRepository:
             if isinstance(place, LocalFolder):
                 if place.has(folder):
                     return place.path / folder, None
-            elif (path := place.take(folder)) is not None:
-                return path, ScratchFolder(path, root=path.parent)
+            elif (taken := place.take(folder)) is not None:
+                path, root = taken
+                return path, None if root is None else ScratchFolder(path, root=root)
         raise _not_polled(name, "model not found in any model repository.")
 
     def _places_of(self, name: str) -> Iterator[tuple[LocalFolder | RemotePlace, str]]:

@@ -1,0 +1,157 @@
+"""`HubRepository`: the models of a repository on the Hugging Face Hub, as local folders.
+
+`huggingface_hub` fetches, keeps and finds files again below `HF_HOME`; its variables hold:
+`HF_TOKEN`, `HF_ENDPOINT`, and `HF_HUB_OFFLINE`, which serves what it has.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.errors import InvalidRequestError, UnsupportedError
+
+logger = logging.getLogger(__name__)
+
+_ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?")
+
+
+class HubError(OSError):
+    """The hub refused, or could not be reached; one line, which says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """A repository of the hub; without a `revision`, as its main branch is now."""
+
+    text: str
+    name: str
+    revision: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> HubAddress:
+        """Raises `InvalidRequestError`."""
+        found = _ADDRESS.fullmatch(text)
+        if found is None:
+            raise InvalidRequestError(
+                f"model repository '{text}' is no address: hf://OWNER/NAME or"
+                " hf://OWNER/NAME@REVISION"
+            )
+        return cls(text, found[1], found[2])
+
+
+class HubRepository:
+    """Lists models, and brings them to the disk; each call asks the hub, on any thread.
+
+    A commit is whole: what a call lists is what it takes.
+    """
+
+    def __init__(self, address: HubAddress) -> None:
+        self.address = address
+        try:
+            import huggingface_hub
+            import huggingface_hub.errors
+        except ImportError as error:
+            raise UnsupportedError(
+                f"model repository '{address.text}' needs huggingface_hub: pip install"
+                " 'penstock[cloud]'"
+            ) from error
+        self._hub: Any = huggingface_hub
+
+    def folders(self) -> list[str]:
+        """The names of the models' folders; raises `OSError`."""
+        return sorted(self.states())
+
+    def has(self, folder: str) -> bool:
+        """Whether there is a folder of a model; raises `OSError`."""
+        return folder in self.states()
+
+    def take(self, folder: str) -> tuple[Path, Path | None] | None:
+        """The folder of a model in the cache of the hub's library, which keeps it."""
+        commit, states = self._listed()
+        if folder not in states:
+            return None
+        with self._explained():
+            path = self._hub.snapshot_download(
+                self.address.name,
+                revision=commit or self.address.revision,
+                allow_patterns=[f"{glob.escape(folder)}/*"],
+                local_files_only=not commit,
+            )
+        return Path(path, folder), None
+
+    def states(self) -> dict[str, Hashable]:
+        """What each model is, for comparison: the paths and contents of its files."""
+        return dict(self._listed()[1])
+
+    def _listed(self) -> tuple[str, dict[str, frozenset[tuple[str, str]]]]:
+        """The commit, empty where the hub may not be asked, and the files by models."""
+        with self._explained():
+            try:
+                found = self._hub.HfApi().model_info(
+                    self.address.name, revision=self.address.revision, files_metadata=True
+                )
+            except self._hub.errors.OfflineModeIsEnabled:
+                return "", self._kept()
+        models = defaultdict[str, set[tuple[str, str]]](set)
+        for each in found.siblings:
+            folder, slash, path = each.rfilename.partition("/")
+            if slash and not folder.startswith("."):
+                models[folder].add((path, str(each.blob_id)))
+        return found.sha, {name: frozenset(files) for name, files in models.items()}
+
+    def _kept(self) -> dict[str, frozenset[tuple[str, str]]]:
+        """The models that were fetched before, of the revision."""
+        revision = self.address.revision or "main"
+        models = defaultdict[str, set[tuple[str, str]]](set)
+        for kept in self._hub.scan_cache_dir().repos:
+            if kept.repo_id != self.address.name or kept.repo_type != "model":
+                continue
+            for each in kept.revisions:
+                if revision == each.commit_hash or revision in each.refs:
+                    for file in each.files:
+                        path = file.file_path.relative_to(each.snapshot_path)
+                        models[path.parts[0]].add((str(path), str(file.blob_path)))
+        if not models:
+            raise HubError(
+                f"'{self.address.text}': the hub may not be asked (HF_HUB_OFFLINE), and nothing of"
+                f" the revision '{revision}' was fetched before"
+            )
+        return {name: frozenset(files) for name, files in models.items()}
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise `HubError` for what the library raises, whose texts have many lines."""
+        errors = self._hub.errors
+        try:
+            yield
+        except HubError:
+            raise
+        except errors.GatedRepoError as error:
+            raise HubError(
+                f"'{self.address.text}': its owner must admit you: ask on its page, and set"
+                " HF_TOKEN"
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            raise HubError(
+                f"'{self.address.text}': the hub has no such repository, or it is a private one"
+                " and HF_TOKEN is not set"
+            ) from error
+        except errors.RevisionNotFoundError as error:
+            raise HubError(
+                f"'{self.address.text}': there is no revision '{self.address.revision}'"
+            ) from error
+        except errors.LocalEntryNotFoundError as error:
+            raise HubError(
+                f"'{self.address.text}': the hub cannot be asked, and it was not fetched before"
+            ) from error
+        except Exception as error:  # of the library's HTTP client, too
+            first = str(error).partition("\n")[0] or type(error).__name__
+            raise HubError(f"'{self.address.text}': {first}") from error
