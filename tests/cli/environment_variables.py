@@ -17,6 +17,7 @@ class Variable(NamedTuple):
 _TRACING = ("cli/tracing.py",)
 _COLLECTOR = ("cli/tracing.py", "tracing/model_environment.py")
 _SDK = ("tracing/otlp.py",)
+_CLOUDS = ("models/remote/credentials.py",)
 
 READ = (
     Variable(
@@ -43,6 +44,96 @@ READ = (
         "folder",
         ("cli/arguments.py",),
         "The model repository, where `--model-repository` is not given.",
+    ),
+    Variable(
+        "AWS_ACCESS_KEY_ID",
+        "key",
+        _CLOUDS,
+        "Key of `s3://` repositories.",
+    ),
+    Variable(
+        "AWS_CONFIG_FILE",
+        "file",
+        _CLOUDS,
+        "In place of `~/.aws/config`.",
+    ),
+    Variable(
+        "AWS_DEFAULT_REGION",
+        "region",
+        _CLOUDS,
+        "Region of `s3://` repositories.",
+    ),
+    Variable(
+        "AWS_ENDPOINT_URL_S3",
+        "URL",
+        _CLOUDS,
+        "Store of `s3://` repositories without a host in their address.",
+    ),
+    Variable(
+        "AWS_PROFILE",
+        "name",
+        _CLOUDS,
+        "Profile in `~/.aws` for `s3://` repositories; it counts before keys.",
+    ),
+    Variable(
+        "AWS_REGION",
+        "region",
+        _CLOUDS,
+        "As `AWS_DEFAULT_REGION`, which counts first.",
+    ),
+    Variable(
+        "AWS_SECRET_ACCESS_KEY",
+        "key",
+        _CLOUDS,
+        "Secret of `AWS_ACCESS_KEY_ID`.",
+    ),
+    Variable(
+        "AWS_SESSION_TOKEN",
+        "token",
+        _CLOUDS,
+        "Token of `AWS_ACCESS_KEY_ID`, for keys that expire.",
+    ),
+    Variable(
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "file",
+        _CLOUDS,
+        "In place of `~/.aws/credentials`.",
+    ),
+    Variable(
+        "AZURE_STORAGE_ACCOUNT",
+        "name",
+        _CLOUDS,
+        "Account that `AZURE_STORAGE_KEY` is of.",
+    ),
+    Variable(
+        "AZURE_STORAGE_AUTH_TYPE",
+        "`key`, `managed_identity`, `default`",
+        _CLOUDS,
+        "Credentials of `as://` repositories.",
+    ),
+    Variable(
+        "AZURE_STORAGE_CLIENT_ID",
+        "id",
+        _CLOUDS,
+        "Identity of `as://` repositories, unless they have a key.",
+    ),
+    Variable(
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "text",
+        _CLOUDS,
+        "Account, key and endpoint of `as://` repositories.",
+    ),
+    Variable(
+        "AZURE_STORAGE_ENDPOINT",
+        "URL",
+        _CLOUDS,
+        "Store of `as://` repositories.",
+    ),
+    Variable(
+        "AZURE_STORAGE_KEY",
+        "key",
+        _CLOUDS,
+        "Key of `as://` repositories.",
     ),
     Variable(
         "CUDA_VISIBLE_DEVICES",
@@ -303,6 +394,18 @@ READ = (
         "0 starts the instances of a model one after the other.",
     ),
     Variable(
+        "STORAGE_EMULATOR_HOST",
+        "URL",
+        _CLOUDS,
+        "Store of `gs://` repositories, which is asked without credentials.",
+    ),
+    Variable(
+        "TRITON_CLOUD_CREDENTIAL_PATH",
+        "file",
+        _CLOUDS,
+        "Credentials of [repositories elsewhere](../repositories.md), by prefixes of addresses.",
+    ),
+    Variable(
         "TRITON_SERVER_CPU_ONLY",
         "any value",
         ("cli/arguments.py", "in_process/options.py"),
@@ -361,17 +464,17 @@ BY_LIBRARIES = (
         ("backends/tensorrt_llm/environment.py",),
         "Of TensorRT-LLM and MPI: set, or taken away, in the processes of its models.",
     ),
+    Variable(
+        "AWS_*, AZURE_*, GOOGLE_APPLICATION_CREDENTIALS, HF_*, TRITON_AWS_MOUNT_DIRECTORY,"
+        " TRITON_GCS_MOUNT_DIRECTORY, TRITON_AZURE_MOUNT_DIRECTORY",
+        "see the page",
+        ("models/remote/credentials.py", "models/remote/remote_repositories.py"),
+        "Credentials and folders of [repositories elsewhere](../repositories.md).",
+    ),
 )
 """Variables that libraries read, where our code depends on it or sets them."""
 
 NOT_READ = (
-    Variable(
-        "TRITON_CLOUD_CREDENTIAL_PATH, AWS_*, AZURE_STORAGE_*, GOOGLE_APPLICATION_CREDENTIALS,"
-        " TRITON_AWS_MOUNT_DIRECTORY, TRITON_GCS_MOUNT_DIRECTORY, TRITON_AZURE_MOUNT_DIRECTORY",
-        "",
-        ("models/repository/repository.py",),
-        "Repositories in cloud storage (`s3://`, `gs://`, `as://`) are refused at the start.",
-    ),
     Variable(
         "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
         "",

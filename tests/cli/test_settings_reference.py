@@ -24,6 +24,7 @@ BY_OTHER_NAMES = {
         "PENSTOCK_OTLP_TRACES_PROTOCOL",
     },
     "caching/redis_settings.py": {"TRITONCACHE_REDIS_USERNAME", "TRITONCACHE_REDIS_PASSWORD"},
+    "models/remote/credentials.py": {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"},
     "cli/compound.py": set(),  # those that the operator names, for secrets
     "cli/sagemaker.py": {
         "SAGEMAKER_BIND_TO_PORT",

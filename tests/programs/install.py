@@ -285,6 +285,29 @@ def _openai_clients(program: Path) -> None:
     program.chmod(0o755)
 
 
+# -- object stores -------------------------------------------------------------------------------
+
+_MOTO = "moto[s3,server]==5.2.5"
+_AZURITE = "azurite@3.37.0"
+_GCS = HERE / "fake_gcs"
+
+
+def _moto(program: Path) -> None:
+    """Install a server of Amazon's protocols in an environment of its own, behind a link."""
+    environment = _environment(program.parent / "moto-environment", _MOTO)
+    program.symlink_to(environment / "bin" / "moto_server")
+
+
+def _azurite(program: Path) -> None:
+    """Install Azure's emulator in a folder of its own, behind a link."""
+    if shutil.which("npm") is None:
+        raise NotInstalledError("there is no npm here")
+    folder = program.parent / "azurite-packages"
+    folder.mkdir(exist_ok=True)
+    _run("npm", "install", "--no-fund", "--no-audit", "--prefix", folder, _AZURITE)
+    program.symlink_to(folder / "node_modules" / ".bin" / "azurite-blob")
+
+
 _GHZ = HERE / "ghz"
 _K6 = HERE / "k6"
 _PROGRAMS = (
@@ -301,6 +324,15 @@ _PROGRAMS = (
         "k6",
         _go_version(_K6),
         go("go.k6.io/k6", "-ldflags=-s -w", folder=_K6),
+        on_request=True,
+    ),
+    Program("moto_server", _MOTO, _moto),
+    Program("azurite-blob", _AZURITE, _azurite, on_request=True),
+    # Five minutes beside other work.
+    Program(
+        "fake-gcs-server",
+        _go_version(_GCS),
+        go("github.com/fsouza/fake-gcs-server", "-ldflags=-s -w", folder=_GCS),
         on_request=True,
     ),
     Program("genai-perf", _GENAI_PERF, _genai_perf),
