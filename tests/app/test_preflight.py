@@ -32,6 +32,8 @@ def test_a_server_that_does_not_exit_on_errors_starts_without_its_repository(
         check_repository(RepositorySettings(paths=paths, exit_on_error=False))
 
 
-def test_cloud_storage_ends_the_start_by_name() -> None:
-    problem = "model repository 's3://bucket/models': s3:// is not supported by this version"
-    assert refusal("s3://bucket/models") == f"creating server: Unsupported - {problem} of Penstock"
+def test_scheme_that_nobody_knows_ends_the_start_and_addresses_are_not_asked_yet() -> None:
+    begin = "creating server: Invalid argument - model repository 'ftp://host/models': the scheme"
+    assert refusal("ftp://host/models").startswith(begin)
+    with raises_nothing():
+        check_repository(RepositorySettings(paths=("s3://bucket/models",)))
