@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from penstock import __version__
@@ -72,43 +72,50 @@ async def open_server(
     sinks: Sequence[TraceSink] = (),
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
-    remote = RemoteRepositories(
-        settings.repository.cache_dir, settings.repository.cache_size, os.environ
-    )
-    found = await asyncio.to_thread(_found_repository, settings.repository, remote)
-    repository = found or ModelRepository(())
-    tenants = _tenants(settings)
-    builder = _version_builder(settings, reaper, gpus, cache, tenants)
-    lifecycle = ModelLifecycle(
+    cached = settings.repository.cache_dir, settings.repository.cache_size
+    with closing(RemoteRepositories(*cached, os.environ)) as remote:
+        found = await asyncio.to_thread(_found_repository, settings.repository, remote)
+        repository = found or ModelRepository(())
+        tenants = _tenants(settings)
+        builder = _version_builder(settings, reaper, gpus, cache, tenants)
+        lifecycle = _lifecycle(settings.repository, repository, builder, reaper)
+        trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
+        writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
+        sinks = sinks if writer is None else (*sinks, writer)
+        tracer = Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry")
+        server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
+        server.has_repository = found is not None
+        server.repository_traffic = remote.traffic if remote.used else None
+        server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
+        pass_also(settings.backends.model_env)
+        builder.factory.services = LocalServices(server, lifecycle, custom)
+        builder.factory.environment = model_environment(settings.trace, os.environ)
+        try:
+            yield server
+        finally:
+            remote.stop()
+            in_time = await server.stop(deadline)
+            if writer is not None:
+                await asyncio.to_thread(writer.close)
+            reaper.close()
+            server.regions.close()
+            if not in_time:
+                raise ExitTimeoutError(deadline.cut_off)
+
+
+def _lifecycle(
+    settings: RepositorySettings,
+    repository: ModelRepository,
+    builder: VersionBuilder,
+    reaper: Reaper,
+) -> ModelLifecycle:
+    return ModelLifecycle(
         repository,
         builder,
-        load_threads=settings.repository.load_thread_count,
-        load_retries=settings.repository.load_retry_count,
+        load_threads=settings.load_thread_count,
+        load_retries=settings.load_retry_count,
         scratch=reaper.folder,
     )
-    trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
-    writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
-    sinks = sinks if writer is None else (*sinks, writer)
-    tracer = Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry")
-    server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
-    server.has_repository = found is not None
-    server.repository_traffic = remote.traffic if remote.used else None
-    server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
-    pass_also(settings.backends.model_env)
-    builder.factory.services = LocalServices(server, lifecycle, custom)
-    builder.factory.environment = model_environment(settings.trace, os.environ)
-    try:
-        yield server
-    finally:
-        remote.stop()
-        in_time = await server.stop(deadline)
-        if writer is not None:
-            await asyncio.to_thread(writer.close)
-        reaper.close()
-        server.regions.close()
-        await asyncio.to_thread(remote.close)
-        if not in_time:
-            raise ExitTimeoutError(deadline.cut_off)
 
 
 def _version_builder(

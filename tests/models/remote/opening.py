@@ -27,7 +27,6 @@ def remote(cache: Path, limit: int = 0) -> Iterator[RemoteRepositories]:
     try:
         yield repositories
     finally:
-        repositories.stop()
         repositories.close()
 
 

@@ -13,7 +13,7 @@ from harness.serving import wait_until
 from models.remote.opening import files_of, opened, remote
 from penstock.core.errors import ModelLoadError
 from penstock.models.remote.bucket import BucketError
-from penstock.models.remote.object_cache import StoppedError
+from penstock.models.remote.store_thread import StoppedError
 from penstock.models.repository.places import RemotePlace
 
 MODEL = {"m/config.pbtxt": "config", "m/1/model.onnx": "one", "m/2/data/weights": "two"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.errors import UnsupportedError
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.credentials import Credentials
+from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -68,10 +69,15 @@ class StoredObject(NamedTuple):
 
 
 class Bucket:
-    """The repository of an address; each call asks the store, and may be made on any thread."""
+    """The repository of an address; each call asks the store.
 
-    def __init__(self, address: BucketAddress, credentials: Credentials) -> None:
-        self.address = address
+    All but `read` may be made on any thread, and raise `StoppedError`.
+    """
+
+    def __init__(
+        self, address: BucketAddress, credentials: Credentials, thread: StoreThread
+    ) -> None:
+        self.address, self.thread = address, thread
         self._credentials = credentials
         self._store = self._open()
 
@@ -79,7 +85,7 @@ class Bucket:
         """The names of the folders directly below the repository: one request."""
         prefix = self.address.key()
         with self._asking() as obstore:
-            found = obstore.list_with_delimiter(self._store, prefix=prefix or None)
+            found = self.thread.run(_folders(obstore, self._store, prefix))
         return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     def objects(self, folder: str) -> list[StoredObject]:
@@ -87,27 +93,28 @@ class Bucket:
         prefix = self.address.key(folder)
         below = len(prefix) + 1 if prefix else 0
         with self._asking() as obstore:
-            found = [
-                StoredObject(
-                    each["path"][below:],
-                    each["path"],
-                    (each["e_tag"] or "").strip('"'),
-                    each["size"],
-                    each["last_modified"].timestamp(),
-                )
-                for batch in obstore.list(self._store, prefix=prefix or None)
-                for each in batch
-            ]
-        return sorted(each for each in found if each.path)
+            found = self.thread.run(_listed(obstore.list(self._store, prefix=prefix or None)))
+        objects = (
+            StoredObject(
+                each["path"][below:],
+                each["path"],
+                (each["e_tag"] or "").strip('"'),
+                each["size"],
+                each["last_modified"].timestamp(),
+            )
+            for each in found
+        )
+        return sorted(each for each in objects if each.path)
 
-    def read(self, stored: StoredObject, begin: int, end: int) -> Iterator[bytes]:
+    async def read(self, stored: StoredObject, begin: int, end: int) -> AsyncGenerator[Any, None]:
         """The bytes of an object from `begin` to `end`; raises `ObjectChangedError`."""
-        options: Any = {"range": (begin, end)} if end else {}
+        options: Any = {"range": (begin, end)}
         if stored.e_tag:
             options["if_match"] = f'"{stored.e_tag}"'
         with self._asking(f" {stored.key}") as obstore:
-            for chunk in obstore.get(self._store, stored.key, options=options).stream(_CHUNK):
-                yield bytes(chunk)
+            answer = await obstore.get_async(self._store, stored.key, options=options)
+            async for chunk in answer.stream(_CHUNK):
+                yield chunk
 
     def _open(self) -> ObjectStore:
         try:
@@ -162,9 +169,17 @@ class Bucket:
             gone = "is not there" if isinstance(error, FileNotFoundError) else "has changed"
             raise ObjectChangedError(f"'{self.address.text}':{what} {gone}") from error
         except (BaseError, OSError, ValueError) as error:
-            if isinstance(error, BucketError):
+            if isinstance(error, BucketError | StoppedError):
                 raise
             raise BucketError(f"'{self.address.text}':{what} {_reason(error)}") from error
+
+
+async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:
+    return await obstore.list_with_delimiter_async(store, prefix=prefix or None)
+
+
+async def _listed(batches: AsyncIterator[Any]) -> list[Any]:
+    return [each async for batch in batches for each in batch]
 
 
 def _reason(error: Exception) -> str:

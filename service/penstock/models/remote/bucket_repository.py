@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.core.errors import ModelLoadError
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.downloads import Downloads
-from penstock.models.remote.object_cache import StoppedError
+from penstock.models.remote.store_thread import StoppedError
 
 _SETTLE_SECONDS = 2.0
 """What is younger is listed once more: it may be half of what somebody uploads."""
@@ -113,9 +113,7 @@ class BucketRepository:
     def _listed_again(self, folder: str, objects: list[StoredObject]) -> list[StoredObject]:
         newest = max(each.changed for each in objects)
         age = time.time() - newest
-        if 0 <= age < _SETTLE_SECONDS and self._downloads.cache.stopping.wait(
-            _SETTLE_SECONDS - age
-        ):
+        if 0 <= age < _SETTLE_SECONDS and self._bucket.thread.wait(_SETTLE_SECONDS - age):
             raise StoppedError
         return self._bucket.objects(folder)
 

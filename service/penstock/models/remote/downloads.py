@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import logging
-import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
-from penstock.models.remote.object_cache import ObjectCache, Part, StoppedError
+from penstock.models.remote.object_cache import ObjectCache, Part
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,6 @@ _TRIES = 6
 _WAIT_SECONDS = 0.5
 """After the first of them; twice as long after each further one."""
 _TELL_SECONDS = 5.0
-_NICE = 10
-"""Threads that fetch leave the processor to those that serve."""
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class Downloads:
 
     def __init__(self, cache: ObjectCache, traffic: Traffic) -> None:
         self.cache, self.traffic = cache, traffic
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "penstock-fetch", initializer=_give_way)
+        self.slots = asyncio.Semaphore(_AT_ONCE)
 
     def fetch(self, bucket: Bucket, objects: Sequence[StoredObject], what: str) -> dict[str, Path]:
         """The files of objects by their paths; `what` names them in the log.
@@ -78,12 +77,9 @@ class Downloads:
             self.cache.make_room(needed)
             with _Progress(what, needed) as progress:
                 files |= self._fetched(bucket, missing, progress)
+            sync = partial(self.cache.sync, list(missing.values()))
+            threading.Thread(target=sync, name="penstock-sync", daemon=True).start()
         return {each.path: path for each, path in files.items()}
-
-    def close(self) -> None:
-        """Stop what is under way; remove what was served from."""
-        self.cache.close()
-        self._pool.shutdown(cancel_futures=True)
 
     def _fetched(
         self, bucket: Bucket, missing: Mapping[StoredObject, str], progress: _Progress
@@ -108,7 +104,11 @@ class Downloads:
     ) -> _Transfer:
         part = self.cache.part(key, stored.size)
         transfer = _Transfer(self, bucket, stored, key, part, progress)
-        transfer.submit(self._pool)
+        try:
+            transfer.begin()
+        except BaseException:
+            transfer.close()
+            raise
         return transfer
 
 
@@ -126,18 +126,19 @@ class _Transfer:
     ) -> None:
         self.stored = stored
         self._cache, self._traffic = downloads.cache, downloads.traffic
+        self._slots = downloads.slots
         self._bucket, self._key, self._part, self._progress = bucket, key, part, progress
         self._segments: list[tuple[int, int, Future[None] | None]] = []
         self._found: Path | None = None
 
-    def submit(self, pool: ThreadPoolExecutor) -> None:
+    def begin(self) -> None:
         """Begin with all segments that are not here."""
         self._found = self._cache.find(self._key)  # another process may have been quicker
         size = 0 if self._found else self.stored.size
         for begin in range(0, size, _SEGMENT):
             end = min(begin + _SEGMENT, size)
             here = begin in self._part.done
-            future = None if here else pool.submit(self._fetch, begin, end)
+            future = None if here else self._bucket.thread.begin(self._fetch(begin, end))
             self._segments.append((begin, end, future))
 
     def finish(self) -> Path:
@@ -152,7 +153,7 @@ class _Transfer:
                 if future is None:
                     self._progress.add(end - begin)
                 else:
-                    future.result()
+                    self._bucket.thread.result(future)
                 self._part.hash(digest, begin, end)
         except ObjectChangedError:
             self._part.remove()
@@ -165,36 +166,34 @@ class _Transfer:
         return self._cache.store(self._key, self._part, digest.hexdigest())
 
     def close(self) -> None:
-        """Wait until no thread writes any more, and let others have the object."""
-        futures = [future for _, _, future in self._segments if future is not None]
-        for future in futures:
-            future.cancel()
-        wait(futures)
+        """Stop what is under way, and let others have the object."""
+        for _, _, future in self._segments:
+            if future is not None:
+                future.cancel()
         self._part.close()
 
-    def _fetch(self, begin: int, end: int) -> None:
+    async def _fetch(self, begin: int, end: int) -> None:
         """Fetch a segment; a broken answer goes on where it broke."""
-        at, tries = begin, 0
-        while at < end:
-            try:
-                for chunk in self._bucket.read(self.stored, at, end):
-                    if self._cache.stopping.is_set():
-                        raise StoppedError
-                    self._part.write(chunk, at)
-                    at, tries = at + len(chunk), 0
-                    self._traffic.count(size=len(chunk))
-                    self._progress.add(len(chunk))
-            except ObjectChangedError:
-                raise
-            except BucketError as error:
-                tries += 1
-                if tries == _TRIES:
+        async with self._slots:
+            at, tries = begin, 0
+            while at < end:
+                try:
+                    async with aclosing(self._bucket.read(self.stored, at, end)) as chunks:
+                        async for chunk in chunks:
+                            self._part.write(chunk, at)
+                            at, tries = at + len(chunk), 0
+                            self._traffic.count(size=len(chunk))
+                            self._progress.add(len(chunk))
+                except ObjectChangedError:
                     raise
-                self._traffic.count(retries=1)
-                logger.debug("%s; it is asked again from byte %d on", error, at)
-                if self._cache.stopping.wait(_WAIT_SECONDS * 2 ** (tries - 1)):
-                    raise StoppedError from error
-        self._part.finish(begin)
+                except BucketError as error:
+                    tries += 1
+                    if tries == _TRIES:
+                        raise
+                    self._traffic.count(retries=1)
+                    logger.debug("%s; it is asked again from byte %d on", error, at)
+                    await asyncio.sleep(_WAIT_SECONDS * 2 ** (tries - 1))
+            self._part.finish(begin)
 
 
 class _Progress:
@@ -250,8 +249,3 @@ def _key(bucket: Bucket, stored: StoredObject) -> str:
     """The name of an object, as it is now, in the cache."""
     text = "\n".join((bucket.address.store, stored.key, stored.e_tag, str(stored.size)))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _give_way() -> None:
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

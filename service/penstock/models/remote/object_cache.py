@@ -1,7 +1,8 @@
 """`ObjectCache`: objects of buckets on the disk, each once, by the SHA-256 of its content.
 
-    names/KEY          SHA-256 and time stamp of the object that a store, key, ETag and size name;
-                       its own time stamp is that of the last use
+    names/KEY          SHA-256, time stamp and size of the object that a store, key, ETag and size
+                       name, and since which boot it may not be on the disk yet; its own time stamp
+                       is that of the last use
     objects/SHA-256    contents, read-only
     parts/KEY          a download in progress, PARTS/KEY.done the segments of it that are whole
     runs/RUN/          what a process serves from: hard links of objects; it holds RUN.lock
@@ -19,35 +20,31 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from penstock.core.errors import ModelLoadError
+from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 _PIECE = 1 << 20
 _LOCK_SECONDS = 0.1
 """Between looks at a lock that another holds."""
 
+_ON_DISK = "-"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-
-
-class StoppedError(OSError):
-    """The server ends; what was fetched so far is kept."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is being stopped")
 
 
 class ObjectCache:
     """A folder of objects, of `limit` bytes at most; 0 for no limit.
 
+    Who waits for another process ends with `thread`.
+
     What is served from is never removed, so the limit holds for what is not in use.
     """
 
-    def __init__(self, folder: Path, limit: int = 0) -> None:
-        self._folder, self._limit = folder, limit
-        self.stopping = threading.Event()
+    def __init__(self, folder: Path, thread: StoreThread, limit: int = 0) -> None:
+        self._folder, self._limit, self._thread = folder, limit, thread
         self._run: Path | None = None
         self._run_lock: IO[bytes] | None = None
         try:
@@ -66,14 +63,26 @@ class ObjectCache:
         """The object of a key, if it is here as it was stored; counts as a use."""
         name = self._folder / "names" / key
         with suppress(OSError, ValueError):
-            digest, stamp, size = name.read_text().split()
+            digest, stamp, size, boot = name.read_text().split()
             path = self._folder / "objects" / digest
             status = path.stat()
-            if (status.st_mtime_ns, status.st_size) == (int(stamp), int(size)):
+            same = (status.st_mtime_ns, status.st_size) == (int(stamp), int(size))
+            if same and (boot in (_ON_DISK, _boot()) or _digest(path) == digest):
                 os.utime(name)
                 return path
-            path.unlink()  # somebody wrote into it
+            path.unlink()  # somebody wrote into it, or the machine was switched off
         return None
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Wait until objects are on the disk, which takes longer than fetching them."""
+        for key in keys:
+            name = self._folder / "names" / key
+            with suppress(OSError, ValueError):
+                digest, stamp, size, boot = name.read_text().split()
+                if boot != _ON_DISK:
+                    with (self._folder / "objects" / digest).open("rb") as file:
+                        os.fsync(file)
+                    self._write(name, f"{digest} {stamp} {size} {_ON_DISK}")
 
     def part(self, key: str, size: int) -> Part:
         """The download of an object, for one process and thread at a time, until it is closed."""
@@ -88,7 +97,8 @@ class ObjectCache:
         else:
             part.move(path)
         status = path.stat()
-        self._write(self._folder / "names" / key, f"{digest} {status.st_mtime_ns} {status.st_size}")
+        text = f"{digest} {status.st_mtime_ns} {status.st_size} {_boot()}"
+        self._write(self._folder / "names" / key, text)
         return path
 
     def make_room(self, needed: int) -> None:
@@ -156,8 +166,7 @@ class ObjectCache:
         return root
 
     def close(self) -> None:
-        """Stop downloads; remove what this process served from."""
-        self.stopping.set()
+        """Remove what this process served from."""
         run, self._run = self._run, None
         if run is not None and self._run_lock is not None:
             shutil.rmtree(run, ignore_errors=True)
@@ -186,7 +195,7 @@ class ObjectCache:
         A process that dies gives it back.
         """
         while (file := _try_lock(path)) is None:
-            if self.stopping.wait(_LOCK_SECONDS):
+            if self._thread.wait(_LOCK_SECONDS):
                 raise StoppedError
         return file
 
@@ -206,7 +215,7 @@ class Part:
     def __init__(self, path: Path, size: int, lock: IO[bytes]) -> None:
         self._path, self._lock = path, lock
         self._done_path = path.with_suffix(".done")
-        boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+        boot = _boot()
         head, *lines = self._done_path.read_text().split() if self._done_path.exists() else [""]
         if head != f"{boot}/{size}" or not path.exists():
             head, lines = f"{boot}/{size}", []
@@ -214,21 +223,29 @@ class Part:
         self.done = {int(line) for line in lines if line.isdecimal()}
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._log = self._done_path.open("a")
-        self._writing = threading.Lock()
         os.ftruncate(self._file, size)
+        self._using, self._closed = threading.Lock(), False
 
-    def write(self, data: bytes, at: int) -> None:
-        """Write bytes, on any thread."""
+    def write(self, data: Any, at: int) -> None:
+        """Write bytes, on any thread; raises `StoppedError` once it is closed."""
         view = memoryview(data)
-        while view:
-            written = os.pwrite(self._file, view, at)
-            view, at = view[written:], at + written
+        with self._open():
+            while view:
+                written = os.pwrite(self._file, view, at)
+                view, at = view[written:], at + written
 
     def finish(self, begin: int) -> None:
         """Record that the segment that begins there is whole."""
-        with self._writing:
+        with self._open():
             self._log.write(f"{begin}\n")
             self._log.flush()
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        with self._using:
+            if self._closed:
+                raise StoppedError
+            yield
 
     def hash(self, digest: hashlib._Hash, begin: int, end: int) -> None:
         """Add bytes of the file to a digest."""
@@ -238,7 +255,6 @@ class Part:
     def move(self, path: Path) -> None:
         """Move the whole file into place, read-only."""
         os.fchmod(self._file, 0o444)
-        os.fsync(self._file)
         os.replace(self._path, path)
         self._done_path.unlink(missing_ok=True)
 
@@ -249,8 +265,10 @@ class Part:
 
     def close(self) -> None:
         """Let others have it, whole or not."""
-        os.close(self._file)
-        self._log.close()
+        with self._using:
+            self._closed = True
+            os.close(self._file)
+            self._log.close()
         if not self._path.exists():
             Path(self._lock.name).unlink()
         self._lock.close()
@@ -265,6 +283,16 @@ def _try_lock(path: Path) -> IO[bytes] | None:
             return file
     file.close()
     return None
+
+
+def _boot() -> str:
+    """What tells this boot of the machine from others."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else "unknown"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _lock_of(run: Path) -> Path:

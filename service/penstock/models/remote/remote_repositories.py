@@ -12,6 +12,7 @@ from penstock.models.remote.credentials import Credentials
 from penstock.models.remote.downloads import Downloads, Traffic
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
 from penstock.models.remote.object_cache import ObjectCache
+from penstock.models.remote.store_thread import StoreThread
 
 _MOUNTS = {
     "s3": "TRITON_AWS_MOUNT_DIRECTORY",
@@ -31,6 +32,7 @@ class RemoteRepositories:
     def __init__(self, folder: str, limit: int, environment: Mapping[str, str]) -> None:
         self._folder, self._limit, self._environment = folder, limit, environment
         self._downloads: dict[Path, Downloads] = {}
+        self._thread: StoreThread | None = None
         self.traffic = Traffic()
 
     @property
@@ -48,22 +50,25 @@ class RemoteRepositories:
             return HubRepository(HubAddress.parse(text))
         address = BucketAddress.parse(text)
         home = Path(self._environment.get("HOME") or Path.home())
-        bucket = Bucket(address, Credentials(self._environment, home))
+        self._thread = self._thread or StoreThread()
+        bucket = Bucket(address, Credentials(self._environment, home), self._thread)
         folder = self._cache_folder(scheme_of(text), home)
         if folder not in self._downloads:
-            cache = ObjectCache(folder, self._limit)
+            cache = ObjectCache(folder, self._thread, self._limit)
             self._downloads[folder] = Downloads(cache, self.traffic)
         return BucketRepository(bucket, self._downloads[folder])
 
     def stop(self) -> None:
-        """Stop what is being fetched; it goes on from there at the next start."""
-        for downloads in self._downloads.values():
-            downloads.cache.stopping.set()
+        """Stop what is being asked and fetched; it goes on from there at the next start."""
+        if self._thread is not None:
+            self._thread.stop()
 
     def close(self) -> None:
-        """Remove what models were served from."""
+        """Stop, and remove what models were served from."""
+        if self._thread is not None:
+            self._thread.close()
         for downloads in self._downloads.values():
-            downloads.close()
+            downloads.cache.close()
 
     def _cache_folder(self, scheme: str, home: Path) -> Path:
         if folder := self._folder or self._environment.get(_MOUNTS.get(scheme, "")):
