@@ -135,8 +135,8 @@ class Device:
         self._call("cudaGraphLaunch", graph, stream)
 
     def close(self) -> None:
-        """Give back all that was made, the last first."""
-        self.use()
+        """Give back all that was made, the last first; what fails is logged."""
+        self._made.callback(self._destroy, "cudaSetDevice", self.number)
         self._made.close()
 
     def _made_by(self, destroy: str, create: str, *arguments: Any) -> Any:

@@ -107,7 +107,6 @@ class Execution:
 
     def close(self) -> None:
         """Give back contexts and memory; nothing runs any more."""
-        self._device.use()
         self._contexts.clear()
         self._idle.clear()
         self._own = threading.local()
