@@ -19,6 +19,7 @@ from penstock.backend import (
     ModelConfig,
     ModelLoadError,
     Outcome,
+    WithReadiness,
 )
 from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
@@ -32,7 +33,7 @@ from penstock_backends.tensorrt.settings import TensorRtSettings
 _DLA = "KIND_NVDLA"
 
 
-class TensorRtBackend(TensorModelBackend):
+class TensorRtBackend(WithReadiness, TensorModelBackend):
     """Runs plans on GPUs; the instances of a model on a GPU share its weights."""
 
     traits = replace(
@@ -122,6 +123,9 @@ class TensorRtBackend(TensorModelBackend):
         if self._ahead is None:
             return await super().execute(requests)
         return await self._ahead.execute(self._answer, requests)
+
+    async def healthy(self) -> bool:
+        return not (isinstance(self._graph, TensorRtGraph) and self._graph.failed)
 
     async def finalize(self) -> None:
         if self._ahead is not None:

@@ -102,6 +102,8 @@ class Execution:
         self._contexts = {profile.index: self._context(profile) for profile in profiles}
         self._idle = [self._slot() for _ in range(settings.slots)]
         self._own = threading.local()
+        self.failed = False
+        """Whether the GPU has failed: until the process ends, nothing runs on it any more."""
         for slot in self._idle:
             self._capture_all(slot)
 
@@ -302,7 +304,8 @@ class Execution:
         for stream in (self._inputs, self._stream, self._outputs):
             try:
                 self._device.drain(stream)
-            except CudaError:  # which is what made the run fail
+            except CudaError:
+                self.failed = True
                 return
 
     def _profile(self, asked: Mapping[str, Shape]) -> Profile:

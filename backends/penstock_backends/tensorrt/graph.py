@@ -84,6 +84,11 @@ class TensorRtGraph(Graph):
         values = (len(array), *array[0]) if self._batched else (*array.reshape(-1),)
         return tuple(map(int, values))
 
+    @property
+    def failed(self) -> bool:
+        """Whether the GPU has failed, and runs nothing any more."""
+        return self._execution is not None and self._execution.failed
+
     def close(self) -> None:
         if self._execution is not None:
             self._execution.close()

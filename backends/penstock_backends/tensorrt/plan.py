@@ -165,6 +165,8 @@ class Plan:
         for name, tensor in self.inputs.items():
             if tensor.is_shape:
                 values = self.engine.get_tensor_profile_values(name, index)
+            elif min(tensor.dims, default=0) >= 0:
+                values = [tensor.dims] * 3
             else:
                 values = self.engine.get_tensor_profile_shape(name, index)
             least, best, greatest = (tuple(map(int, each)) for each in values)

@@ -788,15 +788,19 @@ async def test_a_run_that_fails_harms_no_other(
 
 
 async def test_a_gpu_that_has_failed_fails_requests(
-    gpu: Any, open_backend: Open, version: Path
+    gpu: Any, open_backend: Open, version: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_double(version / "model.plan")
     backend = await open_backend(_config())
     gpu.gpu.failure = gpu.cudaError_t.cudaErrorIllegalAddress
-    with pytest.raises(
-        InternalError, match="failed to run TRT inference for m_0_0: an illegal mem"
-    ):
+    why = "failed to run TRT inference for m_0_0: an illegal memory access was encountered"
+    assert await backend.healthy()
+    with pytest.raises(InternalError, match=why):
         await _answers(backend, _rows(1))
+    assert not await backend.healthy()
+    await backend.finalize()
+    assert "cudaFree on GPU 0: an illegal memory access was encountered" in caplog.messages
+    gpu.reset()
 
 
 @pytest.mark.contract("C-27")
