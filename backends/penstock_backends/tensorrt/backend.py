@@ -25,6 +25,7 @@ from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
 from penstock_backends.tensor_models.shared_model import SharedModel
 from penstock_backends.tensor_models.tensor_model import TensorModel
+from penstock_backends.tensorrt.cuda import WITHOUT_GPU
 from penstock_backends.tensorrt.execution import Execution
 from penstock_backends.tensorrt.graph import TensorRtGraph
 from penstock_backends.tensorrt.plan import Plan, use_gpu
@@ -187,8 +188,7 @@ def _check_kinds(config: ModelConfig) -> None:
     if any(group.kind not in allowed for group in config.instance_group):
         raise ConfigError(
             f"unable to load model '{config.name}', TensorRT backend supports only GPU device;"
-            " where there is none, serve the ONNX model that the plan was built of with backend"
-            " 'onnxruntime'"
+            f" {WITHOUT_GPU}"
         )
 
 

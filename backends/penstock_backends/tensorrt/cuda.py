@@ -15,6 +15,11 @@ from penstock.backend import Array, BackendNotInstalledError
 
 logger = logging.getLogger(__name__)
 
+WITHOUT_GPU = (
+    "without a GPU, serve the ONNX model that the plan was built of with backend 'onnxruntime'"
+)
+"""What to do where plans do not run."""
+
 
 def installed(package: str) -> Any:
     """A package of NVIDIA's; raises `BackendNotInstalledError`."""
@@ -23,7 +28,7 @@ def installed(package: str) -> Any:
     except ImportError as error:
         raise BackendNotInstalledError(
             "the tensorrt backend needs packages that are not installed, and a GPU of NVIDIA;"
-            f" install them with: pip install 'penstock[tensorrt]' ({error})"
+            f" install them with: pip install 'penstock[tensorrt]' ({error}); {WITHOUT_GPU}"
         ) from error
 
 
@@ -125,7 +130,9 @@ class Device:
         try:
             yield graphs
         except BaseException:
-            self._cuda.cudaStreamEndCapture(stream)
+            status, graph = self._cuda.cudaStreamEndCapture(stream)
+            if not int(status):
+                self._destroy("cudaGraphDestroy", graph)
             self._cuda.cudaGetLastError()  # what failed is not to fail the next call
             raise
         graphs.append(self._call("cudaStreamEndCapture", stream))

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.backend import DataType, InstanceGroup, ModelConfig, ModelLoadError
 from penstock_backends.tensor_models import GraphTensor
-from penstock_backends.tensorrt.cuda import CudaError, Device, installed
+from penstock_backends.tensorrt.cuda import WITHOUT_GPU, CudaError, Device, installed
 from penstock_backends.tensorrt.settings import TensorRtSettings
 
 logger = logging.getLogger(__name__)
@@ -233,8 +233,7 @@ def use_gpu(model: str, number: int) -> Device:
     except CudaError as error:
         raise ModelLoadError(
             f"model '{model}': TensorRT runs on GPUs of NVIDIA only, and GPU {number} cannot be"
-            f" used: {error}; without one, serve the ONNX model that the plan was built of with"
-            " backend 'onnxruntime'"
+            f" used: {error}; {WITHOUT_GPU}"
         ) from error
 
 

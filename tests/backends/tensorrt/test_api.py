@@ -65,7 +65,8 @@ print(isinstance(log, trt.ILogger) and isinstance(allocator, trt.IOutputAllocato
 def test_what_the_backend_derives_from_is_tensorrt_s_own() -> None:
     root = Path(__file__).parents[3]
     numpy = Path(np.__file__).parents[1]
-    command = [BINDINGS, "-c", _USE, root / "service", root / "backends", numpy]
+    places = [str(place) for place in (root / "service", root / "backends", numpy)]
+    command = [BINDINGS, "-c", _USE, *places]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert told.stdout == "True\n", told.stderr
 
@@ -154,7 +155,7 @@ print(len(names))
 def test_functions_have_the_parameters_of_cuda_s() -> None:
     """Of the real bindings, which are installed, and need no GPU to be asked."""
     stand_in = PACKAGE / "cuda" / "bindings" / "runtime.py"
-    command = [sys.executable, "-c", _COMPARE, stand_in]
+    command = [sys.executable, "-c", _COMPARE, str(stand_in)]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert told.stderr == ""
     assert int(told.stdout) > 30

@@ -19,7 +19,7 @@ import pytest
 from backends.tensor_models import graphs
 from backends.tensorrt.plans import tensor, write, write_double
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig, config_from_json
-from penstock.core.errors import ConfigError, InternalError, ModelLoadError
+from penstock.core.errors import ConfigError, InferenceError, InternalError, ModelLoadError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock_backends.tensorrt import TensorRtBackend
@@ -705,7 +705,9 @@ async def test_datatypes_that_nothing_serves_are_refused(open_backend: Open, ver
 @pytest.mark.parametrize("kind", [InstanceKind.KIND_CPU, InstanceKind.KIND_MODEL])
 async def test_other_devices_are_refused(kind: InstanceKind, version: Path) -> None:
     config = replace(_config(), instance_group=(InstanceGroup(kind=kind),))
-    why = "unable to load model 'm', TensorRT backend supports only GPU device; where there is none"
+    why = (
+        "unable to load model 'm', TensorRT backend supports only GPU device; without a GPU, serve"
+    )
     with pytest.raises(ConfigError, match=why):
         TensorRtBackend.check_config(config)
     with pytest.raises(ConfigError, match=why):
@@ -719,7 +721,7 @@ async def test_a_gpu_that_is_not_there_is_told(open_backend: Open, version: Path
         await open_backend(_config())
     assert refused.value.message == (
         "model 'm': TensorRT runs on GPUs of NVIDIA only, and GPU 0 cannot be used: invalid device"
-        " ordinal; without one, serve the ONNX model that the plan was built of with backend"
+        " ordinal; without a GPU, serve the ONNX model that the plan was built of with backend"
         " 'onnxruntime'"
     )
 
@@ -760,6 +762,80 @@ async def test_memory_that_is_not_there_is_an_error_of_the_load(
     )
     gpu.gpu.most_bytes = 1 << 20
     assert len(await _answers(await open_backend(_config()), _rows(1))) == 1
+
+
+FAILURES: list[tuple[str, str, Any, str]] = [
+    (
+        "ICudaEngine",
+        "create_execution_context",
+        None,
+        "unable to create TensorRT context: no reason was given",
+    ),
+    (
+        "IExecutionContext",
+        "set_optimization_profile_async",
+        False,
+        r"Can not set the specified optimization profile default\[0\] for m_0_0: no reason",
+    ),
+    (
+        "IExecutionContext",
+        "set_input_shape",
+        False,
+        r"trt failed to set binding dimension to \[8,4\] for input 'x' for m_0_0: no reason",
+    ),
+    (
+        "IExecutionContext",
+        "infer_shapes",
+        ["x"],
+        "failed to specify the dimensions of all input bindings: x",
+    ),
+    (
+        "IExecutionContext",
+        "infer_shapes",
+        RuntimeError("division by zero"),
+        "unable to infer shapes for m_0_0: division by zero",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "answer", "why"), FAILURES)
+async def test_what_tensorrt_refuses_fails_the_load(
+    open_backend: Open, version: Path, kind: str, method: str, answer: Any, why: str
+) -> None:
+    import tensorrt
+
+    def refusing(*_: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    write_double(version / "model.plan")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(getattr(tensorrt, kind), method, refusing)
+        with pytest.raises(InferenceError, match=why):
+            await open_backend(_config())
+
+
+@pytest.mark.contract("C-23")
+async def test_a_plan_that_cannot_be_captured_runs_without_graphs(
+    gpu: Any, open_backend: Open, version: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import tensorrt
+
+    write_double(version / "model.plan")
+    real = tensorrt.IExecutionContext.execute_async_v3
+
+    def uncaptured(self: Any, stream_handle: int) -> bool:
+        if gpu.gpu.streams[stream_handle].captured is not None:
+            return False
+        return bool(real(self, stream_handle))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensorrt.IExecutionContext, "execute_async_v3", uncaptured)
+        backend = await open_backend(_config(optimization={"cuda": {"graphs": True}}))
+        assert "unable to record CUDA graph: unable to enqueue for inference m_0_0" in caplog.text
+        assert (await _answers(backend, _rows(1)))[0].tolist() == (2 * _rows(1)).tolist()
+    assert not _launches(gpu)
 
 
 async def test_a_run_that_fails_harms_no_other(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -197,24 +197,20 @@ def test_models_come_and_go(client: grpcclient.InferenceServerClient) -> None:
     assert client.is_model_ready("ahead")
 
 
-@pytest.mark.parametrize(
-    ("program", "why"),
-    [
-        (_PROGRAM, r"pip install 'penstock\[tensorrt\]' \(No module named"),
-        (PROGRAM, "supports only GPU device; where there is none, serve the ONNX model"),
-    ],
-    ids=["no package", "no GPU"],
-)
-def test_what_is_missing_is_told(tmp_path: Path, program: Sequence[str], why: str) -> None:
+@pytest.mark.skipif(find_spec("tensorrt") is not None, reason="TensorRT is installed")
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
     plan = write_double(tmp_path / "net.plan")
     ports = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
     told = subprocess.run(
-        [sys.executable, *program, "serve", plan, *ports, "--exit-on-error=true"],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        [sys.executable, *PROGRAM, "serve", plan, *ports, "--exit-on-error=true"],
+        env={**os.environ, "PYTHONPATH": ""},
         capture_output=True,
         text=True,
         check=False,
         timeout=100,
     )
     assert told.returncode != 0
-    assert re.search(why, told.stderr), told.stderr
+    assert (
+        "pip install 'penstock[tensorrt]' (No module named 'tensorrt'); without a GPU, serve"
+        in (told.stderr)
+    )
