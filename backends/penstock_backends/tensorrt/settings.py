@@ -71,9 +71,7 @@ class TensorRtSettings:
             pinned_inputs=_pinned(hints, "input_pinned_memory"),
             pinned_outputs=_pinned(hints, "output_pinned_memory"),
             graphs=tuple(_graphs(config, cuda)) if cuda and cuda.graphs else (),
-            inexact_graphs=any(spec.graph_lower_bound for spec in cuda.graph_spec)
-            if cuda
-            else False,
+            inexact_graphs=bool(cuda and any(one.graph_lower_bound for one in cuda.graph_spec)),
             coalesces=_flag(settings, "coalesce-request-input"),
             device_blocking=policy == _POLICIES[0],
             version_compatible=_flag(settings, "version-compatible"),

@@ -408,6 +408,30 @@ async def test_inputs_that_lie_side_by_side_are_not_joined(
         assert np.concatenate(answers).tolist() == (2 * np.concatenate(parts)).tolist()
 
 
+@pytest.mark.contract("B-13")
+async def test_a_text_encoder_has_its_tokenizer_in_front(
+    gpu: Any, open_backend: Open, version: Path
+) -> None:
+    """Texts of a batch run in the profiles that are for their lengths."""
+    names = ("input_ids", "attention_mask")
+    inputs = [tensor(name, -1, -1, dtype="INT64") for name in names]
+    short, long = ([[1, 1], [4, 4], [8, 8]], [[1, 8], [2, 32], [8, 64]])
+    profiles = [dict.fromkeys(names, bounds) for bounds in (short, long)]
+    outputs = [tensor("y", -1, 2, input=False)]
+    write(version / "model.plan", "encoder", [*inputs, *outputs], *profiles)
+    graphs.save_tokenizer(version / "tokenizer.json")
+    config = await _completed(
+        version, parameters={"penstock.tokenizer": {"string_value": "tokenizer.json"}}
+    )
+    assert [(one.name, one.dims) for one in config.input] == [("TEXT", (1,))]
+    assert config.max_batch_size == 8
+    backend = await open_backend(config, profiles=("0", "1"))
+    texts = [["red"], [" ".join(["red"] * 40)]]
+    requests = [graphs.request(TEXT=Tensor.from_strings(text, (1, 1))) for text in texts]
+    found = [await _response(one) for one in await backend.execute(requests)]
+    assert [one.outputs["y"].numpy()[0, 1] for one in found] == [3, 42]  # with [CLS] and [SEP]
+
+
 # -- CUDA graphs -----------------------------------------------------------------------------------
 
 
