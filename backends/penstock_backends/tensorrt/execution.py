@@ -130,50 +130,49 @@ class Execution:
         return context
 
     def _slot(self) -> Slot:
-        device, spins = self._device, self._settings.busy_wait
+        """Memory for the largest batches of all profiles."""
+        device, spins, plan = self._device, self._settings.busy_wait, self._plan
         slot = Slot(device.event(spins), device.event(spins), device.event(spins))
-        for name, tensor in self._plan.tensors.items():
-            side = "input" if tensor.is_input else "output"
+        for name in plan.shape_tensors:
+            slot.values[name] = np.zeros(plan.tensors[name].dims, plan.tensors[name].datatype.numpy)
+        outputs = [self._shapes(slot, index, each) for index, each in self._largest.items()]
+        for name, tensor in plan.tensors.items():
+            if tensor.is_shape:
+                continue
+            if any(min(shapes.get(name, ()), default=0) < 0 for shapes in outputs):
+                slot.allocators[name] = _allocator(device, slot)
             try:
                 self._allocate(slot, tensor)
             except CudaError as error:
+                side = "input" if tensor.is_input else "output"
                 raise ModelLoadError(
                     f"unable to allocate memory for {side} '{name}' for {self._name}: {error}"
                 ) from error
         return slot
 
     def _allocate(self, slot: Slot, tensor: PlanTensor) -> None:
-        """Memory for the largest tensor of this name, in any profile."""
         name = tensor.name
-        if tensor.is_shape:
-            slot.values[name] = np.zeros(tensor.dims, tensor.datatype.numpy)
-            return
-        pinned = self._settings.pinned_outputs
         if tensor.is_input:
             size = max(bytes_of(tensor, each[name]) for each in self._largest.values())
             pinned = self._settings.pinned_inputs
         else:
-            shapes = [self._shapes(index, each) for index, each in self._largest.items()]
-            contexts = self._contexts.values()
-            size = max(int(context.get_max_output_size(name)) for context in contexts)
-            if any(min(shape[name], default=0) < 0 for shape in shapes):
-                slot.allocators[name] = _allocator(self._device, slot)
+            size = max(int(one.get_max_output_size(name)) for one in self._contexts.values())
+            pinned = self._settings.pinned_outputs
         slot.sizes[name] = max(size, 1)
         slot.addresses[name] = self._device.memory(slot.sizes[name])
         if pinned:
             slot.pinned[name] = self._device.pinned(slot.sizes[name])
 
-    def _shapes(self, index: int, asked: Mapping[str, Shape]) -> dict[str, Shape]:
-        """The shapes of outputs, by those of inputs and the values of shape tensors."""
-        context, held = self._contexts[index], []
+    def _shapes(self, slot: Slot, index: int, asked: Mapping[str, Shape]) -> dict[str, Shape]:
+        """The shapes of outputs, once the context has those of inputs and the slot the values."""
+        context = self._contexts[index]
         for name, given in asked.items():
-            tensor = self._plan.tensors[name]
-            if tensor.is_shape:
-                values = np.array(given, tensor.datatype.numpy).reshape(tensor.dims)
-                held.append(values)  # until the shapes are known
-                accepted = context.set_tensor_address(name, address_of(values))
-            else:
+            values = slot.values.get(name)
+            if values is None:
                 accepted = context.set_input_shape(name, given)
+            else:
+                values[...] = np.reshape(given, values.shape)
+                accepted = context.set_tensor_address(name, address_of(values))
             if not accepted:
                 raise InternalError(
                     f"trt failed to set binding dimension to [{','.join(map(str, given))}] for"
@@ -187,11 +186,8 @@ class Execution:
             raise InternalError(
                 f"failed to specify the dimensions of all input bindings: {', '.join(missing)}"
             )
-        return {
-            name: tuple(map(int, context.get_tensor_shape(name)))
-            for name, tensor in self._plan.tensors.items()
-            if not tensor.is_input
-        }
+        names = self._plan.tensors.keys() - self._plan.inputs.keys()
+        return {name: tuple(map(int, context.get_tensor_shape(name))) for name in names}
 
     # -- CUDA graphs -------------------------------------------------------------------------------
 
@@ -225,7 +221,7 @@ class Execution:
             )
             return
         try:
-            outputs = self._shapes(profile.index, shapes)
+            outputs = self._shapes(slot, profile.index, shapes)
             # What TensorRT sets up in the first run of a shape is no part of the graph.
             self._enqueue(slot, profile)
             self._device.drain(self._stream)
@@ -345,12 +341,11 @@ class Execution:
         device.record(slot.copied_in, self._inputs)
         with self._lock:
             exact = graph is not None and graph.shapes == asked
-            shapes = graph.outputs if exact else self._shapes(profile.index, asked)
+            shapes = graph.outputs if exact else self._shapes(slot, profile.index, asked)
             device.wait(self._stream, slot.copied_in)
             if graph is not None:
                 device.launch(graph.executable, self._stream)
             else:
-                self._set_values(slot, asked)
                 self._enqueue(slot, profile)
             device.record(slot.computed, self._stream)
         device.wait(self._outputs, slot.computed)
@@ -382,10 +377,6 @@ class Execution:
         target = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
         np.copyto(target, array)
         return target
-
-    def _set_values(self, slot: Slot, asked: Mapping[str, Shape]) -> None:
-        for name in self._plan.shape_tensors & asked.keys():
-            slot.values[name][...] = np.reshape(asked[name], slot.values[name].shape)
 
     def _enqueue(self, slot: Slot, profile: Profile) -> None:
         """Put the plan on the stream, with the shapes that the context has."""
