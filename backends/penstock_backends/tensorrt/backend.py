@@ -14,11 +14,13 @@ from penstock.backend import (
     InferenceError,
     InferenceRequest,
     InferenceResponse,
+    Input,
     InstanceContext,
     InstanceKind,
     ModelConfig,
     ModelLoadError,
     Outcome,
+    Output,
     WithReadiness,
 )
 from penstock_backends.tensor_models import Graph, TensorModelBackend
@@ -63,18 +65,12 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
         number = next((gpu for group in config.instance_group for gpu in group.gpus), 0)
         given = TensorRtSettings.from_config(config, settings)
         plan = Plan.read(config, _file(config, path, number), number, -1, given)
-        return TensorRtGraph(plan, plan.most_rows(config.instance_group) > 0)
+        return TensorRtGraph(plan, _rows(config, plan))
 
     @classmethod
     def most_rows(cls, config: ModelConfig, graph: Graph, settings: Mapping[str, str]) -> int:
         assert isinstance(graph, TensorRtGraph)
-        most = graph.plan.most_rows(config.instance_group)
-        if config.max_batch_size > most:
-            raise ModelLoadError(
-                f"autofill failed for model '{config.name}': configuration specified max-batch"
-                f" {config.max_batch_size} but TensorRT engine only supports max-batch {most}"
-            )
-        return most
+        return graph.rows
 
     @classmethod
     def model_path(cls, config: ModelConfig, version_path: Path) -> Path:
@@ -97,8 +93,7 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
         file = _file(config, path, number)
         shared = SharedModel.of(config, file, (number, core))
         plan: Plan = shared.get(lambda: Plan.read(config, file, number, core, settings))
-        most = plan.most_rows(config.instance_group)
-        if config.max_batch_size > most:
+        if config.max_batch_size > (most := max(plan.rows(config.instance_group).stop - 1, 0)):
             raise ModelLoadError(
                 f"unexpected configuration maximum batch size {config.max_batch_size} for"
                 f" '{context.name}', model maximum is {most}"
@@ -110,8 +105,8 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
         except BaseException:
             device.close()
             raise
-        batched = config.max_batch_size > 0
-        return TensorRtGraph(plan, batched, execution, settings.coalesces, shared)
+        rows = config.max_batch_size
+        return TensorRtGraph(plan, rows, execution, settings.coalesces, shared)
 
     async def initialize(self, context: InstanceContext) -> None:
         await super().initialize(context)
@@ -190,6 +185,28 @@ def _check_kinds(config: ModelConfig) -> None:
             f"unable to load model '{config.name}', TensorRT backend supports only GPU device;"
             f" {WITHOUT_GPU}"
         )
+
+
+def _rows(config: ModelConfig, plan: Plan) -> int:
+    """The largest batch, to complete a configuration, or 0; raises `ModelLoadError`."""
+    rows = plan.rows(config.instance_group)
+    most = max(rows.stop - 1, 0)
+    declared: list[Input | Output] = [*config.input, *config.output]
+    ranks = {name: len(tensor.dims) for name, tensor in plan.tensors.items()}
+    hinted = any(len(one.backend_dims) + 1 == ranks.get(one.name) for one in declared)
+    failed = f"autofill failed for model '{config.name}': "
+    if config.max_batch_size > most:
+        raise ModelLoadError(
+            f"{failed}configuration specified max-batch {config.max_batch_size} but TensorRT engine"
+            f" only supports max-batch {most}"
+        )
+    if hinted and not most:
+        raise ModelLoadError(
+            f"{failed}model tensor shape configuration hints for dynamic batching but the"
+            " underlying engine doesn't support batching."
+        )
+    # Rows of one number only are no batch, unless the configuration takes them for one.
+    return most if rows.start <= 1 or hinted or config.max_batch_size else 0
 
 
 def _file(config: ModelConfig, path: Path, number: int) -> Path:

@@ -361,7 +361,7 @@ class Execution:
         tensor, joined = self._plan.inputs[name], slot.joined.get(name)
         shape = array.shape if graph is None else tensor.stored(graph.shapes[name])
         if array is not joined or shape != array.shape:
-            array = self._placed(slot, name, np.ascontiguousarray(array), shape)
+            array = self._placed(slot, name, np.asarray(array, order="C"), shape)
         self._device.copy_in(slot.addresses[name], array, self._inputs)
         return array
 
@@ -413,8 +413,10 @@ class Execution:
         own = memory is None or size > len(memory)
         array = np.empty(size, np.uint8) if own or memory is None else memory[:size]
         self._device.copy_out(array, slot.addresses[name], self._outputs)
-        view = array.view(tensor.datatype.numpy).reshape(whole)[tuple(map(slice, wanted))]
-        return lambda: np.ascontiguousarray(view) if own else view.copy()
+        view = array.view(tensor.datatype.numpy).reshape(whole)
+        if wanted != whole:
+            view = view[tuple(map(slice, wanted))]
+        return lambda: np.asarray(view, order="C") if own else view.copy()
 
 
 def _largest(config: ModelConfig, plan: Plan, profile: Profile) -> dict[str, Shape]:

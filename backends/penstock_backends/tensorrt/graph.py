@@ -14,7 +14,7 @@ from penstock_backends.tensorrt.plan import Plan, PlanTensor, Shape
 
 
 class TensorRtGraph(Graph):
-    """A plan, and its execution on one instance, if it is to run.
+    """A plan for batches of as many `rows`, or 0, and its execution, if it is to run.
 
     Shape tensors of a plan have the batch size as their first value; requests have them without,
     once in each row. Tensors of formats that fill up a dimension are as long as in memory.
@@ -25,17 +25,17 @@ class TensorRtGraph(Graph):
     def __init__(
         self,
         plan: Plan,
-        batched: bool,
+        rows: int,
         execution: Execution | None = None,
         coalesces: bool = False,
         owner: object = None,
     ) -> None:
-        self.plan = plan
-        self._batched = batched
+        self.plan, self.rows = plan, rows
+        self._batched = rows > 0
         self._execution = execution
         self._coalesces = coalesces
         self._owner = owner  # of the plan, which others share
-        described = {name: one.described(batched) for name, one in plan.tensors.items()}
+        described = {name: one.described(self._batched) for name, one in plan.tensors.items()}
         self.inputs = {name: described[name] for name in plan.inputs}
         self.outputs = {n: one for n, one in described.items() if n not in plan.inputs}
         self.defaults = {}

@@ -31,6 +31,9 @@ _DATATYPES = {
 }
 Shape = tuple[int, ...]
 
+_reading = threading.Lock()
+"""Held while an engine is made: TensorRT takes them one at a time, as Triton does."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanTensor:
@@ -123,29 +126,9 @@ class Plan:
         cls, config: ModelConfig, path: Path, number: int, core: int, settings: TensorRtSettings
     ) -> Plan:
         """Read a file for a GPU, and a DLA core unless that is -1; raises `ModelLoadError`."""
-        trt = tensorrt()
         use_gpu(config.name, number)
-        _load_plugins(settings.plugins)
-        log = runtime_log()
-        runtime = trt.Runtime(log)
-        if settings.version_compatible:
-            runtime.engine_host_code_allowed = True
-        if core >= 0:
-            if core >= runtime.num_DLA_cores:
-                raise ModelLoadError(
-                    f"unable to create TensorRT runtime with DLA Core ID: {core}, available number"
-                    f" of DLA cores: {runtime.num_DLA_cores}"
-                )
-            runtime.DLA_core = core
-        engine = runtime.deserialize_cuda_engine(_content(config, path))
-        if engine is None:
-            raise ModelLoadError(
-                f"unable to create TensorRT engine: {log.last_error()}; '{path}' must be a plan"
-                f" for this GPU, built with TensorRT {trt.__version__}, or built"
-                " version-compatible and allowed by --backend-config=tensorrt,version-compatible="
-                "true"
-            )
-        return cls(engine, config.name)
+        with _reading:
+            return cls(_engine(config, path, core, settings), config.name)
 
     def profiles(self, names: Sequence[str]) -> list[Profile]:
         """The profiles of these numbers, or the first; raises `ModelLoadError`."""
@@ -172,15 +155,42 @@ class Plan:
             least, best, greatest = (tuple(map(int, each)) for each in values)
             yield name, (least, best, greatest)
 
-    def most_rows(self, groups: Sequence[InstanceGroup]) -> int:
-        """The largest batch in any profile of the instance groups; 0 where there is none."""
+    def rows(self, groups: Sequence[InstanceGroup]) -> range:
+        """The batches that the profiles of the instance groups take; none where one is a scalar."""
         names = [*dict.fromkeys(name for group in groups for name in group.profile)]
         if not all(tensor.dims for tensor in self.tensors.values()):
-            return 0
-        return max(
-            min((greatest[0] for _, _, greatest in profile.ranges.values()), default=0)
-            for profile in self.profiles(names)
+            return range(0)
+        least, most = [], []
+        for profile in self.profiles(names):
+            least.append(max((low[0] for low, _, _ in profile.ranges.values()), default=0))
+            most.append(min((high[0] for _, _, high in profile.ranges.values()), default=0))
+        return range(min(least), max(most) + 1)
+
+
+def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettings) -> Any:
+    """The engine in a file; raises `ModelLoadError`."""
+    trt, log = tensorrt(), runtime_log()
+    for library in ("", *settings.plugins):
+        _load_plugins(library)
+    runtime = trt.Runtime(log)
+    if settings.version_compatible:
+        runtime.engine_host_code_allowed = True
+    if core >= 0:
+        if core >= runtime.num_DLA_cores:
+            raise ModelLoadError(
+                f"unable to create TensorRT runtime with DLA Core ID: {core}, available number"
+                f" of DLA cores: {runtime.num_DLA_cores}"
+            )
+        runtime.DLA_core = core
+    engine = runtime.deserialize_cuda_engine(_content(config, path))
+    if engine is None:
+        raise ModelLoadError(
+            f"unable to create TensorRT engine: {log.last_error()}; '{path}' must be a plan"
+            f" for this GPU, built with TensorRT {trt.__version__}, or built"
+            " version-compatible and allowed by --backend-config=tensorrt,version-compatible="
+            "true"
         )
+    return engine
 
 
 def _index(name: str) -> int:
@@ -243,18 +253,19 @@ def tensorrt() -> Any:
 
 
 @cache
-def _load_plugins(paths: Sequence[str]) -> None:
-    """Register TensorRT's own plugins, and those of the libraries, once for the process."""
+def _load_plugins(path: str) -> None:
+    """Register the plugins of a library, or TensorRT's own, once for the process."""
     trt = tensorrt()
-    trt.init_libnvinfer_plugins(runtime_log(), "")
-    for path in paths:
-        try:
-            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            raise ModelLoadError(f"backend-config plugins: {error}") from error
-        # Older libraries register their plugins when they are loaded, others export them.
-        if hasattr(library, "getCreators") or hasattr(library, "getPluginCreators"):
-            trt.get_plugin_registry().load_library(path)
+    if not path:
+        trt.init_libnvinfer_plugins(runtime_log(), "")
+        return
+    try:
+        library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ModelLoadError(f"backend-config plugins: {error}") from error
+    # Older libraries register their plugins when they are loaded, others export them.
+    if hasattr(library, "getCreators") or hasattr(library, "getPluginCreators"):
+        trt.get_plugin_registry().load_library(path)
 
 
 @cache
@@ -282,8 +293,9 @@ def runtime_log() -> Any:
             logger.log(level, "%s", msg)
 
         def last_error(self) -> str:
-            """What went wrong last on this thread."""
-            return str(getattr(self._last, "error", "no reason was given"))
+            """What went wrong on this thread since the last call."""
+            found, self._last.error = getattr(self._last, "error", ""), ""
+            return found or "no reason was given"
 
     return Log()
 

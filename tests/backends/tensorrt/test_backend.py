@@ -19,7 +19,13 @@ import pytest
 from backends.tensor_models import graphs
 from backends.tensorrt.plans import tensor, write, write_double
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig, config_from_json
-from penstock.core.errors import ConfigError, InferenceError, InternalError, ModelLoadError
+from penstock.core.errors import (
+    BackendNotInstalledError,
+    ConfigError,
+    InferenceError,
+    InternalError,
+    ModelLoadError,
+)
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock_backends.tensorrt import TensorRtBackend
@@ -230,6 +236,41 @@ async def test_a_batch_size_beyond_the_plan_is_refused(
     )
     with pytest.raises(ModelLoadError, match="maximum batch size 9 for 'm_0_0', model maximum is"):
         await open_backend(_config(max_batch_size=9))
+
+
+@pytest.mark.contract("AC-07")
+async def test_rows_of_one_number_are_no_batch_unless_declared_so(
+    gpu: Any, open_backend: Open, version: Path
+) -> None:
+    tensors = [tensor("x", 8, 4), tensor("y", 8, 4, input=False)]
+    write(version / "model.plan", "double", tensors, {"x": [[8, 4]] * 3})
+    config = await _completed(version)
+    assert (config.max_batch_size, config.input[0].dims) == (0, (8, 4))
+    assert (await _answers(await open_backend(config), _rows(8)))[0].shape == (8, 4)
+    batching = await TensorRtBackend.complete_config(_config(max_batch_size=0), version, {})
+    assert batching.max_batch_size == 8
+    backend = await open_backend(batching)
+    assert (await _answers(backend, _rows(3), _rows(5)))[1].shape == (5, 4)
+    with pytest.raises(InternalError, match="dimension 0 to be between 8 and 8 but received 3"):
+        await _answers(backend, _rows(3))
+
+
+@pytest.mark.contract("AC-07")
+async def test_scalars_have_no_batches(gpu: Any, open_backend: Open, version: Path) -> None:
+    tensors = [tensor("x"), tensor("y", input=False)]
+    write(version / "model.plan", "double", tensors, {"x": [[]] * 3})
+    config = await _completed(version)
+    assert (config.max_batch_size, config.input[0].dims) == (0, (1,))
+    (answer,) = await _answers(await open_backend(config), np.array([3], np.float32))
+    assert answer.tolist() == [6]
+    tensors = [tensor("x", -1, 4), tensor("y", input=False)]
+    write(version / "model.plan", "double", tensors, {"x": [[1, 4], [4, 4], [8, 4]]})
+    with pytest.raises(ModelLoadError) as refused:
+        await _completed(version, input=[{"name": "x", "data_type": "TYPE_FP32", "dims": [4]}])
+    assert refused.value.message == (
+        "autofill failed for model 'm': model tensor shape configuration hints for dynamic batching"
+        " but the underlying engine doesn't support batching."
+    )
 
 
 # -- shape tensors ---------------------------------------------------------------------------------
@@ -748,6 +789,17 @@ async def test_a_gpu_that_is_not_there_is_told(open_backend: Open, version: Path
         " ordinal; without a GPU, serve the ONNX model that the plan was built of with backend"
         " 'onnxruntime'"
     )
+
+
+@pytest.mark.parametrize("package", ["tensorrt", "cuda.bindings.runtime"])
+async def test_a_package_that_is_not_there_is_told(
+    gpu: Any, open_backend: Open, version: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    write_double(version / "model.plan")
+    monkeypatch.setitem(sys.modules, package, None)
+    why = r"install them with: pip install 'penstock\[tensorrt\]' \(.*; without a GPU, serve"
+    with pytest.raises(BackendNotInstalledError, match=why):
+        await open_backend(_config())
 
 
 @pytest.mark.parametrize(
