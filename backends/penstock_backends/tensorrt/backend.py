@@ -132,7 +132,8 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
 class _Ahead:
     """Two threads for the batches of an instance: one is prepared while the other computes.
 
-    `execute` returns as soon as there is a thread for the next batch, so the scheduler forms it.
+    `execute` returns while its batch computes, so that the scheduler forms the next; it waits while
+    both threads have one.
     """
 
     def __init__(self, context: InstanceContext) -> None:
@@ -146,8 +147,13 @@ class _Ahead:
         run = await self._free.get()
         task = asyncio.create_task(self._answered(run, answer, requests))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._done)
         return [_outcome(task, at) for at in range(len(requests))]
+
+    def _done(self, task: asyncio.Task[list[Outcome]]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # of which nobody may want to know any more
 
     async def _answered(
         self, run: Callable[..., Awaitable[Any]], answer: Any, requests: Sequence[InferenceRequest]

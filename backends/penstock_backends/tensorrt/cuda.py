@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import importlib
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -116,26 +116,19 @@ class Device:
         # Other threads may use CUDA meanwhile.
         mode = self._cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", stream, mode)
-        with self._ending_capture(stream) as graphs:
+        try:
             launch()
-        graph = graphs[0]
-        try:
-            return self._made_by("cudaGraphExecDestroy", "cudaGraphInstantiate", graph, 0)
-        finally:
-            self._call("cudaGraphDestroy", graph)
-
-    @contextmanager
-    def _ending_capture(self, stream: Any) -> Iterator[list[Any]]:
-        graphs: list[Any] = []
-        try:
-            yield graphs
         except BaseException:
             status, graph = self._cuda.cudaStreamEndCapture(stream)
             if not int(status):
                 self._destroy("cudaGraphDestroy", graph)
             self._cuda.cudaGetLastError()  # what failed is not to fail the next call
             raise
-        graphs.append(self._call("cudaStreamEndCapture", stream))
+        graph = self._call("cudaStreamEndCapture", stream)
+        try:
+            return self._made_by("cudaGraphExecDestroy", "cudaGraphInstantiate", graph, 0)
+        finally:
+            self._call("cudaGraphDestroy", graph)
 
     def launch(self, graph: Any, stream: Any) -> None:
         """Launch a graph on the stream."""
