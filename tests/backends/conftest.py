@@ -77,7 +77,7 @@ async def open_instance(version: Path) -> AsyncIterator[OpenInstance]:
         async def run(function: Callable[..., Any], *args: Any) -> Any:
             return await asyncio.get_running_loop().run_in_executor(thread, function, *args)
 
-        async def start(kind: type[Backend], config: ModelConfig, **context: Any) -> Backend:
+        async def start(kind: type[Backend], config: ModelConfig, /, **context: Any) -> Backend:
             kind.check_config(config)
             backend = kind()
             await backend.initialize(InstanceContext("m_0_0", config, 1, version, run, **context))

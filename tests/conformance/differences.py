@@ -276,7 +276,7 @@ BEYOND: tuple[Difference, ...] = (
         ("C-04",),
         "`backend` names one of Triton's, or another",
         "a backend that is not installed fails the load",
-        "the same; `tensorrt`, `pytorch`, `dali` and backends in C++ are never installed",
+        "the same; `dali` and backends in C++ are never installed",
         "the reason says how such a model can be served",
     ),
     Difference(

@@ -308,6 +308,48 @@ def _azurite(program: Path) -> None:
     program.symlink_to(folder / "node_modules" / ".bin" / "azurite-blob")
 
 
+# -- TensorRT's bindings, whose signatures tests compare -------------------------------------------
+
+_BINDINGS = (
+    "tensorrt_cu13_bindings==11.4.0.106",
+    "manylinux_2_28_x86_64",
+    "tensorrt_cu13_bindings-11.4.0.106-*.whl",
+)
+# The libraries themselves, of gigabytes, are not in the ordinary index, and want a GPU. The module
+# is imported over empty ones, that define what it links to; nothing in it can be run.
+_EMPTY = {
+    "libnvinfer.so.11": """
+        createInferBuilder_INTERNAL createInferRefitter_INTERNAL createInferRuntime_INTERNAL
+        createNvOnnxParserRefitter_INTERNAL createNvOnnxParser_INTERNAL getBuilderPluginRegistry
+        getNvOnnxParserVersion getPluginRegistry initLibNvInferPlugins
+    """,
+    "libnvinfer_plugin.so.11": "",
+    "libnvonnxparser.so.11": "",
+}
+
+
+def _tensorrt_bindings(program: Path) -> None:
+    """Write a script that is a Python with TensorRT's bindings, to look at them only."""
+    _check_machine()
+    if (compiler := shutil.which("cc")) is None:
+        raise NotInstalledError("there is no C compiler here")
+    package = program.with_name("tensorrt-bindings-package")
+    libraries = package / "empty"
+    libraries.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, _wheel(Path(folder), *_BINDINGS) as wheel:
+        wheel.extractall(package)
+    for name, symbols in _EMPTY.items():
+        source = libraries / f"{name}.c"
+        source.write_text(
+            "".join(f"void *{symbol}(void) {{ return 0; }}\n" for symbol in symbols.split())
+        )
+        _run(compiler, "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", libraries / name, source)
+    places = f'LD_LIBRARY_PATH="{libraries}" PYTHONPATH="{package}"'
+    program.write_text(f'#!/bin/sh\n{places} exec "{sys.executable}" "$@"\n')
+    program.chmod(0o755)
+    _run(program, "-c", "import tensorrt_bindings")
+
+
 _GHZ = HERE / "ghz"
 _K6 = HERE / "k6"
 _PROGRAMS = (
@@ -338,6 +380,7 @@ _PROGRAMS = (
     Program("genai-perf", _GENAI_PERF, _genai_perf),
     Program("openai-clients", " ".join(_OPENAI_CLIENTS), _openai_clients),
     Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
+    Program("tensorrt-bindings", _BINDINGS[0], _tensorrt_bindings),
     Program("prometheus", "Debian's", debian("prometheus", "usr/bin/prometheus")),
     Program("promtool", "Debian's", debian("prometheus", "usr/bin/promtool")),
     Program("helm", _HELM[0], _helm),

@@ -14,14 +14,22 @@ Feeds = Mapping[str, Array]
 """The inputs of one request, or of a batch, by name."""
 
 
+def _concatenated(_: str, arrays: Sequence[Array]) -> Array:
+    return np.concatenate(arrays)
+
+
 class Assembly:
     """Joins and splits the batches of one model.
 
     Plain inputs are joined along the batch dimension, ragged ones end to end in one dimension,
-    padded ones after they are filled up; each element is copied once, to where the graph reads it.
+    padded ones after they are filled up; each element is copied once, by `join` to where the graph
+    reads it.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(
+        self, config: ModelConfig, join: Callable[[str, Sequence[Array]], Array] = _concatenated
+    ) -> None:
+        self._join = join
         self._padding = Padding.from_config(config)
         ragged = {t.name for t in config.input if t.allow_ragged_batch and config.max_batch_size}
         self._ragged = ragged - self._padding.values.keys()
@@ -45,7 +53,7 @@ class Assembly:
             return arrays[0] if arrays[0].flags.aligned else arrays[0].copy()
         if name in self._padding.values:
             return self._padding.padded(name, arrays)
-        return np.concatenate(arrays)
+        return self._join(name, arrays)
 
     def split(
         self, name: str, array: Array, feeds: Sequence[Feeds], rows: Sequence[int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from penstock.backend import (
     ConfigError,
@@ -26,14 +27,12 @@ def needs_completion(config: ModelConfig) -> bool:
     return not (config.input or config.batch_input) or not config.output
 
 
-def completed(
-    config: ModelConfig, graph: Graph, settings: Mapping[str, str], batches: bool
-) -> ModelConfig:
+def completed(config: ModelConfig, graph: Graph, most_rows: int) -> ModelConfig:
     """`config` with the graph's tensors, batch size and batching where it has none itself.
 
-    `batches` says whether the first dimension of all tensors may be that of a batch.
+    `most_rows` is the batch size of a model that takes batches, else 0.
     """
-    rows = _max_batch_size(config, graph, settings, batches)
+    rows = _max_batch_size(config, graph, most_rows)
     scheduled = config.dynamic_batching or config.sequence_batching
     return replace(
         config,
@@ -56,11 +55,9 @@ def _single(graph: Graph) -> GraphTensor | None:
     return next((tensor for tensor in _tensors(graph) if tensor.dims[:1] != (-1,)), None)
 
 
-def _max_batch_size(
-    config: ModelConfig, graph: Graph, settings: Mapping[str, str], batches: bool
-) -> int:
-    if batches:
-        return config.max_batch_size or (0 if _whole(config, graph) else _default(settings))
+def _max_batch_size(config: ModelConfig, graph: Graph, most_rows: int) -> int:
+    if most_rows:
+        return config.max_batch_size or (0 if _whole(config, graph) else most_rows)
     if config.max_batch_size:
         single = _single(graph)
         why = f"; its tensor '{single.name}' has shape {written(single.dims)}" if single else ""
@@ -82,7 +79,8 @@ def _whole(config: ModelConfig, graph: Graph) -> bool:
     return any(len(tensor.backend_dims) == ranks.get(tensor.name) for tensor in declared)
 
 
-def _default(settings: Mapping[str, str]) -> int:
+def default_rows(settings: Mapping[str, str]) -> int:
+    """The batch size of models that say none, from the backend's settings."""
     text = settings.get(DEFAULT_MAX_BATCH_SIZE, "4")
     if not text.isdecimal():
         raise ConfigError(
@@ -96,16 +94,21 @@ def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Input, ...]:
         return (Input("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
     computed = {name for tensor in config.batch_input for name in tensor.target_name}
     tensors = _unclaimed(graph.inputs.values(), controls(config) | computed)
-    return tuple(
-        Input(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors
-    )
+    return tuple(Input(t.name, t.datatype, **_fields(t, rows)) for t in tensors)
 
 
 def _outputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Output, ...]:
     tensors = _unclaimed(graph.outputs.values(), states(config))
-    return tuple(
-        Output(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors
-    )
+    return tuple(Output(t.name, t.datatype, **_fields(t, rows)) for t in tensors)
+
+
+def _fields(tensor: GraphTensor, rows: int) -> dict[str, Any]:
+    return {
+        "dims": _dims(tensor, rows),
+        "reshape": _reshape(tensor, rows),
+        "is_shape_tensor": tensor.is_shape,
+        "is_non_linear_format_io": not tensor.is_linear,
+    }
 
 
 def controls(config: ModelConfig) -> set[str]:

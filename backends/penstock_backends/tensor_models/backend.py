@@ -28,7 +28,12 @@ from penstock_backends.openai_kit.tensor_encoder import (
     has_vectors,
     open_application,
 )
-from penstock_backends.tensor_models.autocomplete import all_rows_vary, completed, needs_completion
+from penstock_backends.tensor_models.autocomplete import (
+    all_rows_vary,
+    completed,
+    default_rows,
+    needs_completion,
+)
 from penstock_backends.tensor_models.check import check_declared, check_supported
 from penstock_backends.tensor_models.file_inputs import (
     FileInputs,
@@ -85,6 +90,14 @@ class TensorModelBackend(WithApplication, Backend):
         return all_rows_vary(graph)
 
     @classmethod
+    def most_rows(cls, config: ModelConfig, graph: Graph, settings: Mapping[str, str]) -> int:
+        """The largest batch that the model takes, to complete a configuration; 0 for none.
+
+        Where the engine knows no better, that is the server's default.
+        """
+        return default_rows(settings) if cls.can_batch(config, graph) else 0
+
+    @classmethod
     def model_path(cls, config: ModelConfig, version_path: Path) -> Path:
         """The file or folder to load; raises `ModelLoadError` where there is none."""
         path = version_path / (config.default_model_filename or cls.filename)
@@ -98,10 +111,15 @@ class TensorModelBackend(WithApplication, Backend):
         return TensorModel(config, graph)
 
     @classmethod
+    def needs_completion(cls, config: ModelConfig) -> bool:
+        """Whether the graph is to be read for what the configuration does not say."""
+        return needs_completion(config)
+
+    @classmethod
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        if not needs_completion(config):
+        if not cls.needs_completion(config):
             return config
         return await asyncio.to_thread(cls._completed, config, version_path, settings)
 
@@ -111,8 +129,8 @@ class TensorModelBackend(WithApplication, Backend):
     ) -> ModelConfig:
         graph = cls.read(config, cls.model_path(config, version_path), settings)
         files = FileInputs(config, graph)
-        batches = files.have_rows and cls.can_batch(config, graph)
-        return completed(config, files.declared(graph), settings, batches)
+        rows = cls.most_rows(config, graph, settings) if files.have_rows else 0
+        return completed(config, files.declared(graph), rows)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
@@ -126,18 +144,22 @@ class TensorModelBackend(WithApplication, Backend):
         self._config = context.config
         self._limits = media_limits(context.config, context.settings)
         loop = asyncio.get_running_loop()
-        self._answer: Answer | None = await context.run(self._load, context, loop)
+        self._graph: Graph | None = None
+        try:
+            self._answer: Answer | None = await context.run(self._load, context, loop)
+        except BaseException:
+            await context.run(self._close_graph)
+            raise
 
-    @classmethod
-    def _load(cls, context: InstanceContext, loop: asyncio.AbstractEventLoop) -> Answer:
+    def _load(self, context: InstanceContext, loop: asyncio.AbstractEventLoop) -> Answer:
         config = context.config
-        graph = cls.open(context, cls.model_path(config, context.version_path))
+        graph = self._graph = self.open(context, self.model_path(config, context.version_path))
         name = config.parameter(TOKENIZER)
         if name is None:
             files = FileInputs(config, graph)
             check_declared(config, files.declared(graph))
             threads = share_of_cores(config, context.host_policy)
-            return files.before(cls.tensor_model(config, graph), threads)
+            return files.before(self.tensor_model(config, graph), threads)
         tokenizer = Tokenizer.load(config, name, context.version_path)
         on_gpu = context.kind == InstanceKind.KIND_GPU
         return TextModel(config, graph, tokenizer, loop, GPU_RUN_COST if on_gpu else RUN_COST)
@@ -160,6 +182,12 @@ class TensorModelBackend(WithApplication, Backend):
         if isinstance(self._answer, FileModel):
             self._answer.close()
         self._answer = None
+        self._close_graph()
+
+    def _close_graph(self) -> None:
+        if self._graph is not None:
+            self._graph.close()
+        self._graph = None
 
 
 def _open_app(config: ModelConfig, model: object, limits: MediaLimits) -> OpenAiApplication | None:

@@ -60,6 +60,7 @@ def check_outputs(config: ModelConfig, graph: Graph) -> None:
     _check_names(config, "output", names, graph.outputs)
     scattered = {name for tensor in config.batch_output for name in tensor.target_name}
     for tensor in config.output:
+        _check_marks(config, "output", tensor, graph.outputs[tensor.name])
         _check_type(config, "output", tensor.data_type, graph.outputs[tensor.name])
         if tensor.name not in scattered:
             _check_shape(config, tensor, graph.outputs[tensor.name])
@@ -70,7 +71,30 @@ def _targets(config: ModelConfig) -> dict[str, BatchInput]:
     return {name: tensor for tensor in config.batch_input for name in tensor.target_name}
 
 
+def _check_marks(
+    config: ModelConfig, what: str, tensor: Input | Output, found: GraphTensor
+) -> None:
+    """Compare what TensorRT's models say of their tensors beside datatypes and shapes."""
+    where = f"{what} '{tensor.name}' for model '{config.name}'"
+    if found.is_shape and not tensor.is_shape_tensor:
+        raise ModelLoadError(
+            f"{where} is a shape tensor but the model configuration doesn't mark it as a shape"
+            " tensor."
+        )
+    if tensor.is_shape_tensor and not found.is_shape:
+        raise ModelLoadError(
+            f"{where} is incorrectly marked as a shape tensor in the model configuration."
+        )
+    if tensor.is_non_linear_format_io == found.is_linear:
+        kind, mark = ("linear", "true") if found.is_linear else ("non-linear", "false")
+        raise ModelLoadError(
+            f"{where} uses a {kind} IO format, but 'is_non_linear_format_io' is incorrectly set to"
+            f" {mark} in the model configuration."
+        )
+
+
 def _check_input(config: ModelConfig, tensor: Input, found: GraphTensor) -> None:
+    _check_marks(config, "input", tensor, found)
     _check_type(config, "input", tensor.data_type, found)
     joined = tensor.allow_ragged_batch and config.max_batch_size > 0
     if not joined or tensor.name in Padding.from_config(config).values:

@@ -18,6 +18,10 @@ class GraphTensor:
     name: str
     datatype: DataType
     dims: tuple[int, ...]
+    is_shape: bool = False
+    """Whether its values are what shapes follow from."""
+    is_linear: bool = True
+    """Whether its elements lie in memory as its shape says."""
 
     def cast(self, values: Array) -> Array:
         """Numbers in this datatype: whole ones rounded and bounded, BF16 as bit patterns."""
@@ -46,12 +50,20 @@ class Graph(Protocol):
         """The array for `run` of a request's tensor; raises `InvalidRequestError`."""
         return tensor.numpy()
 
+    def joined(self, name: str, arrays: Sequence[Array]) -> Array:
+        """The rows of several requests as one array for the next `run`, copied once."""
+        return np.concatenate(arrays)
+
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
         """The outputs `names`. Blocks; raises `InternalError`.
 
         BF16 are bit patterns both ways, strings of outputs objects of `bytes`.
         """
         ...
+
+    def close(self) -> None:
+        """Release what does not go with the object itself."""
+        return
 
 
 # -- scalars, declared as one element since a configuration needs dims -----------------------------

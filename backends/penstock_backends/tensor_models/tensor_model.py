@@ -36,7 +36,7 @@ class TensorModel:
         self._graph = graph
         self._name = config.name
         self._max_batch_size = config.max_batch_size
-        self._assembly = Assembly(config)
+        self._assembly = Assembly(config, graph.joined)
         self._asked = graph.inputs.keys() - self._assembly.targets
         # State outputs are requested by name, by the sequence batcher.
         self._outputs = [*dict.fromkeys([*config.outputs_by_name, *states(config)])]

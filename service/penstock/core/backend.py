@@ -124,7 +124,9 @@ class Traits:
 
     For fields that not all backends make use of; given to one that does not, they are logged as
     without effect. Besides these there are `optimization.execution_accelerators`,
-    `model_operations` and `instance_group.secondary_devices`."""
+    `optimization.priority`, `optimization.cuda`, `optimization.eager_batching`,
+    `optimization.input_pinned_memory`, `optimization.output_pinned_memory`, `model_operations` and
+    `instance_group.secondary_devices`; `cc_model_filenames` is refused by the others."""
 
     eager: bool = False
     """Whether `execute` may begin before it has a task, which saves making one.

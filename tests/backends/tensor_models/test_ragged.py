@@ -109,7 +109,7 @@ def test_an_input_that_is_computed_is_nothing_that_clients_send(version: Path) -
     save_sums(version)
     config = sums_config(input=(), output=())
     graph = read_graph(config, version / "model.onnx", {})
-    assert [tensor.name for tensor in completed(config, graph, {}, True).input] == ["x"]
+    assert [tensor.name for tensor in completed(config, graph, 4).input] == ["x"]
 
 
 @pytest.mark.parametrize(

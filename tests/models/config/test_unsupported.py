@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.outcomes import raises_nothing
-from penstock.core.backend import Traits
+from penstock.core.backend import Backend, Traits
 from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import UnsupportedError
 from penstock.models.config.defaults import with_defaults
@@ -23,6 +23,7 @@ from penstock.models.config.unsupported import (
 )
 from penstock_backends.identity import IdentityBackend
 from penstock_backends.onnxruntime.backend import OnnxRuntimeBackend
+from penstock_backends.tensorrt import TensorRtBackend
 
 SUPPORTED: list[dict[str, Any]] = [
     {},
@@ -67,10 +68,6 @@ SUPPORTED: list[dict[str, Any]] = [
 ]
 
 NOT_YET: dict[str, dict[str, Any]] = {
-    "input.is_shape_tensor": {"input": [{}, {"is_shape_tensor": True}]},
-    "input.is_non_linear_format_io": {"input": [{"is_non_linear_format_io": True}]},
-    "output.is_shape_tensor": {"output": [{"is_shape_tensor": True}]},
-    "output.is_non_linear_format_io": {"output": [{"is_non_linear_format_io": True}]},
     "cc_model_filenames": {"cc_model_filenames": {"7.5": "a.plan"}},
     "ensemble_scheduling.step.model_namespace": {
         "ensemble_scheduling": {"step": [{"model_namespace": "n"}]}
@@ -93,6 +90,14 @@ def test_what_does_not_work_yet_is_refused_by_name(path: str) -> None:
         refuse_unsupported(config)
 
 
+def test_a_field_that_the_backend_reads_is_accepted() -> None:
+    config = config_from_json({"name": "m", **NOT_YET["cc_model_filenames"]})
+    with raises_nothing():
+        refuse_unsupported(config, TensorRtBackend)
+    with pytest.raises(UnsupportedError, match="field 'cc_model_filenames' is not supported"):
+        refuse_unsupported(config, IdentityBackend)
+
+
 class Computing(IdentityBackend):
     """A backend that computes tensors of a batch."""
 
@@ -107,6 +112,7 @@ def test_batch_tensors_are_refused_without_backend_support(path: str) -> None:
         refuse_batch_tensors(config, IdentityBackend)
 
 
+_PINNED = ("optimization.input_pinned_memory", "optimization.output_pinned_memory")
 HINTED: dict[str, dict[str, Any]] = {
     "optimization.priority": {"optimization": {"priority": "PRIORITY_MAX"}},
     "optimization.cuda": {"optimization": {"cuda": {"graphs": True}}},
@@ -139,12 +145,15 @@ def test_hints_without_effect_are_told_by_name(path: str, caplog: pytest.LogCapt
 
 
 @pytest.mark.contract("C-34")
-def test_hints_that_the_backend_reads_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    for path in OnnxRuntimeBackend.traits.hints:
-        warn_without_effect(config_from_json({"name": "m", **HINTED[path]}), OnnxRuntimeBackend)
+@pytest.mark.parametrize("backend", [OnnxRuntimeBackend, TensorRtBackend])
+def test_hints_that_the_backend_reads_are_not_told(
+    backend: type[Backend], caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in backend.traits.hints - {*UNSUPPORTED}:
+        warn_without_effect(config_from_json({"name": "m", **HINTED[path]}), backend)
     warn_without_effect(with_defaults(ModelConfig(name="m")), IdentityBackend)
     assert not caplog.messages
-    assert OnnxRuntimeBackend.traits.hints <= {*HINTS}
+    assert backend.traits.hints <= {*HINTS, *UNSUPPORTED, *_PINNED}
 
 
 def test_fields_are_looked_for_in_lists() -> None:

@@ -51,12 +51,6 @@ REFUSED = [
         "libtriton_checksum.so",
         "backends in C\\+\\+ are not loaded: write its work as a",
     ),
-    (
-        "tensorrt",
-        "",
-        "",
-        "there is no '[^']*'[^;]*; serve the ONNX model that the plan was built of",
-    ),
     ("..", "", "model.py", "unable to find backend '..': a path is not a backend name"),
     ("hugectr", "", "libtriton_hugectr.so", "export the network to ONNX .* looks up the embedding"),
     ("hps", "", "", "export the network to ONNX and serve it with backend 'onnxruntime'"),

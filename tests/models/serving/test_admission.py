@@ -342,3 +342,33 @@ def test_refusals_do_not_repeat_a_long_text() -> None:
     assert len(_refusal(config, {long: right})) < 1300
     assert len(_refusal(config, {f"{long}{n}": right for n in range(9)})) < 1300
     assert len(_refusal(config, {"IN": right}, requested_outputs=(long,))) < 1300
+
+
+# -- layouts of TensorRT --------------------------------------------------------------------------
+
+
+@pytest.mark.contract("V-14", "C-11")
+@pytest.mark.parametrize("shape", [(2,), (3,), (4, 2)], ids=["values", "batch size too", "rows"])
+def test_values_of_a_shape_tensor_have_no_batch_dimension(shape: tuple[int, ...]) -> None:
+    config = _config(_input("IN", 5), _input("S", 2, is_shape_tensor=True), max_batch_size=8)
+    assert _check(config, {"IN": _zeros(4, 5), "S": _zeros(*shape)}) == 4
+    assert _check(config, {"S": _zeros(*shape), "IN": _zeros(4, 5)}) == 4
+
+
+@pytest.mark.contract("V-14")
+def test_a_shape_tensor_of_another_length_is_refused() -> None:
+    config = _config(_input("IN", 5), _input("S", 2, is_shape_tensor=True), max_batch_size=8)
+    refused = _refusal(config, {"IN": _zeros(4, 5), "S": _zeros(4)})
+    assert "unexpected shape for input 'S' for model 'm'. Expected [-1,2], got [4]" in refused
+    assert "does not match other" in _refusal(config, {"IN": _zeros(4, 5), "S": _zeros(3, 2)})
+    short = Tensor(DataType.INT32, (2,), bytes(4))
+    assert "Expected 8, got 4" in _refusal(config, {"IN": _zeros(4, 5), "S": short})
+
+
+@pytest.mark.contract("V-15", "C-14")
+def test_bytes_of_a_non_linear_format_are_not_counted() -> None:
+    config = _config(_input("IN", 3, 2, 2, is_non_linear_format_io=True), max_batch_size=8)
+    padded = Tensor(DataType.INT32, (1, 3, 2, 2), bytes(4 * 4 * 2 * 2))
+    assert _check(config, {"IN": padded}) == 1
+    wrong = Tensor(DataType.INT32, (1, 4, 2, 2), bytes(4 * 4 * 2 * 2))
+    assert "unexpected shape for input 'IN'" in _refusal(config, {"IN": wrong})

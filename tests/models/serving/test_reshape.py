@@ -53,6 +53,25 @@ def test_a_model_without_reshape_has_nothing_to_do() -> None:
     assert response_reshape(model_config()) is None
 
 
+@pytest.mark.contract("V-14", "C-11")
+@pytest.mark.parametrize("values", [[4, 6], [1, 4, 6], [[4, 6], [4, 6]]])
+def test_a_shape_tensor_has_its_values_for_each_row(values: Any) -> None:
+    config = model_config(
+        max_batch_size=8,
+        input=(
+            ModelInput("S", DataType.INT32, dims=(2,), is_shape_tensor=True),
+            ModelInput("IN", DataType.FP32, dims=(1,), reshape=TensorReshape()),
+        ),
+    )
+    tensors = {"S": np.array(values, np.int32), "IN": np.zeros((2, 1), np.float32)}
+    inputs = {name: Tensor.from_numpy(array) for name, array in tensors.items()}
+    to_model = request_reshape(config)
+    assert to_model is not None
+    request = to_model(InferenceRequest("m", inputs=inputs))
+    assert request.inputs["S"].numpy().tolist() == [[4, 6], [4, 6]]
+    assert request.inputs["IN"].shape == (2,)
+
+
 class Identity:
     """A model that answers with what it got, reshaped both ways; `shapes` are what it saw."""
 

@@ -76,6 +76,7 @@ def test_shape_tensors_must_have_equal_contents(optional: bool) -> None:
     config = _config(shape, _input("A", 1))
     request = _request(S=[[1, 2]], A=[[1]])
     assert _together(config, request, _request(S=[[1, 2]], A=[[5]]))
+    assert _together(config, request, _request(S=[[1, 2], [1, 2]], A=[[5], [6]]))
     assert not _together(config, request, _request(S=[[1, 3]], A=[[1]]))
 
 

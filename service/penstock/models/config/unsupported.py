@@ -1,7 +1,7 @@
 """Fields of a configuration that do nothing here: refused by name, or logged as without effect.
 
-A field that would change answers is refused. A hint that only Triton's TensorRT backend makes use
-of, or another backend than the model's, is logged: many configurations have them, and must load.
+A field that would change answers is refused. A hint that nothing here makes use of, or another
+backend than the model's, is logged: many configurations have them, and must load.
 """
 
 from __future__ import annotations
@@ -16,21 +16,14 @@ from penstock.core.errors import UnsupportedError
 logger = logging.getLogger(__name__)
 
 UNSUPPORTED = (
-    "input.is_shape_tensor",
-    "input.is_non_linear_format_io",
-    "output.is_shape_tensor",
-    "output.is_non_linear_format_io",
     "cc_model_filenames",
     "ensemble_scheduling.step.model_namespace",
     "model_repository_agents",
 )
-"""Paths of fields that no backend implements; a line goes when its field is implemented."""
+"""Paths of fields that no backend implements, but those that have them in `Traits.hints`."""
 
 WITHOUT_EFFECT = (
-    "optimization.priority",
-    "optimization.cuda",
     "optimization.gather_kernel_buffer_threshold",
-    "optimization.eager_batching",
     "sequence_batching.state.use_same_buffer_for_input_output",
     "sequence_batching.state.use_growable_memory",
 )
@@ -39,6 +32,9 @@ WITHOUT_EFFECT = (
 HINTS = (
     "optimization.graph",
     "optimization.execution_accelerators",
+    "optimization.priority",
+    "optimization.cuda",
+    "optimization.eager_batching",
     "model_operations",
     "instance_group.secondary_devices",
 )
@@ -47,10 +43,11 @@ HINTS = (
 _PINNED = ("input_pinned_memory", "output_pinned_memory")
 
 
-def refuse_unsupported(config: ModelConfig) -> None:
-    """Raise `UnsupportedError` for the first unsupported field that is set."""
+def refuse_unsupported(config: ModelConfig, backend: type[Backend] | None = None) -> None:
+    """Raise `UnsupportedError` for the first field that is set and that the backend has not."""
+    read = backend.traits.hints if backend else frozenset()
     for path in UNSUPPORTED:
-        if is_given(config, path):
+        if path not in read and is_given(config, path):
             raise UnsupportedError(
                 f"model '{config.name}': field '{path}' "
                 "is not supported by this version of Penstock"
@@ -84,8 +81,10 @@ def _without_effect(config: ModelConfig, backend: type[Backend]) -> Iterator[str
     unread = (*WITHOUT_EFFECT, *(path for path in HINTS if path not in backend.traits.hints))
     yield from (path for path in unread if is_given(config, path))
     for name in _PINNED:  # true is the default, and means where such memory can be had
-        if getattr(config.optimization, name, None) == PinnedMemory(enable=False):
-            yield f"optimization.{name}"
+        path = f"optimization.{name}"
+        off = getattr(config.optimization, name, None) == PinnedMemory(enable=False)
+        if off and path not in backend.traits.hints:
+            yield path
 
 
 def is_given(config: ModelConfig, path: str) -> bool:

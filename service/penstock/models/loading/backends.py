@@ -29,10 +29,6 @@ _EMBEDDING_TABLES = (
 )
 
 _INSTEAD = {
-    "tensorrt": (
-        "; serve the ONNX model that the plan was built of with backend 'onnxruntime', or run the"
-        " plan with tensorrt in a model.py of backend 'python'"
-    ),
     "dali": (
         "; run the pipeline with nvidia.dali in a model.py of backend 'python', or do its steps"
         " there with other libraries"

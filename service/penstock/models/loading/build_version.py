@@ -135,10 +135,12 @@ class VersionBuilder:
         """Why a model could not be built whatever versions it had, by its configuration alone."""
         config = files.config
         try:
+            backend = None
             if not config.is_ensemble:
-                config = (await self._backend_of(config)).config
+                found = await self._backend_of(config)
+                backend, config = found.backend, found.config
             validate(self._normalized(config), self._gpus)
-            refuse_unsupported(config)
+            refuse_unsupported(config, backend)
         except InferenceError as error:
             return error
         return None
@@ -304,7 +306,7 @@ class VersionBuilder:
             )
         config = self._normalized(config)
         validate(config, self._gpus)
-        refuse_unsupported(config)
+        refuse_unsupported(config, backend)
         refuse_batch_tensors(config, backend)
         warn_without_effect(config, backend)
         BatcherSettings.from_config(config)  # raises for parameters that are not usable

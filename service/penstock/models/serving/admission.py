@@ -49,6 +49,7 @@ class Admission:
         self._required = [tensor.name for tensor in config.input if not tensor.optional]
         self._outputs = frozenset(tensor.name for tensor in config.output)
         self._reads_contents = any(t.data_type is DataType.BYTES for t in config.input)
+        self._shape_tensors = _shape_tensors(config)
         self._rows_by_template: dict[Hashable, int] = {}
 
     def check(self, request: InferenceRequest) -> int:
@@ -100,6 +101,8 @@ class Admission:
         """The number of batch rows, equal for all inputs; an empty batch counts as one row."""
         rows: int | None = None
         for name, tensor in _last_first(request):
+            if name in self._shape_tensors and len(tensor.shape) == 1:
+                continue  # sent once, whatever the number of rows
             if not tensor.shape:
                 raise _refused(
                     request,
@@ -138,13 +141,17 @@ class Admission:
         self._check_shape(request, known, tensor)
         if tensor.datatype is DataType.BYTES:
             self._check_elements(request, name, tensor)
-        else:
+        elif not known.is_non_linear_format_io:  # which is longer than its shape says (V-15)
             self._check_size(request, name, tensor)
         if tensor.shape and min(tensor.shape) < 0:  # with no data; otherwise the size check failed
             raise self._unexpected_shape(request, known, tensor)
 
     def _check_shape(self, request: InferenceRequest, known: ModelInput, tensor: Tensor) -> None:
         shape = tensor.shape[1:] if self._max_batch_size else tensor.shape
+        if len(tensor.shape) == 1 and known.name in self._shape_tensors:
+            # Its values alone, or with the batch size in front of them (V-14).
+            values = tensor.shape[0]
+            shape = (values if tensor.shape == known.dims else values - 1,)
         if not _fits(shape, known.dims):
             raise self._unexpected_shape(request, known, tensor)
         if -1 in shape:
@@ -263,15 +270,42 @@ class Reshape:
 
 
 def request_reshape(config: ModelConfig) -> Callable[[InferenceRequest], InferenceRequest] | None:
-    """A transform of inputs to the model's shapes; `None` if none is reshaped."""
+    """A transform of inputs to the model's shapes; `None` if none is reshaped.
+
+    A shape tensor, whose values a client sends once, has them for each row of its batch, as the
+    rows of requests are joined and counted.
+    """
     reshapes = {
         tensor.name: Reshape(tensor.dims, tensor.reshape.shape, config.max_batch_size > 0)
         for tensor in config.input
         if tensor.reshape is not None
     }
+    values = _shape_tensors(config)
+    if values:
+        return lambda request: request._replace(
+            inputs=_reshaped(_with_rows(request.inputs, values), reshapes)
+        )
     if not reshapes:
         return None
     return lambda request: request._replace(inputs=_reshaped(request.inputs, reshapes))
+
+
+def _shape_tensors(config: ModelConfig) -> Mapping[str, int]:
+    """The shape tensors of a model that batches, and how many values each has for a row."""
+    if not config.max_batch_size:
+        return {}
+    return {tensor.name: prod(tensor.dims) for tensor in config.input if tensor.is_shape_tensor}
+
+
+def _with_rows(inputs: Mapping[str, Tensor], values: Mapping[str, int]) -> dict[str, Tensor]:
+    """The inputs, each of those with `values` once for each row of the others."""
+    rows = next((t.shape[0] for name, t in inputs.items() if name not in values), 1)
+    return {
+        name: Tensor.from_numpy(np.tile(tensor.numpy()[-values[name] :], (rows, 1)))
+        if name in values and len(tensor.shape) == 1
+        else tensor
+        for name, tensor in inputs.items()
+    }
 
 
 def response_reshape(

@@ -212,9 +212,9 @@ def _signature_of_present(names: frozenset[str], contents: frozenset[str]) -> Si
 
 
 def _compared(tensor: Tensor, contents: bool) -> Hashable:
-    """The shape of a row; for a shape tensor, its values too."""
+    """The shape of a row; for a shape tensor, which is equal in all rows, its values too."""
     shape = tensor.shape[1:]
-    return (shape, bytes(tensor.buffer)) if contents else shape
+    return (shape, tensor.numpy()[:1].tobytes()) if contents else shape
 
 
 def length(request: InferenceRequest) -> int:
