@@ -40,7 +40,7 @@ def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     )
     (folder / "code").mkdir()
     (folder / "code" / "model.py").write_text(code)
-    models = ("--load-model=tiny_llm", "--load-model=minilm")
+    models = [f"--load-model={name}" for name in ("tiny_llm", "minilm", "reranker")]
     file = f"{folder / 'code' / 'model.py'}:Double"
     explicit = "--model-control-mode=explicit"
     with serving(demo_repository, folder / "log", explicit, *models, file) as server:

@@ -28,7 +28,8 @@ EXPLAINED = {"penstock-explain": "1"}
 @pytest.fixture(scope="module")
 def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("openai") / "log"
-    explicit = ("--model-control-mode=explicit", "--load-model=tiny_llm", "--load-model=minilm")
+    loaded = [f"--load-model={name}" for name in ("tiny_llm", "minilm", "reranker")]
+    explicit = ["--model-control-mode=explicit", *loaded]
     alias = "--openai-alias=gpt-4o-mini=tiny_llm"
     with serving(demo_repository, log, *explicit, "--openai-port=0", alias) as server:
         yield server
@@ -228,3 +229,13 @@ def test_killed_model_ends_its_stream_and_leaves_others(
 
     wait_until(answers)
     assert set(refused) <= {(503, "1")}
+
+
+def test_the_reranker_puts_passages_in_order(http: httpx.Client) -> None:
+    passages = ["A list has no end.", "A lock is held by one thread.", "Open a file with open()."]
+    body = {"model": "reranker", "query": "How is a file opened?", "documents": passages}
+    answer = http.post("/v1/rerank", json=body).json()
+    assert "results" in answer, answer
+    assert answer["results"][0]["index"] == 2
+    assert all(0 < one["relevance_score"] < 1 for one in answer["results"])
+    assert answer["usage"]["total_tokens"] > 30

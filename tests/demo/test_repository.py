@@ -34,7 +34,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_it_writes_and_reports_every_model(tmp_path: Path) -> None:
-    assert write(tmp_path / "new" / "folder")[1:] == [
+    assert write(tmp_path / "new" / "folder")[2:] == [
         "simple: written",
         "identity: written",
         "tiny_llm: written",

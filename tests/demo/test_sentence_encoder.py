@@ -58,6 +58,31 @@ def test_embeddings_have_length_one(embed: Embed) -> None:
     np.testing.assert_allclose(np.linalg.norm(embed(_SENTENCES), axis=1), 1, rtol=1e-5)
 
 
+def test_the_reranker_reads_each_text_as_if_it_were_alone(demo_repository: Path) -> None:
+    """In a batch of pairs whose lengths differ, and by itself."""
+    version = demo_repository / "reranker" / "1"
+    tokenizer = tokenizers.Tokenizer.from_file(str(version / "tokenizer.json"))
+    tokenizer.enable_padding()
+    session = onnxruntime.InferenceSession(str(version / "model.onnx"))
+
+    def scores(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        made = tokenizer.encode_batch(list(pairs))
+        feeds = {
+            "input_ids": np.array([each.ids for each in made]),
+            "attention_mask": np.array([each.attention_mask for each in made]),
+            "token_type_ids": np.array([each.type_ids for each in made]),
+        }
+        (found,) = session.run(["SCORE"], feeds)
+        return np.asarray(found, np.float32)[:, 0]
+
+    query, *passages = _SENTENCES[:4]
+    together = scores([(query, passage) for passage in [query, *passages]])
+    alone = [scores([(query, passage)])[0] for passage in [query, *passages]]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert together.argmax() == 0  # of the query itself
+    assert together[0] > 0.99
+
+
 def test_long_texts_are_cut_where_the_model_ends(demo_repository: Path) -> None:
     file = demo_repository / "minilm" / "1" / "tokenizer.json"
     tokenizer = tokenizers.Tokenizer.from_file(str(file))

@@ -23,8 +23,11 @@ from penstock.backend import (
 from penstock_backends.language_model import MediaLimits, media_limits
 from penstock_backends.openai_kit.tensor_encoder import (
     TensorEncoder,
+    TensorReranker,
     application_of_images,
+    application_of_pairs,
     application_over,
+    has_scores,
     has_vectors,
     open_application,
 )
@@ -191,9 +194,8 @@ class TensorModelBackend(WithApplication, Backend):
 
 
 def _open_app(config: ModelConfig, model: object, limits: MediaLimits) -> OpenAiApplication | None:
-    """OpenAI's API of an encoder whose first output is a vector for each text, or each image.
-
-    Its vectors come from the model, through its scheduler.
+    """OpenAI's API of an encoder whose first output is a vector for each text or image, or a
+    number for each pair of texts. They come from the model, through its scheduler.
     """
     if isinstance(model, FileModel) and takes_images_alone(config):
         named = config.output[0].label_filename
@@ -201,6 +203,9 @@ def _open_app(config: ModelConfig, model: object, limits: MediaLimits) -> OpenAi
         return application_of_images(TensorEncoder(config), limits) if encodes else None
     if config.parameter(TOKENIZER) is None or not isinstance(model, TextModel):
         return open_application(config, None)  # its graph may read texts itself
+    if len(config.input) > 1:
+        reranker = TensorReranker(config, model.count_tokens)
+        return application_of_pairs(reranker) if has_scores(config) else None
     return (
         application_over(TensorEncoder(config, model.count_tokens)) if has_vectors(config) else None
     )

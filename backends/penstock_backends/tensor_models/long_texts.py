@@ -42,6 +42,10 @@ class Tokens:
     type_ids: Sequence[int]
 
 
+Pair = tuple[str, str]
+"""Two texts that a model reads together, such as a question and a passage."""
+
+
 class LongTexts:
     """The bounds of texts, and of how many of them a request may have.
 
@@ -83,29 +87,41 @@ class LongTexts:
 
         Raises `InvalidRequestError` where they are not found in as much as may be tokenized.
         """
-        left = self._most
-        found: list[str | Tokens] = []
-        for text in texts:
-            one: str | Tokens | None = text
-            if len(text) > self._first:
-                if not self._cuts:
-                    raise self._too_long(f"{len(text)} characters")
-                one = self._cut(text, self._first)
-                if one is None:
-                    size = min(len(text), self._most)
-                    left -= size
-                    one = self._cut(text, size) if left >= 0 else None
-            if one is None:
-                raise self._too_long(f"{len(text)} characters or more")
-            found.append(one)
+        spent = _Spent(self._most)
+        return [
+            text if len(text) <= self._first else self._shortened(text, spent)[1] for text in texts
+        ]
+
+    def read_pairs(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """The pairs of a request, of each long text as much as has more tokens than are kept.
+
+        They are cut together then, to the tokens of the whole; but where both of a pair are long
+        and an odd number is kept, either may get the last of it. Raises as `read`.
+        """
+        spent = _Spent(self._most)
+
+        def side(text: str) -> str:
+            return text if len(text) <= self._first else self._shortened(text, spent)[0]
+
+        return [(side(one), side(other)) for one, other in pairs]
+
+    def _shortened(self, text: str, spent: _Spent) -> tuple[str, Tokens]:
+        """The part of a long text that has more tokens than are kept, and those that are."""
+        if not self._cuts:
+            raise self._too_long(f"{len(text)} characters")
+        found = self._cut(text, self._first)
+        if found is None and spent.take(size := min(len(text), self._most)):
+            found = self._cut(text, size)
+        if found is None:
+            raise self._too_long(f"{len(text)} characters or more")
         return found
 
-    def _cut(self, text: str, size: int) -> Tokens | None:
+    def _cut(self, text: str, size: int) -> tuple[str, Tokens] | None:
         """The tokens of a text, made of so many characters; `None` if these have too few."""
         part, changed = self._part(text, size)
         (made,) = self._inner.encode_batch_fast([part])
         cut = sum(len(one.ids) - sum(one.special_tokens_mask) for one in made.overflowing)
-        return None if cut < changed else Tokens(made.ids, made.type_ids)
+        return None if cut < changed else (part, Tokens(made.ids, made.type_ids))
 
     def _part(self, text: str, size: int) -> tuple[str, int]:
         """The part of a text that is kept, and the tokens that its end may change.
@@ -130,6 +146,17 @@ class LongTexts:
                 f" {self._most} characters, has fewer tokens than the model reads"
             )
         return InvalidRequestError(f"{problem}; its parameter '{MAX_CHARACTERS}' increases that")
+
+
+class _Spent:
+    """The characters that may still be tokenized of the long texts of a request."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def take(self, characters: int) -> bool:
+        self._left -= characters
+        return self._left >= 0
 
 
 def positive(config: ModelConfig, name: str) -> int:

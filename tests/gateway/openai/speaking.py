@@ -72,6 +72,11 @@ class Speaker(Controllable, WithApplication, Backend):
             await send(body)
         await send({"type": "http.response.body"})
 
+    async def counting(self, receive: Receive, send: Send) -> None:
+        """One body that is longer than its way here holds, no two parts of which are alike."""
+        await _begin(send, 200, b"application/json")
+        await send({"type": "http.response.body", "body": json.dumps([*range(20_000)]).encode()})
+
     async def noted(self, receive: Receive, send: Send) -> None:
         """A generation, of which an engine tells its times."""
         timeline = self.requests[-1].scope.timeline

@@ -294,6 +294,12 @@ async def test_answer_that_cannot_be_sent_is_an_error_of_the_server(
     assert (await client.post(CHAT, json={"model": "m"})).status_code == 200
 
 
+async def test_parts_of_a_long_answer_keep_their_order(client: httpx.AsyncClient) -> None:
+    """Taking some makes room for the next, which come at once, while those are not yet written."""
+    answer = await client.post(CHAT, json={"model": "m", "do": "counting"})
+    assert answer.json() == [*range(20_000)]
+
+
 async def test_slow_reader_gets_everything(client: httpx.AsyncClient) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "do": "flood"}) as answer:
         chunks = answer.aiter_raw()

@@ -94,7 +94,10 @@ class EventStream:
         if not call.is_writable:
             call.when_writable(self._pump)
             return
+        # This makes room for responses that come at once: they are behind those that are taken.
+        self._busy = True
         responses = stream.take_ready()
+        self._busy = False
         if responses:
             self._mark("INFER_RESPONSE_COMPLETE")
             events: list[bytes] = []
@@ -108,6 +111,8 @@ class EventStream:
             self._write(events)
         if stream.exhausted:
             self._finish()
+        elif stream.backlog:
+            self._write_ready()
 
     def _event_of(self, response: InferenceResponse) -> bytes | None:
         """The event of a response, of which the first begins the reply with its status.

@@ -55,7 +55,7 @@ class AnswerRelay:
         self._head: HttpHead | None = None
         self._held: list[bytes] = []
         self._explains = timeline is not None and wants_explanation(call)
-        self._begun = self._done = self._events = False
+        self._begun = self._done = self._events = self._taking = False
 
     def start(self) -> None:
         """Write what is there, and the rest when it comes."""
@@ -73,21 +73,30 @@ class AnswerRelay:
 
     def _write_ready(self) -> None:
         stream = self._stream
-        if self._done:
+        if self._done or self._taking:
             return
         if not self._call.is_flushed:  # so one window waits here, and no more
             self._call.when_writable(self._pump)
             return
-        for part in stream.take_ready():
+        self._take_parts()
+        if stream.exhausted:
+            self._finish(self._take_held())
+        elif self._has_enough:
+            self._write(self._take_held())
+        if stream.backlog and not self._done:
+            self._write_ready()
+
+    def _take_parts(self) -> None:
+        """Keep what is there: it makes room for parts that come at once, behind it."""
+        self._taking = True
+        parts = self._stream.take_ready()
+        self._taking = False
+        for part in parts:
             assert isinstance(part, ExchangePart)
             if part.head is not None:
                 self._take_head(part.head)
             if part.body:
                 self._held.append(part.body)
-        if stream.exhausted:
-            self._finish(self._take_held())
-        elif self._has_enough:
-            self._write(self._take_held())
 
     @property
     def _has_enough(self) -> bool:
