@@ -1,4 +1,4 @@
-"""A tensor engine: the model is `model.npz`, a matrix and a vector; `y` is `x @ matrix + vector`."""
+"""A tensor engine: the model is `model.npz`, a matrix and a vector; `y = x @ matrix + vector`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
