@@ -22,6 +22,7 @@ from penstock.core.backend import (
     WithInterpreter,
     WithMetrics,
     WithReadiness,
+    WithVariants,
 )
 from penstock.core.config import (
     Accelerator,
@@ -164,6 +165,7 @@ __all__ = [
     "WithInterpreter",
     "WithMetrics",
     "WithReadiness",
+    "WithVariants",
     "as_inference_error",
     "decode_elements",
     "deliver",

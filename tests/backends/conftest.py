@@ -1,4 +1,5 @@
-"""Single instances without a server, and the demo's tiny language model as each engine reads it."""
+"""Single instances without a server, the demo's tiny language model as each engine reads it, and a
+real network in the formats of several engines."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +89,12 @@ async def open_instance(version: Path) -> AsyncIterator[OpenInstance]:
         yield start
         for backend in opened:
             await backend.finalize()
+
+
+@pytest.fixture
+def basic_pitch() -> Path:
+    """The folder with one network as `nmp.onnx`, `nmp.tflite`, and TensorFlow's folder `nmp`."""
+    spec = find_spec("basic_pitch")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the network is in a package: pip install --no-deps basic-pitch==0.4.0")
+    return Path(spec.submodule_search_locations[0]) / "saved_models" / "icassp_2022"

@@ -19,6 +19,7 @@ from penstock.core.backend import (
     WithInterpreter,
     WithMetrics,
     WithReadiness,
+    WithVariants,
     find_backend,
 )
 from penstock.core.errors import ModelLoadError
@@ -76,6 +77,7 @@ def test_a_trait_that_is_set_as_an_attribute_is_refused_where_the_class_is_made(
         ("healthy", WithReadiness),
         ("unready", WithReadiness),
         ("unload_unhealthy", WithReadiness),
+        ("variant", WithVariants),
     ],
 )
 def test_a_method_that_nobody_would_ask_is_refused_where_the_class_is_made(

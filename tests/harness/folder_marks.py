@@ -19,6 +19,7 @@ FOLDERS = {
     "backends/openvino_genai": "engine",
     "backends/pytorch": "engine",
     "backends/tensor_models": "engine",
+    "backends/tensorflow": "engine",
     "backends/vllm": "engine",
     "conformance": "conformance",
     "top/live": "conformance",

@@ -350,6 +350,17 @@ def _tensorrt_bindings(program: Path) -> None:
     _run(program, "-c", "import tensorrt_bindings")
 
 
+# Half a minute of its first import is Python's own compiling.
+_TENSORFLOW = "tensorflow-cpu==2.21.0"
+
+
+def _tensorflow(program: Path) -> None:
+    """Install it in an environment, 1.5 GB, whose Python is what the program runs."""
+    environment = _environment(program.parent / "tensorflow-environment", _TENSORFLOW)
+    program.write_text(f'#!/bin/sh\nexec "{environment / "bin" / "python"}" "$@"\n')
+    program.chmod(0o755)
+
+
 _GHZ = HERE / "ghz"
 _K6 = HERE / "k6"
 _PROGRAMS = (
@@ -379,6 +390,7 @@ _PROGRAMS = (
     ),
     Program("genai-perf", _GENAI_PERF, _genai_perf),
     Program("openai-clients", " ".join(_OPENAI_CLIENTS), _openai_clients),
+    Program("tensorflow", _TENSORFLOW, _tensorflow),
     Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
     Program("tensorrt-bindings", _BINDINGS[0], _tensorrt_bindings),
     Program("prometheus", "Debian's", debian("prometheus", "usr/bin/prometheus")),

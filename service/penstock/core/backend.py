@@ -182,7 +182,7 @@ class Backend(ABC):
     text; any other exception becomes an `InternalError` of its class and text.
 
     What only some backends have stands in parts of its own, which a class mixes in: `Controllable`,
-    `WithApplication`, `WithInterpreter`, `WithMetrics`, `WithReadiness`.
+    `WithApplication`, `WithInterpreter`, `WithMetrics`, `WithReadiness`, `WithVariants`.
     """
 
     traits: ClassVar[Traits] = Traits()
@@ -345,7 +345,30 @@ class WithReadiness:
         return ""
 
 
-_PARTS = (Controllable, WithApplication, WithInterpreter, WithMetrics, WithReadiness)
+class WithVariants(ABC):
+    """Part of a backend that has several classes, such as one for each engine that may be there.
+
+    Without it, the class that the package announces runs all of its models.
+    """
+
+    @classmethod
+    @abstractmethod
+    def variant(cls, settings: Mapping[str, str]) -> type[Backend]:
+        """The class that runs the models: this one, or another.
+
+        Asked for each model that is loaded, on a thread of the server; `settings` are the
+        `--backend-config` values of this backend. It may look for what is installed.
+        """
+
+
+_PARTS = (
+    Controllable,
+    WithApplication,
+    WithInterpreter,
+    WithMetrics,
+    WithReadiness,
+    WithVariants,
+)
 
 
 GROUP = "penstock.backends"

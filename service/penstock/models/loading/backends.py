@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.core.backend import Backend, find_backend, installed_backends
+from penstock.core.backend import Backend, WithVariants, find_backend, installed_backends
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ModelLoadError
 from penstock.core.nearest_name import suggestion
@@ -112,6 +112,8 @@ def backend_of(config: ModelConfig, settings: Mapping[str, str]) -> FoundBackend
     except ModelLoadError as error:
         looked = _looked(folder, config.backend)
         raise ModelLoadError(f"{error.message}{looked}{_advice(config.backend)}") from error
+    if issubclass(backend, WithVariants):
+        backend = backend.variant(settings)
     return FoundBackend(backend, config, _file_of(backend))
 
 

@@ -1,4 +1,4 @@
-"""`TensorFlowBackend`: TensorFlow's models, read by OpenVINO (contract B-15, AC-13)."""
+"""`OpenVinoTensorFlowBackend`: TensorFlow's models, read by OpenVINO (contract B-15, AC-13)."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ from penstock_backends.openvino.backend import OpenVinoBackend
 from penstock_backends.openvino.model_graph import OpenVinoGraph
 from penstock_backends.openvino.settings import OpenVinoSettings
 from penstock_backends.tensor_models import Graph
-from penstock_backends.tensor_models.autocomplete import all_rows_vary
+from penstock_backends.tensorflow.saved_model import signature_batches
+from penstock_backends.tensorflow.settings import GRAPHDEF, SIGNATURE, TAG, number
 
-GRAPHDEF = "tensorflow_graphdef"
-
-_ONLY = {"TF_GRAPH_TAG": ("", "serve"), "TF_SIGNATURE_DEF": ("", "serving_default")}
+_ONLY = {"TF_GRAPH_TAG": ("", TAG), "TF_SIGNATURE_DEF": ("", SIGNATURE)}
 _WITH_TENSORFLOW = (
     "; models of TensorFlow are read by OpenVINO here, which takes the default signature, and"
-    " neither strings nor all operators: for the rest, pip install tensorflow-cpu and load the"
-    " model in a model.py of backend 'python'"
+    " neither strings nor all operators: for the rest, pip install tensorflow-cpu, beside the"
+    " server or in an environment of its own whose Python"
+    " --backend-config=tensorflow,python=/path/to/python names"
 )
 
 
-class TensorFlowBackend(OpenVinoBackend):
-    """Runs SavedModel folders and frozen GraphDefs on OpenVINO."""
+class OpenVinoTensorFlowBackend(OpenVinoBackend):
+    """Runs SavedModel folders and frozen GraphDefs on OpenVINO, where TensorFlow is not there."""
 
     filename = "model.savedmodel"
 
     @classmethod
     def settings(cls, config: ModelConfig, host_policy: str = "cpu") -> OpenVinoSettings:
         found = super().settings(config, host_policy)
-        threads = _number(config, "TF_NUM_INTRA_THREADS")
-        _number(config, "TF_NUM_INTER_THREADS")  # operators run one after another
+        number(config, "MAX_SESSION_SHARE_COUNT", 1)
+        number(config, "TF_NUM_INTER_THREADS")  # operators run one after another
+        threads = number(config, "TF_NUM_INTRA_THREADS")
         if not threads:
             return found
-        return replace(found, properties={**found.properties, "INFERENCE_NUM_THREADS": threads})
+        named = {**found.properties, "INFERENCE_NUM_THREADS": str(threads)}
+        return replace(found, properties=named)
 
     @classmethod
     async def complete_config(
@@ -64,14 +66,7 @@ class TensorFlowBackend(OpenVinoBackend):
 
     @classmethod
     def can_batch(cls, config: ModelConfig, graph: Graph) -> bool:
-        """Whether the first dimension of all tensors of the signature is variable."""
-        batches = all_rows_vary(graph)
-        if config.max_batch_size and not batches:
-            raise ModelLoadError(
-                f"unable to autofill for '{config.name}', configuration specified max-batch "
-                f"{config.max_batch_size} but model signature does not support batching"
-            )
-        return batches
+        return signature_batches(config, graph)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
@@ -99,10 +94,3 @@ def _advised() -> Iterator[None]:
         raise
     except ModelLoadError as error:
         raise ModelLoadError(f"{error.message}{_WITH_TENSORFLOW}") from error
-
-
-def _number(config: ModelConfig, name: str) -> str:
-    text = config.parameter(name) or ""
-    if text and not text.isdecimal():
-        raise ConfigError(f"parameter '{name}' must be a whole number, not '{text}'")
-    return text
