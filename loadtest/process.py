@@ -51,7 +51,7 @@ class Server:
 
 @contextmanager
 def penstock(
-    repository: Path,
+    repository: Path | str,
     *arguments: str,
     timeout: float = 300.0,
     python: str = sys.executable,

@@ -1,0 +1,249 @@
+"""A repository in an object store: downloads, starts from the cache, and others meanwhile.
+
+    python -m loadtest.scenarios.repository --rounds 3 --megabytes 1024
+
+One process stands for the store, on this machine. Shown is how long a load of a model of that size
+takes that is not in the cache, beside how long `obstore` alone takes to write the same object to a
+file; how long a server takes to start with everything in the cache, beside one over the same
+models in a folder; and how long calls of another model take meanwhile (p99), beside calls while
+nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+import grpc
+
+from loadtest.process import Server, penstock
+from loadtest.report import Row, arguments, median_rows, show
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+
+_CONFIG = """
+backend: "identity"
+max_batch_size: 0
+input [{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }]
+"""
+_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+_MODEL = "large"
+
+
+def main() -> None:
+    parser = arguments(__doc__, timed=False)
+    parser.add_argument("--megabytes", type=int, default=1024)
+    options = parser.parse_args()
+    os.environ.update(_KEYS)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        _write(folder / "models", options.megabytes << 20)
+        with _store(folder / "models") as port:
+            rows = median_rows(options.rounds, lambda: [_measure(folder, port)])
+    show(f"a model of {options.megabytes} MiB in an object store", rows, options.json)
+
+
+def _write(models: Path, size: int) -> None:
+    for model in ("small", _MODEL):
+        (models / model / "1").mkdir(parents=True)
+        (models / model / "config.pbtxt").write_text(_CONFIG)
+        (models / model / "1" / "keep").write_text("")
+    block = os.urandom(1 << 20)
+    with (models / _MODEL / "1" / "weights").open("wb") as file:
+        for _ in range(size >> 20):
+            file.write(block)
+    for path in models.rglob("*"):
+        os.utime(path, (0, 0))  # nobody is uploading
+
+
+def _measure(folder: Path, port: int) -> Row:
+    cache, address = folder / "cache", f"s3://http://127.0.0.1:{port}/bucket"
+    shutil.rmtree(cache, ignore_errors=True)
+    flags = f"--repository-cache-dir={cache}", "--model-control-mode=explicit"
+    alone = _alone(port, folder / "alone")
+    with penstock(address, *flags, "--load-model=small") as server:
+        idle = _p99(server, lambda: time.sleep(5))
+        took = list[float]()
+        meanwhile = _p99(server, lambda: took.append(_timed(lambda: _load(server))))
+    local = _timed(lambda: _start(str(folder / "models"), *flags[:1]))
+    cached = _timed(lambda: _start(address, *flags[:1]))
+    return {
+        "obstore s": alone,
+        "load s": took[0],
+        "ratio": alone / took[0],
+        "start of a folder s": local,
+        "start from the cache s": cached,
+        "ratio of starts": cached / local,
+        "p99 idle ms": idle * 1e3,
+        "p99 meanwhile ms": meanwhile * 1e3,
+        "ratio of p99": meanwhile / idle,
+    }
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _start(place: str, *flags: str) -> None:
+    with penstock(place, *flags):
+        pass
+
+
+def _load(server: Server) -> None:
+    with grpc.insecure_channel(server.target) as channel:
+        request = pb.RepositoryModelLoadRequest(model_name=_MODEL)
+        GRPCInferenceServiceStub(channel).RepositoryModelLoad(request, timeout=300)
+
+
+def _alone(port: int, path: Path) -> float:
+    import obstore
+    from obstore.store import S3Store
+
+    store = S3Store(
+        "bucket", endpoint=f"http://127.0.0.1:{port}", client_options={"allow_http": True}
+    )
+
+    def fetch() -> None:
+        with path.open("wb") as file:
+            for chunk in obstore.get(store, f"{_MODEL}/1/weights").stream(1 << 20):
+                file.write(chunk)
+
+    took = _timed(fetch)
+    path.unlink()
+    return took
+
+
+def _p99(server: Server, work: Callable[[], object]) -> float:
+    """The 99th percentile of calls of the small model while `work` is done, in seconds."""
+    done = Event()
+    times = list[float]()
+    tensor = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="FP32", shape=[4])
+    request = pb.ModelInferRequest(
+        model_name="small", inputs=[tensor], raw_input_contents=[bytes(16)]
+    )
+
+    def ask() -> None:
+        with grpc.insecure_channel(server.target) as channel:
+            stub = GRPCInferenceServiceStub(channel)
+            stub.ModelInfer(request)
+            while not done.is_set():
+                times.append(_timed(lambda: stub.ModelInfer(request)))
+                time.sleep(0.002)
+
+    asking = Thread(target=ask)
+    asking.start()
+    work()
+    done.set()
+    asking.join()
+    return statistics.quantiles(times, n=100)[-1]
+
+
+# -- the store -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _store(folder: Path) -> Iterator[int]:
+    """A process that serves a folder as the bucket `bucket`; its port."""
+    context = get_context("spawn")
+    ports: Any = context.Queue()
+    process = context.Process(target=_serve, args=(str(folder), ports), daemon=True)
+    process.start()
+    yield ports.get()
+    process.kill()
+    process.join()
+
+
+def _serve(folder: str, ports: Any) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bucket", (_Bucket,), {"folder": folder}))
+    ports.put(server.server_port)
+    server.serve_forever()
+
+
+class _Bucket(BaseHTTPRequestHandler):
+    folder: str
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        key = unquote(parts.path).removeprefix("/bucket").strip("/")
+        if key:
+            self._send(Path(self.folder, key))
+        else:
+            self._list({name: values[0] for name, values in parse_qs(parts.query).items()})
+
+    def _send(self, path: Path) -> None:
+        size = path.stat().st_size
+        first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+        begin, end = int(first), int(last or size - 1) + 1
+        self.send_response(206 if "Range" in self.headers else 200)
+        for name, value in {
+            "ETag": _e_tag(path),
+            "Last-Modified": formatdate(0, usegmt=True),
+            "Content-Length": str(end - begin),
+            "Content-Range": f"bytes {begin}-{end - 1}/{size}",
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with path.open("rb") as file:
+            while begin < end:
+                begin += os.sendfile(
+                    self.connection.fileno(), file.fileno(), begin, min(end - begin, 1 << 22)
+                )
+
+    def _list(self, query: dict[str, str]) -> None:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        root = Path(self.folder)
+        keys = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        keys = [key for key in keys if key.startswith(prefix)]
+        prefixes = {
+            prefix + key.removeprefix(prefix).partition("/")[0] + "/"
+            for key in keys
+            if delimiter and "/" in key.removeprefix(prefix)
+        }
+        shown = [key for key in keys if not any(key.startswith(each) for each in prefixes)]
+        stamp = datetime.fromtimestamp(0).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        entries = (
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{stamp}</LastModified>"
+            f"<ETag>{escape(_e_tag(root / key))}</ETag><Size>{(root / key).stat().st_size}</Size>"
+            "</Contents>"
+            for key in shown
+        )
+        common = (
+            f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>" for p in prefixes
+        )
+        body = (
+            f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(entries)}"
+            f"{''.join(common)}</ListBucketResult>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _e_tag(path: Path) -> str:
+    return f'"{path.stat().st_size:x}-{path.stat().st_mtime_ns:x}"'
+
+
+if __name__ == "__main__":
+    main()
