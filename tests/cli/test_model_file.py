@@ -108,6 +108,13 @@ def test_files_stand_beside_a_repository(double: Path, served: list[Settings]) -
     assert [file.name for file in served[0].repository.files] == ["double"]
 
 
+def test_folders_and_addresses_are_repositories(tmp_path: Path, served: list[Settings]) -> None:
+    address = "s3://bucket/models"
+    assert cli.main(["serve", str(tmp_path), address, "--model-repository=r"]) == SERVED
+    assert served[0].repository.paths == (str(tmp_path), address, "r")
+    assert served[0].repository.files == ()
+
+
 def test_two_models_need_two_names(double: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", str(double), str(double)]) == 1
     assert "two models are called 'double': name one, as NAME=" in capsys.readouterr().err

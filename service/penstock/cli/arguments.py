@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from penstock.cli.flags import FLAGS
 from penstock.cli.flags.flag import Flag
 from penstock.cli.getopt import Option, options
-from penstock.cli.model_file import ModelFileError, model_file
+from penstock.cli.model_file import ModelFileError, is_repository, model_file
 from penstock.cli.tracing import TraceOptions
 from penstock.cli.unsupported import OF_OPENAI_FRONTEND
 from penstock.cli.values import ValueRefused
@@ -92,6 +92,10 @@ class _SettingsBuilder:
     def _add_file(self, argument: str) -> None:
         if not self._takes_files:
             raise UsageError(f"Unexpected argument: {argument}")
+        if is_repository(argument):
+            paths: tuple[str, ...] = self.fields.get("repository.paths", ())
+            self.fields["repository.paths"] = (*paths, argument)
+            return
         try:
             file = model_file(argument)
         except ModelFileError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,13 @@ def model_file(argument: str) -> ModelFile:
             f"'{path}' has no class '{cls}'; its models: {', '.join(_models(tree)) or 'none'}"
         )
     return ModelFile(found["name"] or _model_name(path, cls), path, cls)
+
+
+def is_repository(argument: str) -> bool:
+    """Whether an argument is an address of a repository, or a folder that is no model itself."""
+    return "://" in argument or (
+        os.path.isdir(argument) and not os.path.exists(os.path.join(argument, "saved_model.pb"))
+    )
 
 
 def _of_engine(argument: str) -> ModelFile:

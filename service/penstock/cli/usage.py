@@ -36,7 +36,9 @@ _ADDRESS = """
 Commands ask the server of -u, or of the environment variable PENSTOCK_URL.
 """
 
-_FILES = """ [[NAME=]FILE.py[:CLASS] | [NAME=]FILE ...]
+_FILES = """ [REPOSITORY | [NAME=]FILE.py[:CLASS] | [NAME=]FILE ...]
+  REPOSITORY
+        As --model-repository: a directory of models, or an address such as s3://BUCKET/PATH.
   [NAME=]FILE.py[:CLASS]
         Serve one class of a Python file, beside the repository's models if one is given. CLASS may
         be left out where the file has one model; NAME is the class in snake case otherwise.
