@@ -11,11 +11,10 @@ import pytest
 from cli.readers import FIELDS, REFUSED, modules, readers
 from cli.reading import settings_of
 from penstock import cli
-from penstock.app.preflight import StartError, check_repository
 from penstock.cli.arguments import UsageError
 from penstock.cli.flags import FLAGS
 from penstock.cli.usage import serve_usage
-from penstock.settings import RepositorySettings, Settings
+from penstock.settings import Settings
 from penstock.settings.fields import default_value
 from penstock.settings.without_effect import OF_GRPCIO, WITHOUT_EFFECT, without_effect
 
@@ -125,13 +124,6 @@ def _value(settings: Settings, path: str) -> Any:
     for name in path.split("."):
         settings = getattr(settings, name)
     return settings
-
-
-@pytest.mark.contract("EV-04", "EV-05", "EV-06")
-@pytest.mark.parametrize("scheme", ["s3", "gs", "as"])
-def test_what_variables_of_cloud_storage_are_for_is_refused(scheme: str) -> None:
-    with pytest.raises(StartError, match=f"{scheme}:// is not supported"):
-        check_repository(RepositorySettings(paths=(f"{scheme}://bucket/models",)))
 
 
 @pytest.mark.contract("CL-35")

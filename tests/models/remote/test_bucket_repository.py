@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from harness.object_store import ObjectStore
 from harness.serving import wait_until
-from models.remote.opening import files_of, opened, remote
+from models.remote.opening import KEYS, files_of, opened, remote
 from penstock.core.errors import ModelLoadError
 from penstock.models.remote.bucket import BucketError
+from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.remote.store_thread import StoppedError
 from penstock.models.repository.places import RemotePlace
 
@@ -283,6 +285,17 @@ def test_two_that_share_a_cache_fetch_once(store: ObjectStore, tmp_path: Path) -
         for taker in takers:
             taker.join()
     assert store.gets == {"m/1/w": 1}
+
+
+@pytest.mark.contract("R-33", "EV-06")
+def test_variables_name_the_folder_of_local_copies(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("m/1/a", "a")
+    mount = tmp_path / "mount"
+    environment = {**KEYS, "HOME": str(tmp_path), "TRITON_AWS_MOUNT_DIRECTORY": str(mount)}
+    with closing(RemoteRepositories("", 0, environment)) as repositories:
+        taken = repositories.open(store.address).take("m")
+        assert taken is not None
+        assert taken[0].is_relative_to(mount)
 
 
 def test_a_cache_that_cannot_be_written_is_named(store: ObjectStore, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def profiles(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.contract("R-29")
+@pytest.mark.contract("R-29", "EV-05")
 def test_keys_of_the_environment_come_first(profiles: Path) -> None:
     assert options(profiles, ENVIRONMENT) == {
         "access_key_id": "id",
