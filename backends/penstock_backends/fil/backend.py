@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.backend import ConfigError, InstanceContext, InstanceKind, ModelConfig
-from penstock_backends.fil.forest import Forest, read_forest
+from penstock_backends.fil.forest import CompiledTrees, Forest, read_forest
 from penstock_backends.fil.settings import FilSettings, warn_of_removed
 from penstock_backends.tensor_models import TensorModelBackend
+from penstock_backends.tensor_models.shared_model import SharedModel
 
 
 class FilBackend(TensorModelBackend):
@@ -26,8 +27,14 @@ class FilBackend(TensorModelBackend):
 
     @classmethod
     def open(cls, context: InstanceContext, path: Path) -> Forest:
-        settings = FilSettings.from_config(context.config, context.host_policy)
-        return read_forest(context.config, path, settings)
+        config = context.config
+        settings = FilSettings.from_config(config, context.host_policy)
+        forest = read_forest(config, path, settings)
+        if not settings.compiles:
+            return forest
+        shared = SharedModel.of(config, path, context.host_policy)
+        library: CompiledTrees = shared.get(lambda: CompiledTrees(config))
+        return forest.compiled(library, shared)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:

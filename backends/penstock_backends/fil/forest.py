@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
+from tempfile import mkdtemp
+from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -20,7 +24,7 @@ from penstock.backend import (
     ModelConfig,
     ModelLoadError,
 )
-from penstock_backends.fil.settings import FilSettings
+from penstock_backends.fil.settings import COMPILE, FilSettings
 from penstock_backends.tensor_models import Graph, GraphTensor
 
 Contributions = Callable[[Array], Array]
@@ -55,6 +59,8 @@ class Forest(Graph):
         self._dtype = np.dtype(trees.input_type)
         self._both = classes == 1 and _declared(config) == 2
         self._contributions = contributions
+        self._owner: object = None
+        self._predictor: Any = None
         features = int(trees.num_feature)
         self.inputs = {INPUT: GraphTensor(INPUT, DataType.FP32, (-1, features))}
         self.outputs = {OUTPUT: GraphTensor(OUTPUT, DataType.FP32, (-1, self._width(classes)))}
@@ -62,6 +68,12 @@ class Forest(Graph):
         if contributions is not None:
             dims = _shap_dims(config, classes, features)
             self.outputs[SHAP] = GraphTensor(SHAP, DataType.FP32, (-1, *dims))
+
+    def compiled(self, library: CompiledTrees, owner: object) -> Forest:
+        """The same, run by a library of its trees; keeps the library's `owner`."""
+        self._owner = owner
+        self._predictor = library.predictor(self._trees, self._settings.threads)
+        return self
 
     def _width(self, classes: int) -> int:
         settings = self._settings
@@ -83,7 +95,13 @@ class Forest(Graph):
             assert self._contributions is not None
             return self._contributions(rows).reshape(len(rows), *self.outputs[SHAP].dims[1:])
         rows = np.ascontiguousarray(rows, self._dtype)
-        sums: Array = gtil.predict(self._trees, rows, nthread=self._settings.threads)
+        sums: Array
+        if self._predictor is not None:
+            from tl2cgen import DMatrix
+
+            sums = self._predictor.predict(DMatrix(rows, dtype=rows.dtype.name))
+        else:
+            sums = gtil.predict(self._trees, rows, nthread=self._settings.threads)
         return self._answer(sums[:, 0, :])
 
     def _answer(self, found: Array) -> Array:
@@ -198,6 +216,64 @@ def _treelite() -> Any:
     return treelite
 
 
+# -- trees as machine code -------------------------------------------------------------------------
+
+_TREES_IN_A_FILE = 64
+"""Compilers take more than twice the time for twice the code."""
+
+
+class CompiledTrees:
+    """A shared library of the trees of one model, whose file goes with this object."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config = config
+        folder = mkdtemp(prefix="penstock-trees-")
+        finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._path = Path(folder) / "trees.so"
+        self._making = Lock()
+
+    def predictor(self, trees: Any, threads: int) -> Any:
+        """What runs the trees; who asks first has them compiled. Raises `ModelLoadError`."""
+        tl2cgen = _tl2cgen()
+        with self._making:
+            try:
+                if not self._path.exists():
+                    files = max(threads, trees.num_tree // _TREES_IN_A_FILE)
+                    tl2cgen.export_lib(
+                        trees,
+                        toolchain=_compiler(),
+                        libpath=self._path,
+                        params={"parallel_comp": min(files, trees.num_tree)},
+                        nthread=threads,
+                    )
+                return tl2cgen.Predictor(self._path, nthread=threads)
+            except ModelLoadError:
+                raise
+            except Exception as error:  # those of tl2cgen, of the compiler and of the disk
+                raise ModelLoadError(
+                    f"failed to load model '{self._config.name}': its trees could not be compiled:"
+                    f" {_last_line(error)}"
+                ) from error
+
+
+def _compiler() -> str:
+    for name in ("gcc", "clang"):
+        if shutil.which(name):
+            return name
+    raise ModelLoadError(
+        f"parameter '{COMPILE}' needs a C compiler, and there is neither gcc nor clang here;"
+        " install one, or leave the parameter out"
+    )
+
+
+def _tl2cgen() -> Any:
+    try:
+        import tl2cgen
+    except ImportError as error:
+        raise _missing("tl2cgen", f"parameter '{COMPILE}'") from error
+    return tl2cgen
+
+
 # -- SHAP values, which the frameworks compute that made the trees ---------------------------------
 
 
@@ -239,8 +315,7 @@ def _xgboost(path: Path, threads: int) -> Contributions:
     return contributions
 
 
-def _missing(package: str) -> BackendNotInstalledError:
+def _missing(package: str, what: str = SHAP) -> BackendNotInstalledError:
     return BackendNotInstalledError(
-        f"treeshap_output needs a package that is not installed; install it with: "
-        f"pip install {package}"
+        f"{what} needs a package that is not installed; install it with: pip install {package}"
     )

@@ -18,6 +18,9 @@ FILES = {
 }
 """The formats, and the file of each unless the configuration names another."""
 
+COMPILE = "penstock.compile_trees"
+"""Parameter of a model: whether its trees become machine code when it is loaded."""
+
 _REMOVED = {
     "output_class": "Use `is_classifier` instead.",
     "algo": "Use `layout` instead.",
@@ -44,6 +47,8 @@ class FilSettings:
     threshold: float = 0.5
     allow_unknown_field: bool = False
     threads: int = 1
+    compiles: bool = False
+    """Whether the trees become machine code, by a C compiler, when the model is loaded."""
 
     @classmethod
     def from_config(cls, config: ModelConfig, host_policy: str = "cpu") -> FilSettings:
@@ -65,6 +70,7 @@ class FilSettings:
             threshold=_threshold(config),
             allow_unknown_field=_flag(config, "xgboost_allow_unknown_field"),
             threads=threads if threads > 0 else share_of_cores(config, host_policy),
+            compiles=_flag(config, COMPILE),
         )
 
     @property

@@ -1,4 +1,4 @@
-"""`IdentityBackend`: the n-th input of the configuration is its n-th output, without a copy."""
+"""`IdentityBackend`: each input of the configuration is an output, without a copy (B-18)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from penstock.backend import (
     ConfigError,
     InferenceRequest,
     InferenceResponse,
+    Input,
     InstanceContext,
     ModelConfig,
     Outcome,
+    Output,
     Traits,
 )
 
@@ -20,28 +22,33 @@ from penstock.backend import (
 class IdentityBackend(Backend):
     """Answers at once, or `execute_delay_ms` milliseconds after the start of each batch.
 
-    With `instance_wise_delay_multiplier` M, the delay of instance n is max(M * n, 1) times as long.
+    `INPUT<index>` is `OUTPUT<index>`; where other names are declared, the n-th input is the n-th
+    output. With `instance_wise_delay_multiplier` M, the delay of instance n is max(M * n, 1) times
+    as long. The start of an instance takes `creation_delay_sec` seconds.
     """
 
     traits = Traits(eager=True)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        inputs = [(tensor.data_type, tensor.dims) for tensor in config.input]
-        outputs = [(tensor.data_type, tensor.dims) for tensor in config.output]
-        if inputs != outputs:
+        pairs = _pairs(config)
+        if len(config.input) != len(config.output) or any(
+            (one.data_type, one.backend_dims) != (other.data_type, other.backend_dims)
+            for one, other in pairs
+        ):
             raise ConfigError(
                 f"model '{config.name}': the identity backend needs as many outputs as inputs, "
                 "with the same datatypes and dims in the same order"
             )
-        _number(config, "execute_delay_ms")
-        _number(config, "instance_wise_delay_multiplier")
+        for name in ("execute_delay_ms", "instance_wise_delay_multiplier", "creation_delay_sec"):
+            _number(config, name)
 
     async def initialize(self, context: InstanceContext) -> None:
         config = context.config
-        self._pairs = [(i.name, o.name) for i, o in zip(config.input, config.output, strict=True)]
+        self._names = [(one.name, other.name) for one, other in _pairs(config)]
         factor = _number(config, "instance_wise_delay_multiplier") * _index(context.name)
         self._delay = _number(config, "execute_delay_ms") / 1000 * max(factor, 1)
+        await asyncio.sleep(_number(config, "creation_delay_sec"))
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         if self._delay:
@@ -53,10 +60,19 @@ class IdentityBackend(Backend):
         return InferenceResponse(
             {
                 output: inputs[name]
-                for name, output in self._pairs
+                for name, output in self._names
                 if name in inputs and (not asked or output in asked)
             }
         )
+
+
+def _pairs(config: ModelConfig) -> list[tuple[Input, Output]]:
+    """Each input with its output: by index where all have one, else in their order."""
+    inputs = {one.name.removeprefix("INPUT"): one for one in config.input}
+    outputs = {one.name.removeprefix("OUTPUT"): one for one in config.output}
+    if inputs.keys() == outputs.keys():
+        return [(one, outputs[index]) for index, one in inputs.items()]
+    return [*zip(config.input, config.output, strict=False)]
 
 
 def _number(config: ModelConfig, name: str) -> int:

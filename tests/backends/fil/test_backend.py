@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +25,9 @@ from penstock.core.errors import (
     ModelLoadError,
 )
 from penstock.core.tensor import DataType
+from penstock.testing import running
 from penstock_backends.fil import FilBackend
-from penstock_backends.fil.settings import FILES, FilSettings
+from penstock_backends.fil.settings import COMPILE, FILES, FilSettings
 
 Open = Callable[..., Awaitable[FilBackend]]
 
@@ -181,6 +184,85 @@ async def test_what_each_feature_adds_is_the_frameworks_answer(
     backend = await open_backend(replace(config, output=(*config.output, shap)))
     answer = await _answer(backend, rows, "treeshap_output")
     assert_allclose(answer, np.asarray(expected).reshape(len(rows), *dims), atol=1e-5)
+
+
+# -- trees as machine code -------------------------------------------------------------------------
+
+_COMPILED: dict[str, Any] = {"model_type": "lightgbm", "is_classifier": "true", COMPILE: "true"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.contract("B-16")
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+@pytest.mark.parametrize("framework", ["lightgbm", "xgboost_json"])
+async def test_compiled_trees_answer_as_they_do_otherwise(
+    open_backend: Open, version: Path, rows: Any, kind: str, framework: str
+) -> None:
+    make = forests.lightgbm if framework == "lightgbm" else forests.xgboost
+    make(rows, kind, version / FILES[framework])
+    width = 3 if kind == "multiclass" else 1
+    given: dict[str, Any] = {"model_type": framework, "is_classifier": "true"}
+    given["predict_proba"] = "true"
+    plain = await open_backend(forests.config(width, **given))
+    given[COMPILE] = "true"
+    config = forests.config(width, **given)
+    compiled = [await open_backend(config) for _ in range(2)]  # of one library
+    expected = await _answer(plain, rows)
+    for backend in compiled:
+        assert_allclose(await _answer(backend, rows), expected, atol=1e-6)
+    assert (await _answer(compiled[0], rows[:0])).shape == (0, width)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+async def test_a_library_of_trees_goes_with_the_last_instance(
+    version: Path, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forests.lightgbm(rows, "binary", version / "model.txt")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    async with running(FilBackend, forests.config(**_COMPILED), version):
+        assert [file.name for file in folder.glob("penstock-trees-*/*.so")] == ["trees.so"]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("programs", "module", "text"),
+    [
+        ("/nowhere", "", "needs a C compiler, and there is neither gcc nor clang here"),
+        ("", "tl2cgen", "'penstock.compile_trees' needs a package.* pip install tl2cgen"),
+    ],
+)
+async def test_what_compiling_needs_is_named(
+    open_backend: Open,
+    version: Path,
+    rows: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    programs: str,
+    module: str,
+    text: str,
+) -> None:
+    forests.lightgbm(rows, "binary", version / "model.txt")
+    if programs:
+        monkeypatch.setenv("PATH", programs)
+    if module:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ModelLoadError, match=text):
+        await open_backend(forests.config(**_COMPILED))
+
+
+@pytest.mark.slow
+async def test_a_compiler_that_fails_refuses_the_model(
+    open_backend: Open, version: Path, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forests.lightgbm(rows, "binary", version / "model.txt")
+    (tmp_path / "gcc").write_text("#!/bin/sh\necho no space left >&2\nexit 1\n")
+    (tmp_path / "gcc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ModelLoadError, match="'trees': its trees could not be compiled: "):
+        await open_backend(forests.config(**_COMPILED))
 
 
 # -- parameters ------------------------------------------------------------------------------------

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fakes import in_virtual_time
 from penstock.core.backend import InstanceContext, Outcome, find_backend
-from penstock.core.config import ModelConfig, ModelInput, ModelOutput, Parameter
+from penstock.core.config import ModelConfig, ModelInput, ModelOutput, Parameter, TensorReshape
 from penstock.core.errors import ConfigError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
+from penstock.testing import running
 from penstock_backends.identity import IdentityBackend
 
 A = Tensor.from_numpy(np.ones((2, 3), np.float32))
@@ -65,6 +67,31 @@ async def test_the_nth_input_is_the_nth_output_itself() -> None:
     outputs = _outputs(outcome)
     assert outputs["OA"] is A
     assert outputs["OB"] is B
+
+
+@pytest.mark.contract("B-18")
+async def test_numbered_names_belong_together() -> None:
+    config = ModelConfig(
+        name="numbered",
+        input=(
+            ModelInput("INPUT0", DataType.FP32, dims=(6,), reshape=TensorReshape((-1, 3))),
+            ModelInput("INPUT1", DataType.BYTES, dims=(-1,)),
+        ),
+        output=(
+            ModelOutput("OUTPUT1", DataType.BYTES, dims=(-1,)),
+            ModelOutput("OUTPUT0", DataType.FP32, dims=(-1, 3)),
+        ),
+    )
+    async with running(IdentityBackend, config, Path("/none/1")) as instance:
+        [response] = [one async for one in instance.infer({"INPUT0": A, "INPUT1": B})]
+    assert response.outputs == {"OUTPUT0": A, "OUTPUT1": B}
+
+
+@pytest.mark.contract("B-18")
+@in_virtual_time
+async def test_a_start_may_take_time() -> None:
+    await _backend(creation_delay_sec="90")
+    assert asyncio.get_running_loop().time() == 90
 
 
 async def test_only_requested_outputs_are_sent() -> None:
