@@ -13,15 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.backend import Array, InternalError, ModelConfig, ModelLoadError
-from penstock_backends.tensorrt.cuda import CudaError, Device, address_of
+from penstock_backends.tensorrt.cuda import CudaError, Device, address_of, installed
 from penstock_backends.tensorrt.plan import (
     Plan,
     PlanTensor,
     Profile,
     Shape,
-    bytes_of,
     runtime_log,
-    tensorrt,
 )
 from penstock_backends.tensorrt.settings import GraphSpec, TensorRtSettings
 
@@ -60,12 +58,9 @@ class Slot:
     addresses: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     pinned: dict[str, Array] = field(default_factory=dict)
-    values: dict[str, Array] = field(default_factory=dict)
-    """Of shape tensors, which stay on the host."""
+    """Of shape tensors, their values: they have no other memory."""
     allocators: dict[str, Any] = field(default_factory=dict)
     """Of outputs whose shapes depend on values."""
-    joined: dict[str, Array] = field(default_factory=dict)
-    """Inputs of the next run that are in pinned memory already."""
     graphs: dict[int, list[CapturedGraph]] = field(default_factory=lambda: defaultdict(list))
     """By profile."""
 
@@ -104,6 +99,7 @@ class Execution:
         self._own = threading.local()
         self.failed = False
         """Whether the GPU has failed: until the process ends, nothing runs on it any more."""
+        device.drain(self._stream)
         for slot in self._idle:
             self._capture_all(slot)
 
@@ -117,7 +113,9 @@ class Execution:
     # -- what is made once -------------------------------------------------------------------------
 
     def _context(self, profile: Profile) -> Any:
-        strategy = getattr(tensorrt().ExecutionContextAllocationStrategy, self._settings.strategy)
+        strategy = getattr(
+            installed("tensorrt").ExecutionContextAllocationStrategy, self._settings.strategy
+        )
         context = self._plan.engine.create_execution_context(strategy)
         if context is None:
             raise ModelLoadError(f"unable to create TensorRT context: {runtime_log().last_error()}")
@@ -126,15 +124,17 @@ class Execution:
                 f"Can not set the specified optimization profile {profile.name}[{profile.index}]"
                 f" for {self._name}: {runtime_log().last_error()}"
             )
-        self._device.drain(self._stream)
         return context
 
     def _slot(self) -> Slot:
         """Memory for the largest batches of all profiles."""
         device, spins, plan = self._device, self._settings.busy_wait, self._plan
         slot = Slot(device.event(spins), device.event(spins), device.event(spins))
-        for name in plan.shape_tensors:
-            slot.values[name] = np.zeros(plan.tensors[name].dims, plan.tensors[name].datatype.numpy)
+        for name in plan.shape_tensors:  # as aligned as TensorRT wants it
+            known = plan.tensors[name]
+            memory = device.pinned(max(known.size(known.dims), 1))
+            slot.pinned[name] = memory.view(known.datatype.numpy).reshape(known.dims)
+            slot.addresses[name] = address_of(memory)
         outputs = [self._shapes(slot, index, each) for index, each in self._largest.items()]
         for name, tensor in plan.tensors.items():
             if tensor.is_shape:
@@ -153,26 +153,26 @@ class Execution:
     def _allocate(self, slot: Slot, tensor: PlanTensor) -> None:
         name = tensor.name
         if tensor.is_input:
-            size = max(bytes_of(tensor, each[name]) for each in self._largest.values())
+            size = max(tensor.size(each[name]) for each in self._largest.values())
             pinned = self._settings.pinned_inputs
         else:
             size = max(int(one.get_max_output_size(name)) for one in self._contexts.values())
             pinned = self._settings.pinned_outputs
         slot.sizes[name] = max(size, 1)
-        slot.addresses[name] = self._device.memory(slot.sizes[name])
+        # Graphs are captured of zeros: any other numbers might be looked up beyond a table's end.
+        slot.addresses[name] = self._device.memory(slot.sizes[name], self._stream)
         if pinned:
             slot.pinned[name] = self._device.pinned(slot.sizes[name])
 
     def _shapes(self, slot: Slot, index: int, asked: Mapping[str, Shape]) -> dict[str, Shape]:
         """The shapes of outputs, once the context has those of inputs and the slot the values."""
-        context = self._contexts[index]
+        context, tensors = self._contexts[index], self._plan.tensors
         for name, given in asked.items():
-            values = slot.values.get(name)
-            if values is None:
-                accepted = context.set_input_shape(name, given)
+            if name in self._plan.shape_tensors:
+                slot.pinned[name][...] = np.reshape(given, tensors[name].dims)
+                accepted = context.set_tensor_address(name, slot.addresses[name])
             else:
-                values[...] = np.reshape(given, values.shape)
-                accepted = context.set_tensor_address(name, address_of(values))
+                accepted = context.set_input_shape(name, given)
             if not accepted:
                 raise InternalError(
                     f"trt failed to set binding dimension to [{','.join(map(str, given))}] for"
@@ -186,8 +186,16 @@ class Execution:
             raise InternalError(
                 f"failed to specify the dimensions of all input bindings: {', '.join(missing)}"
             )
-        names = self._plan.tensors.keys() - self._plan.inputs.keys()
-        return {name: tuple(map(int, context.get_tensor_shape(name))) for name in names}
+        names = tensors.keys() - self._plan.inputs.keys()
+        shapes = {name: tuple(map(int, context.get_tensor_shape(name))) for name in names}
+        for name in names - slot.allocators.keys():
+            size = tensors[name].size(shapes[name])
+            if size > slot.sizes.get(name, size):
+                raise InternalError(
+                    f"unexpected size for output '{name}', byte-size {slot.sizes[name]} is less"
+                    f" than {size}"
+                )
+        return shapes
 
     # -- CUDA graphs -------------------------------------------------------------------------------
 
@@ -260,12 +268,10 @@ class Execution:
         """Pinned memory for an input of the next run on this thread, if there is enough."""
         tensor, slot = self._plan.inputs[name], self._taken()
         memory = slot.pinned.get(name)
-        size = bytes_of(tensor, shape)
+        size = tensor.size(shape)
         if memory is None or size > len(memory):
             return None
-        array = memory[:size].view(tensor.datatype.numpy).reshape(shape)
-        slot.joined[name] = array
-        return array
+        return memory[:size].view(tensor.datatype.numpy).reshape(shape)
 
     def run(
         self, feeds: Mapping[str, Array], asked: Mapping[str, Shape], names: Sequence[str]
@@ -286,8 +292,6 @@ class Execution:
                     error
                 )
             raise
-        finally:
-            slot.joined.clear()
 
     def _taken(self) -> Slot:
         """The slot of this thread."""
@@ -357,26 +361,21 @@ class Execution:
         return [finish() for finish in found]
 
     def _copy_in(self, slot: Slot, name: str, array: Array, graph: CapturedGraph | None) -> Array:
-        """Start to copy an input, from pinned memory where there is some; what is being read."""
-        tensor, joined = self._plan.inputs[name], slot.joined.get(name)
-        shape = array.shape if graph is None else tensor.stored(graph.shapes[name])
-        if array is not joined or shape != array.shape:
-            array = self._placed(slot, name, np.asarray(array, order="C"), shape)
+        """Start to copy an input, from pinned memory where there is some; what is being read.
+
+        For a graph it is filled up with zeros.
+        """
+        array, memory = np.asarray(array, order="C"), slot.pinned.get(name)
+        if graph is not None:
+            shape = self._plan.inputs[name].stored(graph.shapes[name])
+            if shape != array.shape:
+                array = np.pad(array, [(0, n - m) for n, m in zip(shape, array.shape, strict=True)])
+        if memory is not None and address_of(array) != address_of(memory):
+            memory = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+            np.copyto(memory, array)
+            array = memory
         self._device.copy_in(slot.addresses[name], array, self._inputs)
         return array
-
-    def _placed(self, slot: Slot, name: str, array: Array, shape: Shape) -> Array:
-        """The array in pinned memory, filled up with zeros to a larger shape."""
-        if shape != array.shape:
-            filled = np.zeros(shape, array.dtype)
-            filled[tuple(map(slice, array.shape))] = array
-            array = filled
-        memory = slot.pinned.get(name)
-        if memory is None:
-            return array
-        target = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
-        np.copyto(target, array)
-        return target
 
     def _enqueue(self, slot: Slot, profile: Profile) -> None:
         """Put the plan on the stream, with the shapes that the context has."""
@@ -386,8 +385,6 @@ class Execution:
                 context.set_output_allocator(name, slot.allocators[name])
             else:
                 context.set_tensor_address(name, address)
-        for name, values in slot.values.items():
-            context.set_tensor_address(name, address_of(values))
         if not context.execute_async_v3(int(self._stream)):
             raise InternalError(
                 f"unable to enqueue for inference {self._name}: {runtime_log().last_error()}"
@@ -399,16 +396,11 @@ class Execution:
         """Start to copy an output; what makes an array of it, once that is done."""
         tensor = self._plan.tensors[name]
         if tensor.is_shape:
-            return slot.values[name].copy
+            return slot.pinned[name].copy
         allocator = slot.allocators.get(name)
         whole = tensor.stored(stored[name] if allocator is None else allocator.shape)
         wanted = tensor.stored(shapes[name] if allocator is None else allocator.shape)
-        size = bytes_of(tensor, whole)
-        if size > slot.sizes[name]:
-            raise InternalError(
-                f"unexpected size for output '{name}', byte-size {slot.sizes[name]} is less than"
-                f" {size}"
-            )
+        size = tensor.size(whole)
         memory = slot.pinned.get(name)
         own = memory is None or size > len(memory)
         array = np.empty(size, np.uint8) if own or memory is None else memory[:size]
@@ -433,7 +425,7 @@ def _largest(config: ModelConfig, plan: Plan, profile: Profile) -> dict[str, Sha
 
 def _allocator(device: Device, slot: Slot) -> Any:
     """What gives TensorRT the memory of an output, and is told its shape."""
-    trt = tensorrt()
+    trt = installed("tensorrt")
 
     class Allocator(trt.IOutputAllocator):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -443,8 +435,13 @@ def _allocator(device: Device, slot: Slot) -> Any:
         def reallocate_output_async(
             self, tensor_name: str, memory: int, size: int, alignment: int, stream: int
         ) -> int:
-            if size > slot.sizes[tensor_name]:
-                slot.addresses[tensor_name] = device.memory(size)
+            if size > (before := slot.sizes[tensor_name]):
+                size = max(size, 2 * before)  # what was before stays until the end
+                try:
+                    slot.addresses[tensor_name] = device.memory(size)
+                except CudaError as error:
+                    logger.error("no memory for output '%s': %s", tensor_name, error)
+                    return 0
                 slot.sizes[tensor_name] = size
             return slot.addresses[tensor_name]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 
 from penstock.backend import Array, InvalidRequestError, Tensor
 from penstock_backends.tensor_models import Graph
+from penstock_backends.tensorrt.cuda import address_of
 from penstock_backends.tensorrt.execution import Execution
 from penstock_backends.tensorrt.plan import Plan, PlanTensor, Shape
 
@@ -102,24 +102,23 @@ def _in_rows(values: Array) -> Array:
 
 def _stored(known: PlanTensor, tensor: Tensor) -> Array:
     """A tensor that is longer than its shape says, in the shape that it has in memory."""
-    shape = known.stored(tensor.shape)
-    expected = prod(shape) * tensor.datatype.itemsize
+    expected = known.size(tensor.shape)
     if tensor.nbytes != expected:
         raise InvalidRequestError(
             f"input byte size mismatch for input '{known.name}', whose dimension {known.filled} is"
             f" filled up to multiples of {known.components}. Expected {expected}, got"
             f" {tensor.nbytes}"
         )
-    return np.frombuffer(tensor.buffer, tensor.datatype.numpy).reshape(shape)
+    return np.frombuffer(tensor.buffer, tensor.datatype.numpy).reshape(known.stored(tensor.shape))
 
 
 def _side_by_side(arrays: Sequence[Array]) -> Array | None:
     """One array over all, where each begins in memory where the one before it ends."""
     first = arrays[0]
-    end = first.__array_interface__["data"][0]
+    end = address_of(first)
     for array in arrays:
-        starts, alike = array.__array_interface__["data"][0], array.shape[1:] == first.shape[1:]
-        if starts != end or not alike or not array.flags.c_contiguous:
+        alike = array.shape[1:] == first.shape[1:] and array.flags.c_contiguous
+        if address_of(array) != end or not alike:
             return None
         end += array.nbytes
     rows = sum(map(len, arrays))

@@ -57,6 +57,10 @@ class PlanTensor:
         whole = -(-self.dims[self.filled] // self.components) * self.components
         return (*shape[: self.filled], whole, *shape[self.filled + 1 :])
 
+    def size(self, shape: Shape) -> int:
+        """The bytes that a tensor of this shape takes."""
+        return prod(self.stored(shape)) * self.datatype.itemsize
+
     def logical(self, stored: Shape) -> Shape:
         """The shape of a tensor that is stored as one of this shape."""
         if self.filled < 0:
@@ -134,8 +138,10 @@ class Plan:
         """The profiles of these numbers, or the first; raises `ModelLoadError`."""
         found: dict[int, Profile] = {}
         for name in names or ("default",):
-            index = 0 if not names else _index(name)
-            if not 0 <= index < self.engine.num_optimization_profiles:
+            index = int(name) if name.isdecimal() else 0 if not names else -1
+            if index < 0:
+                raise ModelLoadError(f"unable to parse '{name}': a profile is a number")
+            if index >= self.engine.num_optimization_profiles:
                 raise ModelLoadError(
                     f"model '{self._model}', configuration specified invalid profile {name} ."
                     " Number of profiles supported by TensorRT engine:"
@@ -169,7 +175,7 @@ class Plan:
 
 def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettings) -> Any:
     """The engine in a file; raises `ModelLoadError`."""
-    trt, log = tensorrt(), runtime_log()
+    trt, log = installed("tensorrt"), runtime_log()
     for library in ("", *settings.plugins):
         _load_plugins(library)
     runtime = trt.Runtime(log)
@@ -193,12 +199,6 @@ def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettin
     return engine
 
 
-def _index(name: str) -> int:
-    if not name.isdecimal():
-        raise ModelLoadError(f"unable to parse '{name}': a profile is a number")
-    return int(name)
-
-
 def _content(config: ModelConfig, path: Path) -> bytes:
     try:
         content = path.read_bytes()
@@ -212,7 +212,7 @@ def _content(config: ModelConfig, path: Path) -> bytes:
 
 
 def _tensor(engine: Any, name: str) -> PlanTensor:
-    trt = tensorrt()
+    trt = installed("tensorrt")
     kind = engine.get_tensor_dtype(name)
     if kind.name not in _DATATYPES:
         raise ModelLoadError(f"tensor '{name}' is of type {kind.name}, which cannot be served")
@@ -247,15 +247,10 @@ def use_gpu(model: str, number: int) -> Device:
         ) from error
 
 
-def tensorrt() -> Any:
-    """The package; raises `BackendNotInstalledError`."""
-    return installed("tensorrt")
-
-
 @cache
 def _load_plugins(path: str) -> None:
     """Register the plugins of a library, or TensorRT's own, once for the process."""
-    trt = tensorrt()
+    trt = installed("tensorrt")
     if not path:
         trt.init_libnvinfer_plugins(runtime_log(), "")
         return
@@ -271,7 +266,7 @@ def _load_plugins(path: str) -> None:
 @cache
 def runtime_log() -> Any:
     """The log of TensorRT, which takes one for the whole process."""
-    trt = tensorrt()
+    trt = installed("tensorrt")
     levels = {
         trt.ILogger.INTERNAL_ERROR: logging.ERROR,
         trt.ILogger.ERROR: logging.ERROR,
@@ -298,8 +293,3 @@ def runtime_log() -> Any:
             return found or "no reason was given"
 
     return Log()
-
-
-def bytes_of(tensor: PlanTensor, shape: Shape) -> int:
-    """The memory that a tensor of this shape takes."""
-    return prod(tensor.stored(shape)) * tensor.datatype.itemsize
