@@ -196,17 +196,19 @@ def _rows(config: ModelConfig, plan: Plan) -> int:
     declared: list[Input | Output] = [*config.input, *config.output]
     ranks = {name: len(tensor.dims) for name, tensor in plan.tensors.items()}
     hinted = any(len(one.backend_dims) + 1 == ranks.get(one.name) for one in declared)
-    failed = f"autofill failed for model '{config.name}': "
+    why = ""
     if config.max_batch_size > most:
-        raise ModelLoadError(
-            f"{failed}configuration specified max-batch {config.max_batch_size} but TensorRT engine"
-            f" only supports max-batch {most}"
+        why = (
+            f"configuration specified max-batch {config.max_batch_size} but TensorRT engine only"
+            f" supports max-batch {most}"
         )
-    if hinted and not most:
-        raise ModelLoadError(
-            f"{failed}model tensor shape configuration hints for dynamic batching but the"
-            " underlying engine doesn't support batching."
+    elif hinted and not most:
+        why = (
+            "model tensor shape configuration hints for dynamic batching but the underlying engine"
+            " doesn't support batching."
         )
+    if why:
+        raise ModelLoadError(f"autofill failed for model '{config.name}': {why}")
     # Rows of one number only are no batch, unless the configuration takes them for one.
     return most if rows.start <= 1 or hinted or config.max_batch_size else 0
 

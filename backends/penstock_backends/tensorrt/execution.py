@@ -6,8 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,23 +27,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CapturedGraph:
-    """A CUDA graph, the shapes of its inputs, the least that it may run, and of its outputs."""
+    """A CUDA graph, the shapes of its inputs and outputs, and what may be filled up to them."""
 
     executable: Any
     shapes: Mapping[str, Shape]
-    least: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
-
-    def covers(self, shapes: Mapping[str, Shape]) -> bool:
-        """Whether inputs of these shapes, filled up, may be run by it."""
-        return all(
-            len(one) == len(self.shapes[name])
-            and all(
-                low <= length <= high
-                for low, length, high in zip(self.least[name], one, self.shapes[name], strict=True)
-            )
-            for name, one in shapes.items()
-        )
+    bounds: Profile
 
 
 @dataclass(eq=False, slots=True)
@@ -85,14 +73,11 @@ class Execution:
     ) -> None:
         self._name, self._device, self._plan = name, device, plan
         self._profiles, self._settings = profiles, settings
-        priority = settings.priority
-        self._stream = device.stream(priority)
-        self._inputs = device.stream(priority)
-        self._outputs = device.stream(priority) if settings.output_stream else self._stream
-        blocking = settings.device_blocking
-        self._lock: AbstractContextManager[Any] = (
-            self._launching[device.number] if blocking else threading.Lock()
-        )
+        self._stream, self._inputs = (device.stream(settings.priority) for _ in range(2))
+        apart = settings.output_stream
+        self._outputs = device.stream(settings.priority) if apart else self._stream
+        shared = settings.device_blocking
+        self._lock = self._launching[device.number] if shared else threading.Lock()
         self._largest = {profile.index: _largest(config, plan, profile) for profile in profiles}
         self._contexts = {profile.index: self._context(profile) for profile in profiles}
         self._idle = [self._slot() for _ in range(settings.slots)]
@@ -113,9 +98,8 @@ class Execution:
     # -- what is made once -------------------------------------------------------------------------
 
     def _context(self, profile: Profile) -> Any:
-        strategy = getattr(
-            installed("tensorrt").ExecutionContextAllocationStrategy, self._settings.strategy
-        )
+        strategies = installed("tensorrt").ExecutionContextAllocationStrategy
+        strategy = getattr(strategies, self._settings.strategy)
         context = self._plan.engine.create_execution_context(strategy)
         if context is None:
             raise ModelLoadError(f"unable to create TensorRT context: {runtime_log().last_error()}")
@@ -136,9 +120,8 @@ class Execution:
             slot.pinned[name] = memory.view(known.datatype.numpy).reshape(known.dims)
             slot.addresses[name] = address_of(memory)
         outputs = [self._shapes(slot, index, each) for index, each in self._largest.items()]
-        for name, tensor in plan.tensors.items():
-            if tensor.is_shape:
-                continue
+        for name in plan.tensors.keys() - plan.shape_tensors:
+            tensor = plan.tensors[name]
             if any(min(shapes.get(name, ()), default=0) < 0 for shapes in outputs):
                 slot.allocators[name] = _allocator(device, slot)
             try:
@@ -215,29 +198,25 @@ class Execution:
         shapes = self._graph_shapes(profile, spec, spec.rows, spec.shapes)
         least = self._graph_shapes(profile, spec, spec.least_rows, spec.least_shapes)
         missing = shapes.keys() ^ self._plan.inputs.keys()
-        why = f"inputs are not named, or unknown: {', '.join(sorted(missing))}" if missing else ""
-        why = why or profile.misfit(shapes, self._plan.shape_tensors)
-        if not why and any(graph.shapes == shapes for graph in slot.graphs[profile.index]):
-            why = "there is one already"
-        if why:
-            logger.warning(
-                "%s: no CUDA graph of batch size %s in profile %s: %s",
-                self._name,
-                spec.rows,
-                profile.name,
-                why,
-            )
-            return
+        graphs = slot.graphs[profile.index]
         try:
+            if missing:
+                raise InternalError(f"inputs are not named, or unknown: {', '.join(missing)}")
+            if why := profile.misfit(shapes, self._plan.shape_tensors):
+                raise InternalError(why)
+            if any(graph.shapes == shapes for graph in graphs):
+                raise InternalError("there is one already")
             outputs = self._shapes(slot, profile.index, shapes)
             # What TensorRT sets up in the first run of a shape is no part of the graph.
             self._enqueue(slot, profile)
             self._device.drain(self._stream)
             graph = self._device.captured(self._stream, lambda: self._enqueue(slot, profile))
         except (CudaError, InternalError) as error:
-            logger.warning("%s: unable to record CUDA graph: %s", self._name, error)
+            where = f"batch size {spec.rows}, profile {profile.name}"
+            logger.warning("%s: unable to record CUDA graph: %s (%s)", self._name, error, where)
             return
-        slot.graphs[profile.index].append(CapturedGraph(graph, shapes, least, outputs))
+        ranges = {name: (least[name], shape, shape) for name, shape in shapes.items()}
+        graphs.append(CapturedGraph(graph, shapes, outputs, replace(profile, ranges=ranges)))
 
     def _graph_shapes(
         self, profile: Profile, spec: GraphSpec, rows: int, shapes: Mapping[str, Shape]
@@ -259,16 +238,15 @@ class Execution:
         exact = next((graph for graph in graphs if graph.shapes == asked), None)
         if exact is not None or not self._settings.inexact_graphs:
             return exact
-        larger = (graph for graph in graphs if graph.covers(asked))
+        larger = (graph for graph in graphs if not graph.bounds.misfit(asked, frozenset()))
         return min(larger, key=lambda graph: sorted(graph.shapes.values()), default=None)
 
     # -- each batch --------------------------------------------------------------------------------
 
     def room(self, name: str, shape: Shape) -> Array | None:
         """Pinned memory for an input of the next run on this thread, if there is enough."""
-        tensor, slot = self._plan.inputs[name], self._taken()
-        memory = slot.pinned.get(name)
-        size = tensor.size(shape)
+        tensor, size = self._plan.inputs[name], self._plan.inputs[name].size(shape)
+        memory = None if tensor.is_shape else self._taken().pinned.get(name)
         if memory is None or size > len(memory):
             return None
         return memory[:size].view(tensor.datatype.numpy).reshape(shape)
@@ -285,12 +263,12 @@ class Execution:
         try:
             self._device.use()
             return self._run(slot, profile, feeds, asked, names)
-        except BaseException as error:
+        except CudaError as error:
+            self._drain()
+            why = f"failed to run TRT inference for {self._name}: {error}"
+            raise InternalError(why) from error
+        except BaseException:
             self._drain()  # the memory is used again
-            if isinstance(error, CudaError):
-                raise InternalError(f"failed to run TRT inference for {self._name}: {error}") from (
-                    error
-                )
             raise
 
     def _taken(self) -> Slot:
@@ -311,10 +289,8 @@ class Execution:
     def _profile(self, asked: Mapping[str, Shape]) -> Profile:
         """The profile that is optimised for the nearest shapes, among those that support these."""
         shape_tensors = self._plan.shape_tensors
-        fitting = [one for one in self._profiles if not one.misfit(asked, shape_tensors)]
-        if fitting:
+        if fitting := [one for one in self._profiles if not one.misfit(asked, shape_tensors)]:
             return min(fitting, key=lambda profile: profile.distance(asked))
-        first = self._profiles[0]
         among = ""
         if len(self._profiles) > 1:
             listed = "".join(f" {one.name}[{one.index}]" for one in self._profiles)
@@ -324,7 +300,7 @@ class Execution:
             )
         raise InternalError(
             f"{among}request specifies invalid shape for {self._name}. Error details: input"
-            f" {first.misfit(asked, shape_tensors)}"
+            f" {self._profiles[0].misfit(asked, shape_tensors)}"
         )
 
     def _run(

@@ -58,13 +58,10 @@ class TensorRtGraph(Graph):
         """
         if self._coalesces and (whole := _side_by_side(arrays)) is not None:
             return whole
-        if self._execution is None or name in self.plan.shape_tensors:
-            return super().joined(name, arrays)
-        first = arrays[0].shape
-        shape = (sum(len(array) for array in arrays), *first[1:])
-        room = self._execution.room(name, shape)
-        if room is None or any(array.shape[1:] != first[1:] for array in arrays):
-            return super().joined(name, arrays)
+        assert self._execution is not None
+        shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
+        alike = all(array.shape[1:] == shape[1:] for array in arrays)
+        room = self._execution.room(name, shape) if alike else None
         return np.concatenate(arrays, out=room, casting="no")
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
@@ -72,7 +69,10 @@ class TensorRtGraph(Graph):
         asked = {name: self._asked(name, array) for name, array in feeds.items()}
         found = self._execution.run(feeds, asked, names)
         return [
-            _in_rows(array) if self._batched and name in self.plan.shape_tensors else array
+            # Its values once in each row of the batch, whose size comes first.
+            np.tile(array[1:], (int(array[0]), 1))
+            if self._batched and name in self.plan.shape_tensors
+            else array
             for name, array in zip(names, found, strict=True)
         ]
 
@@ -93,11 +93,6 @@ class TensorRtGraph(Graph):
         if self._execution is not None:
             self._execution.close()
         self._execution = None
-
-
-def _in_rows(values: Array) -> Array:
-    """The values of a shape tensor once in each row of the batch, whose size comes first."""
-    return np.tile(values[1:], (int(values[0]), 1))
 
 
 def _stored(known: PlanTensor, tensor: Tensor) -> Array:

@@ -29,6 +29,8 @@ _DATATYPES = {
     "UINT8": DataType.UINT8,
     "BOOL": DataType.BOOL,
 }
+_LEVELS = (logging.ERROR, logging.ERROR, logging.WARNING, logging.DEBUG)
+"""For the severities of TensorRT: internal error, error, warning and information."""
 Shape = tuple[int, ...]
 
 _reading = threading.Lock()
@@ -132,7 +134,7 @@ class Plan:
         """Read a file for a GPU, and a DLA core unless that is -1; raises `ModelLoadError`."""
         use_gpu(config.name, number)
         with _reading:
-            return cls(_engine(config, path, core, settings), config.name)
+            return cls(_engine(path, core, settings), config.name)
 
     def profiles(self, names: Sequence[str]) -> list[Profile]:
         """The profiles of these numbers, or the first; raises `ModelLoadError`."""
@@ -173,7 +175,7 @@ class Plan:
         return range(min(least), max(most) + 1)
 
 
-def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettings) -> Any:
+def _engine(path: Path, core: int, settings: TensorRtSettings) -> Any:
     """The engine in a file; raises `ModelLoadError`."""
     trt, log = installed("tensorrt"), runtime_log()
     for library in ("", *settings.plugins):
@@ -188,7 +190,9 @@ def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettin
                 f" of DLA cores: {runtime.num_DLA_cores}"
             )
         runtime.DLA_core = core
-    engine = runtime.deserialize_cuda_engine(_content(config, path))
+    if not (content := path.read_bytes()):
+        raise ModelLoadError(f"unable to create TensorRT engine: '{path}' is empty")
+    engine = runtime.deserialize_cuda_engine(content)
     if engine is None:
         raise ModelLoadError(
             f"unable to create TensorRT engine: {log.last_error()}; '{path}' must be a plan"
@@ -197,18 +201,6 @@ def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettin
             "true"
         )
     return engine
-
-
-def _content(config: ModelConfig, path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelLoadError(
-            f"unable to find '{path}' for model '{config.name}': {error}"
-        ) from error
-    if not content:
-        raise ModelLoadError(f"unable to create TensorRT engine: '{path}' is empty")
-    return content
 
 
 def _tensor(engine: Any, name: str) -> PlanTensor:
@@ -267,12 +259,6 @@ def _load_plugins(path: str) -> None:
 def runtime_log() -> Any:
     """The log of TensorRT, which takes one for the whole process."""
     trt = installed("tensorrt")
-    levels = {
-        trt.ILogger.INTERNAL_ERROR: logging.ERROR,
-        trt.ILogger.ERROR: logging.ERROR,
-        trt.ILogger.WARNING: logging.WARNING,
-        trt.ILogger.INFO: logging.DEBUG,
-    }
 
     class Log(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -280,9 +266,9 @@ def runtime_log() -> Any:
             self._last = threading.local()
 
         def log(self, severity: Any, msg: str) -> None:
-            level = levels.get(severity)
-            if level is None:  # what only developers of TensorRT want to know
+            if severity == trt.ILogger.VERBOSE:  # only developers of TensorRT want to know
                 return
+            level = _LEVELS[int(severity)]
             if level == logging.ERROR:
                 self._last.error = msg
             logger.log(level, "%s", msg)
