@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 from penstock.backend import (
@@ -27,7 +28,7 @@ from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
 from penstock_backends.tensor_models.shared_model import SharedModel
 from penstock_backends.tensor_models.tensor_model import TensorModel
-from penstock_backends.tensorrt.cuda import WITHOUT_GPU
+from penstock_backends.tensorrt.cuda import WITHOUT_GPU, CudaError
 from penstock_backends.tensorrt.execution import Execution
 from penstock_backends.tensorrt.graph import TensorRtGraph
 from penstock_backends.tensorrt.plan import Plan, use_gpu
@@ -98,12 +99,16 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
                 f"unexpected configuration maximum batch size {config.max_batch_size} for"
                 f" '{context.name}', model maximum is {most}"
             )
+        profiles = plan.profiles(context.profiles)
         device = use_gpu(config.name, number)
         try:
-            profiles = plan.profiles(context.profiles)
             execution = Execution(context.name, config, device, plan, profiles, settings)
-        except BaseException:
+        except BaseException as error:
             device.close()
+            if isinstance(error, CudaError):
+                raise ModelLoadError(
+                    f"unable to open '{context.name}' on GPU {number}: {error}"
+                ) from error
             raise
         rows = config.max_batch_size
         return TensorRtGraph(plan, rows, execution, settings.coalesces, shared)
@@ -114,6 +119,8 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
         # Behind a tokenizer, or readers of files, batches are not prepared side by side.
         several = settings.slots > 1 and isinstance(self._answer, TensorModel)
         self._ahead = _Ahead(context) if several else None
+        if self._ahead is not None:
+            await context.run(self._ahead.begin)
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         if self._ahead is None:
@@ -125,7 +132,7 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
 
     async def finalize(self) -> None:
         if self._ahead is not None:
-            await self._ahead.close()
+            await self._run(self._ahead.close)
         await super().finalize()
 
 
@@ -137,46 +144,35 @@ class _Ahead:
     """
 
     def __init__(self, context: InstanceContext) -> None:
-        self._second = ThreadPoolExecutor(1, thread_name_prefix=f"{context.name}_ahead")
-        self._free: asyncio.Queue[Callable[..., Awaitable[Any]]] = asyncio.Queue()
-        self._free.put_nowait(context.run)
-        self._free.put_nowait(self._run)
-        self._running: set[asyncio.Task[list[Outcome]]] = set()
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix=f"{context.name}_ahead")
+        self._free = asyncio.Semaphore(2)
+
+    def begin(self) -> None:
+        """Start both; called on the instance's thread, whose cores they get."""
+        both = Barrier(2)
+        list(self._threads.map(lambda _: both.wait(), range(2)))
 
     async def execute(self, answer: Any, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
-        run = await self._free.get()
-        task = asyncio.create_task(self._answered(run, answer, requests))
-        self._running.add(task)
-        task.add_done_callback(self._done)
-        return [_outcome(task, at) for at in range(len(requests))]
+        await self._free.acquire()
+        batch = asyncio.get_running_loop().run_in_executor(self._threads, answer, requests)
+        batch.add_done_callback(self._done)
+        return [_outcome(batch, at) for at in range(len(requests))]
 
-    def _done(self, task: asyncio.Task[list[Outcome]]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # of which nobody may want to know any more
+    def _done(self, batch: asyncio.Future[list[Outcome]]) -> None:
+        self._free.release()
+        if not batch.cancelled():
+            batch.exception()  # of which nobody may want to know any more
 
-    async def _answered(
-        self, run: Callable[..., Awaitable[Any]], answer: Any, requests: Sequence[InferenceRequest]
-    ) -> list[Outcome]:
-        try:
-            outcomes: list[Outcome] = await run(answer, requests)
-            return outcomes
-        finally:
-            self._free.put_nowait(run)
-
-    async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._second, function, *arguments)
-
-    async def close(self) -> None:
-        """End the second thread, once all batches are done."""
-        if self._running:
-            await asyncio.wait(self._running)
-        self._second.shutdown(wait=False)
+    def close(self) -> None:
+        """End both threads, once all batches are done; blocks."""
+        self._threads.shutdown()
 
 
-async def _outcome(task: asyncio.Task[list[Outcome]], at: int) -> AsyncIterator[InferenceResponse]:
+async def _outcome(
+    batch: asyncio.Future[list[Outcome]], at: int
+) -> AsyncIterator[InferenceResponse]:
     """The answer to one request of a batch; who no longer wants it does not end the batch."""
-    outcome = (await asyncio.shield(task))[at]
+    outcome = (await asyncio.shield(batch))[at]
     if isinstance(outcome, InferenceError):
         raise outcome
     assert isinstance(outcome, InferenceResponse)
@@ -200,17 +196,19 @@ def _rows(config: ModelConfig, plan: Plan) -> int:
     declared: list[Input | Output] = [*config.input, *config.output]
     ranks = {name: len(tensor.dims) for name, tensor in plan.tensors.items()}
     hinted = any(len(one.backend_dims) + 1 == ranks.get(one.name) for one in declared)
-    failed = f"autofill failed for model '{config.name}': "
+    why = ""
     if config.max_batch_size > most:
-        raise ModelLoadError(
-            f"{failed}configuration specified max-batch {config.max_batch_size} but TensorRT engine"
-            f" only supports max-batch {most}"
+        why = (
+            f"configuration specified max-batch {config.max_batch_size} but TensorRT engine only"
+            f" supports max-batch {most}"
         )
-    if hinted and not most:
-        raise ModelLoadError(
-            f"{failed}model tensor shape configuration hints for dynamic batching but the"
-            " underlying engine doesn't support batching."
+    elif hinted and not most:
+        why = (
+            "model tensor shape configuration hints for dynamic batching but the underlying engine"
+            " doesn't support batching."
         )
+    if why:
+        raise ModelLoadError(f"autofill failed for model '{config.name}': {why}")
     # Rows of one number only are no batch, unless the configuration takes them for one.
     return most if rows.start <= 1 or hinted or config.max_batch_size else 0
 

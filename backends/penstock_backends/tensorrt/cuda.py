@@ -75,14 +75,17 @@ class Device:
         flags = waits | self._cuda.cudaEventDisableTiming
         return self._made_by("cudaEventDestroy", "cudaEventCreateWithFlags", flags)
 
-    def memory(self, size: int) -> int:
-        """The address of new memory of the GPU."""
-        return int(self._made_by("cudaFree", "cudaMalloc", max(size, 1)))
+    def memory(self, size: int, stream: Any = None) -> int:
+        """The address of new memory of the GPU; zeros, once the stream has got there."""
+        address = int(self._made_by("cudaFree", "cudaMalloc", size))
+        if stream is not None:
+            self._call("cudaMemsetAsync", address, 0, size, stream)
+        return address
 
     def pinned(self, size: int) -> Array:
         """New memory of the host that the GPU copies from and to at full speed."""
         flags = self._cuda.cudaHostAllocDefault
-        address = int(self._made_by("cudaFreeHost", "cudaHostAlloc", max(size, 1), flags))
+        address = int(self._made_by("cudaFreeHost", "cudaHostAlloc", size, flags))
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
     def copy_in(self, address: int, array: Array, stream: Any) -> None:
@@ -116,19 +119,13 @@ class Device:
         # Other threads may use CUDA meanwhile.
         mode = self._cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", stream, mode)
-        try:
-            launch()
-        except BaseException:
-            status, graph = self._cuda.cudaStreamEndCapture(stream)
-            if not int(status):
-                self._destroy("cudaGraphDestroy", graph)
-            self._cuda.cudaGetLastError()  # what failed is not to fail the next call
-            raise
-        graph = self._call("cudaStreamEndCapture", stream)
-        try:
+        with ExitStack() as made:
+            try:
+                launch()
+            finally:
+                graph = self._call("cudaStreamEndCapture", stream)
+                made.callback(self._destroy, "cudaGraphDestroy", graph)
             return self._made_by("cudaGraphExecDestroy", "cudaGraphInstantiate", graph, 0)
-        finally:
-            self._call("cudaGraphDestroy", graph)
 
     def launch(self, graph: Any, stream: Any) -> None:
         """Launch a graph on the stream."""
@@ -154,6 +151,7 @@ class Device:
         """What a function of CUDA returns besides its status."""
         status, *values = getattr(self._cuda, name)(*arguments)
         if int(status):
+            self._cuda.cudaGetLastError()  # or TensorRT takes it for one of its own next call
             _, text = self._cuda.cudaGetErrorString(status)
             raise CudaError(text.decode())
         return values[0] if len(values) == 1 else values

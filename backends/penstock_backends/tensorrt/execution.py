@@ -6,22 +6,19 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from penstock.backend import Array, InternalError, ModelConfig, ModelLoadError
-from penstock_backends.tensorrt.cuda import CudaError, Device, address_of
+from penstock_backends.tensorrt.cuda import CudaError, Device, address_of, installed
 from penstock_backends.tensorrt.plan import (
     Plan,
     PlanTensor,
     Profile,
     Shape,
-    bytes_of,
     runtime_log,
-    tensorrt,
 )
 from penstock_backends.tensorrt.settings import GraphSpec, TensorRtSettings
 
@@ -30,23 +27,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CapturedGraph:
-    """A CUDA graph, the shapes of its inputs, the least that it may run, and of its outputs."""
+    """A CUDA graph, the shapes of its inputs and outputs, and what may be filled up to them."""
 
     executable: Any
     shapes: Mapping[str, Shape]
-    least: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
-
-    def covers(self, shapes: Mapping[str, Shape]) -> bool:
-        """Whether inputs of these shapes, filled up, may be run by it."""
-        return all(
-            len(one) == len(self.shapes[name])
-            and all(
-                low <= length <= high
-                for low, length, high in zip(self.least[name], one, self.shapes[name], strict=True)
-            )
-            for name, one in shapes.items()
-        )
+    bounds: Profile
 
 
 @dataclass(eq=False, slots=True)
@@ -60,12 +46,9 @@ class Slot:
     addresses: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     pinned: dict[str, Array] = field(default_factory=dict)
-    values: dict[str, Array] = field(default_factory=dict)
-    """Of shape tensors, which stay on the host."""
+    """Of shape tensors, their values: they have no other memory."""
     allocators: dict[str, Any] = field(default_factory=dict)
     """Of outputs whose shapes depend on values."""
-    joined: dict[str, Array] = field(default_factory=dict)
-    """Inputs of the next run that are in pinned memory already."""
     graphs: dict[int, list[CapturedGraph]] = field(default_factory=lambda: defaultdict(list))
     """By profile."""
 
@@ -90,20 +73,18 @@ class Execution:
     ) -> None:
         self._name, self._device, self._plan = name, device, plan
         self._profiles, self._settings = profiles, settings
-        priority = settings.priority
-        self._stream = device.stream(priority)
-        self._inputs = device.stream(priority)
-        self._outputs = device.stream(priority) if settings.output_stream else self._stream
-        blocking = settings.device_blocking
-        self._lock: AbstractContextManager[Any] = (
-            self._launching[device.number] if blocking else threading.Lock()
-        )
+        self._stream, self._inputs = (device.stream(settings.priority) for _ in range(2))
+        apart = settings.output_stream
+        self._outputs = device.stream(settings.priority) if apart else self._stream
+        shared = settings.device_blocking
+        self._lock = self._launching[device.number] if shared else threading.Lock()
         self._largest = {profile.index: _largest(config, plan, profile) for profile in profiles}
         self._contexts = {profile.index: self._context(profile) for profile in profiles}
         self._idle = [self._slot() for _ in range(settings.slots)]
         self._own = threading.local()
         self.failed = False
         """Whether the GPU has failed: until the process ends, nothing runs on it any more."""
+        device.drain(self._stream)
         for slot in self._idle:
             self._capture_all(slot)
 
@@ -117,7 +98,8 @@ class Execution:
     # -- what is made once -------------------------------------------------------------------------
 
     def _context(self, profile: Profile) -> Any:
-        strategy = getattr(tensorrt().ExecutionContextAllocationStrategy, self._settings.strategy)
+        strategies = installed("tensorrt").ExecutionContextAllocationStrategy
+        strategy = getattr(strategies, self._settings.strategy)
         context = self._plan.engine.create_execution_context(strategy)
         if context is None:
             raise ModelLoadError(f"unable to create TensorRT context: {runtime_log().last_error()}")
@@ -126,19 +108,20 @@ class Execution:
                 f"Can not set the specified optimization profile {profile.name}[{profile.index}]"
                 f" for {self._name}: {runtime_log().last_error()}"
             )
-        self._device.drain(self._stream)
         return context
 
     def _slot(self) -> Slot:
         """Memory for the largest batches of all profiles."""
         device, spins, plan = self._device, self._settings.busy_wait, self._plan
         slot = Slot(device.event(spins), device.event(spins), device.event(spins))
-        for name in plan.shape_tensors:
-            slot.values[name] = np.zeros(plan.tensors[name].dims, plan.tensors[name].datatype.numpy)
+        for name in plan.shape_tensors:  # as aligned as TensorRT wants it
+            known = plan.tensors[name]
+            memory = device.pinned(max(known.size(known.dims), 1))
+            slot.pinned[name] = memory.view(known.datatype.numpy).reshape(known.dims)
+            slot.addresses[name] = address_of(memory)
         outputs = [self._shapes(slot, index, each) for index, each in self._largest.items()]
-        for name, tensor in plan.tensors.items():
-            if tensor.is_shape:
-                continue
+        for name in plan.tensors.keys() - plan.shape_tensors:
+            tensor = plan.tensors[name]
             if any(min(shapes.get(name, ()), default=0) < 0 for shapes in outputs):
                 slot.allocators[name] = _allocator(device, slot)
             try:
@@ -153,26 +136,26 @@ class Execution:
     def _allocate(self, slot: Slot, tensor: PlanTensor) -> None:
         name = tensor.name
         if tensor.is_input:
-            size = max(bytes_of(tensor, each[name]) for each in self._largest.values())
+            size = max(tensor.size(each[name]) for each in self._largest.values())
             pinned = self._settings.pinned_inputs
         else:
             size = max(int(one.get_max_output_size(name)) for one in self._contexts.values())
             pinned = self._settings.pinned_outputs
         slot.sizes[name] = max(size, 1)
-        slot.addresses[name] = self._device.memory(slot.sizes[name])
+        # Graphs are captured of zeros: any other numbers might be looked up beyond a table's end.
+        slot.addresses[name] = self._device.memory(slot.sizes[name], self._stream)
         if pinned:
             slot.pinned[name] = self._device.pinned(slot.sizes[name])
 
     def _shapes(self, slot: Slot, index: int, asked: Mapping[str, Shape]) -> dict[str, Shape]:
         """The shapes of outputs, once the context has those of inputs and the slot the values."""
-        context = self._contexts[index]
+        context, tensors = self._contexts[index], self._plan.tensors
         for name, given in asked.items():
-            values = slot.values.get(name)
-            if values is None:
-                accepted = context.set_input_shape(name, given)
+            if name in self._plan.shape_tensors:
+                slot.pinned[name][...] = np.reshape(given, tensors[name].dims)
+                accepted = context.set_tensor_address(name, slot.addresses[name])
             else:
-                values[...] = np.reshape(given, values.shape)
-                accepted = context.set_tensor_address(name, address_of(values))
+                accepted = context.set_input_shape(name, given)
             if not accepted:
                 raise InternalError(
                     f"trt failed to set binding dimension to [{','.join(map(str, given))}] for"
@@ -186,8 +169,16 @@ class Execution:
             raise InternalError(
                 f"failed to specify the dimensions of all input bindings: {', '.join(missing)}"
             )
-        names = self._plan.tensors.keys() - self._plan.inputs.keys()
-        return {name: tuple(map(int, context.get_tensor_shape(name))) for name in names}
+        names = tensors.keys() - self._plan.inputs.keys()
+        shapes = {name: tuple(map(int, context.get_tensor_shape(name))) for name in names}
+        for name in names - slot.allocators.keys():
+            size = tensors[name].size(shapes[name])
+            if size > slot.sizes.get(name, size):
+                raise InternalError(
+                    f"unexpected size for output '{name}', byte-size {slot.sizes[name]} is less"
+                    f" than {size}"
+                )
+        return shapes
 
     # -- CUDA graphs -------------------------------------------------------------------------------
 
@@ -207,29 +198,25 @@ class Execution:
         shapes = self._graph_shapes(profile, spec, spec.rows, spec.shapes)
         least = self._graph_shapes(profile, spec, spec.least_rows, spec.least_shapes)
         missing = shapes.keys() ^ self._plan.inputs.keys()
-        why = f"inputs are not named, or unknown: {', '.join(sorted(missing))}" if missing else ""
-        why = why or profile.misfit(shapes, self._plan.shape_tensors)
-        if not why and any(graph.shapes == shapes for graph in slot.graphs[profile.index]):
-            why = "there is one already"
-        if why:
-            logger.warning(
-                "%s: no CUDA graph of batch size %s in profile %s: %s",
-                self._name,
-                spec.rows,
-                profile.name,
-                why,
-            )
-            return
+        graphs = slot.graphs[profile.index]
         try:
+            if missing:
+                raise InternalError(f"inputs are not named, or unknown: {', '.join(missing)}")
+            if why := profile.misfit(shapes, self._plan.shape_tensors):
+                raise InternalError(why)
+            if any(graph.shapes == shapes for graph in graphs):
+                raise InternalError("there is one already")
             outputs = self._shapes(slot, profile.index, shapes)
             # What TensorRT sets up in the first run of a shape is no part of the graph.
             self._enqueue(slot, profile)
             self._device.drain(self._stream)
             graph = self._device.captured(self._stream, lambda: self._enqueue(slot, profile))
         except (CudaError, InternalError) as error:
-            logger.warning("%s: unable to record CUDA graph: %s", self._name, error)
+            where = f"batch size {spec.rows}, profile {profile.name}"
+            logger.warning("%s: unable to record CUDA graph: %s (%s)", self._name, error, where)
             return
-        slot.graphs[profile.index].append(CapturedGraph(graph, shapes, least, outputs))
+        ranges = {name: (least[name], shape, shape) for name, shape in shapes.items()}
+        graphs.append(CapturedGraph(graph, shapes, outputs, replace(profile, ranges=ranges)))
 
     def _graph_shapes(
         self, profile: Profile, spec: GraphSpec, rows: int, shapes: Mapping[str, Shape]
@@ -251,21 +238,18 @@ class Execution:
         exact = next((graph for graph in graphs if graph.shapes == asked), None)
         if exact is not None or not self._settings.inexact_graphs:
             return exact
-        larger = (graph for graph in graphs if graph.covers(asked))
+        larger = (graph for graph in graphs if not graph.bounds.misfit(asked, frozenset()))
         return min(larger, key=lambda graph: sorted(graph.shapes.values()), default=None)
 
     # -- each batch --------------------------------------------------------------------------------
 
     def room(self, name: str, shape: Shape) -> Array | None:
         """Pinned memory for an input of the next run on this thread, if there is enough."""
-        tensor, slot = self._plan.inputs[name], self._taken()
-        memory = slot.pinned.get(name)
-        size = bytes_of(tensor, shape)
+        tensor, size = self._plan.inputs[name], self._plan.inputs[name].size(shape)
+        memory = None if tensor.is_shape else self._taken().pinned.get(name)
         if memory is None or size > len(memory):
             return None
-        array = memory[:size].view(tensor.datatype.numpy).reshape(shape)
-        slot.joined[name] = array
-        return array
+        return memory[:size].view(tensor.datatype.numpy).reshape(shape)
 
     def run(
         self, feeds: Mapping[str, Array], asked: Mapping[str, Shape], names: Sequence[str]
@@ -279,15 +263,13 @@ class Execution:
         try:
             self._device.use()
             return self._run(slot, profile, feeds, asked, names)
-        except BaseException as error:
+        except CudaError as error:
+            self._drain()
+            why = f"failed to run TRT inference for {self._name}: {error}"
+            raise InternalError(why) from error
+        except BaseException:
             self._drain()  # the memory is used again
-            if isinstance(error, CudaError):
-                raise InternalError(f"failed to run TRT inference for {self._name}: {error}") from (
-                    error
-                )
             raise
-        finally:
-            slot.joined.clear()
 
     def _taken(self) -> Slot:
         """The slot of this thread."""
@@ -307,10 +289,8 @@ class Execution:
     def _profile(self, asked: Mapping[str, Shape]) -> Profile:
         """The profile that is optimised for the nearest shapes, among those that support these."""
         shape_tensors = self._plan.shape_tensors
-        fitting = [one for one in self._profiles if not one.misfit(asked, shape_tensors)]
-        if fitting:
+        if fitting := [one for one in self._profiles if not one.misfit(asked, shape_tensors)]:
             return min(fitting, key=lambda profile: profile.distance(asked))
-        first = self._profiles[0]
         among = ""
         if len(self._profiles) > 1:
             listed = "".join(f" {one.name}[{one.index}]" for one in self._profiles)
@@ -320,7 +300,7 @@ class Execution:
             )
         raise InternalError(
             f"{among}request specifies invalid shape for {self._name}. Error details: input"
-            f" {first.misfit(asked, shape_tensors)}"
+            f" {self._profiles[0].misfit(asked, shape_tensors)}"
         )
 
     def _run(
@@ -357,26 +337,21 @@ class Execution:
         return [finish() for finish in found]
 
     def _copy_in(self, slot: Slot, name: str, array: Array, graph: CapturedGraph | None) -> Array:
-        """Start to copy an input, from pinned memory where there is some; what is being read."""
-        tensor, joined = self._plan.inputs[name], slot.joined.get(name)
-        shape = array.shape if graph is None else tensor.stored(graph.shapes[name])
-        if array is not joined or shape != array.shape:
-            array = self._placed(slot, name, np.asarray(array, order="C"), shape)
+        """Start to copy an input, from pinned memory where there is some; what is being read.
+
+        For a graph it is filled up with zeros.
+        """
+        array, memory = np.asarray(array, order="C"), slot.pinned.get(name)
+        if graph is not None:
+            shape = self._plan.inputs[name].stored(graph.shapes[name])
+            if shape != array.shape:
+                array = np.pad(array, [(0, n - m) for n, m in zip(shape, array.shape, strict=True)])
+        if memory is not None and address_of(array) != address_of(memory):
+            memory = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+            np.copyto(memory, array)
+            array = memory
         self._device.copy_in(slot.addresses[name], array, self._inputs)
         return array
-
-    def _placed(self, slot: Slot, name: str, array: Array, shape: Shape) -> Array:
-        """The array in pinned memory, filled up with zeros to a larger shape."""
-        if shape != array.shape:
-            filled = np.zeros(shape, array.dtype)
-            filled[tuple(map(slice, array.shape))] = array
-            array = filled
-        memory = slot.pinned.get(name)
-        if memory is None:
-            return array
-        target = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
-        np.copyto(target, array)
-        return target
 
     def _enqueue(self, slot: Slot, profile: Profile) -> None:
         """Put the plan on the stream, with the shapes that the context has."""
@@ -386,8 +361,6 @@ class Execution:
                 context.set_output_allocator(name, slot.allocators[name])
             else:
                 context.set_tensor_address(name, address)
-        for name, values in slot.values.items():
-            context.set_tensor_address(name, address_of(values))
         if not context.execute_async_v3(int(self._stream)):
             raise InternalError(
                 f"unable to enqueue for inference {self._name}: {runtime_log().last_error()}"
@@ -399,16 +372,11 @@ class Execution:
         """Start to copy an output; what makes an array of it, once that is done."""
         tensor = self._plan.tensors[name]
         if tensor.is_shape:
-            return slot.values[name].copy
+            return slot.pinned[name].copy
         allocator = slot.allocators.get(name)
         whole = tensor.stored(stored[name] if allocator is None else allocator.shape)
         wanted = tensor.stored(shapes[name] if allocator is None else allocator.shape)
-        size = bytes_of(tensor, whole)
-        if size > slot.sizes[name]:
-            raise InternalError(
-                f"unexpected size for output '{name}', byte-size {slot.sizes[name]} is less than"
-                f" {size}"
-            )
+        size = tensor.size(whole)
         memory = slot.pinned.get(name)
         own = memory is None or size > len(memory)
         array = np.empty(size, np.uint8) if own or memory is None else memory[:size]
@@ -433,7 +401,7 @@ def _largest(config: ModelConfig, plan: Plan, profile: Profile) -> dict[str, Sha
 
 def _allocator(device: Device, slot: Slot) -> Any:
     """What gives TensorRT the memory of an output, and is told its shape."""
-    trt = tensorrt()
+    trt = installed("tensorrt")
 
     class Allocator(trt.IOutputAllocator):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -443,8 +411,13 @@ def _allocator(device: Device, slot: Slot) -> Any:
         def reallocate_output_async(
             self, tensor_name: str, memory: int, size: int, alignment: int, stream: int
         ) -> int:
-            if size > slot.sizes[tensor_name]:
-                slot.addresses[tensor_name] = device.memory(size)
+            if size > (before := slot.sizes[tensor_name]):
+                size = max(size, 2 * before)  # what was before stays until the end
+                try:
+                    slot.addresses[tensor_name] = device.memory(size)
+                except CudaError as error:
+                    logger.error("no memory for output '%s': %s", tensor_name, error)
+                    return 0
                 slot.sizes[tensor_name] = size
             return slot.addresses[tensor_name]
 

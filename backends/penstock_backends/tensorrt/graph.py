@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 
 from penstock.backend import Array, InvalidRequestError, Tensor
 from penstock_backends.tensor_models import Graph
+from penstock_backends.tensorrt.cuda import address_of
 from penstock_backends.tensorrt.execution import Execution
 from penstock_backends.tensorrt.plan import Plan, PlanTensor, Shape
 
@@ -58,13 +58,10 @@ class TensorRtGraph(Graph):
         """
         if self._coalesces and (whole := _side_by_side(arrays)) is not None:
             return whole
-        if self._execution is None or name in self.plan.shape_tensors:
-            return super().joined(name, arrays)
-        first = arrays[0].shape
-        shape = (sum(len(array) for array in arrays), *first[1:])
-        room = self._execution.room(name, shape)
-        if room is None or any(array.shape[1:] != first[1:] for array in arrays):
-            return super().joined(name, arrays)
+        assert self._execution is not None
+        shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
+        alike = all(array.shape[1:] == shape[1:] for array in arrays)
+        room = self._execution.room(name, shape) if alike else None
         return np.concatenate(arrays, out=room, casting="no")
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
@@ -72,7 +69,10 @@ class TensorRtGraph(Graph):
         asked = {name: self._asked(name, array) for name, array in feeds.items()}
         found = self._execution.run(feeds, asked, names)
         return [
-            _in_rows(array) if self._batched and name in self.plan.shape_tensors else array
+            # Its values once in each row of the batch, whose size comes first.
+            np.tile(array[1:], (int(array[0]), 1))
+            if self._batched and name in self.plan.shape_tensors
+            else array
             for name, array in zip(names, found, strict=True)
         ]
 
@@ -95,31 +95,25 @@ class TensorRtGraph(Graph):
         self._execution = None
 
 
-def _in_rows(values: Array) -> Array:
-    """The values of a shape tensor once in each row of the batch, whose size comes first."""
-    return np.tile(values[1:], (int(values[0]), 1))
-
-
 def _stored(known: PlanTensor, tensor: Tensor) -> Array:
     """A tensor that is longer than its shape says, in the shape that it has in memory."""
-    shape = known.stored(tensor.shape)
-    expected = prod(shape) * tensor.datatype.itemsize
+    expected = known.size(tensor.shape)
     if tensor.nbytes != expected:
         raise InvalidRequestError(
             f"input byte size mismatch for input '{known.name}', whose dimension {known.filled} is"
             f" filled up to multiples of {known.components}. Expected {expected}, got"
             f" {tensor.nbytes}"
         )
-    return np.frombuffer(tensor.buffer, tensor.datatype.numpy).reshape(shape)
+    return np.frombuffer(tensor.buffer, tensor.datatype.numpy).reshape(known.stored(tensor.shape))
 
 
 def _side_by_side(arrays: Sequence[Array]) -> Array | None:
     """One array over all, where each begins in memory where the one before it ends."""
     first = arrays[0]
-    end = first.__array_interface__["data"][0]
+    end = address_of(first)
     for array in arrays:
-        starts, alike = array.__array_interface__["data"][0], array.shape[1:] == first.shape[1:]
-        if starts != end or not alike or not array.flags.c_contiguous:
+        alike = array.shape[1:] == first.shape[1:] and array.flags.c_contiguous
+        if address_of(array) != end or not alike:
             return None
         end += array.nbytes
     rows = sum(map(len, arrays))

@@ -29,6 +29,8 @@ _DATATYPES = {
     "UINT8": DataType.UINT8,
     "BOOL": DataType.BOOL,
 }
+_LEVELS = (logging.ERROR, logging.ERROR, logging.WARNING, logging.DEBUG)
+"""For the severities of TensorRT: internal error, error, warning and information."""
 Shape = tuple[int, ...]
 
 _reading = threading.Lock()
@@ -56,6 +58,10 @@ class PlanTensor:
             return shape
         whole = -(-self.dims[self.filled] // self.components) * self.components
         return (*shape[: self.filled], whole, *shape[self.filled + 1 :])
+
+    def size(self, shape: Shape) -> int:
+        """The bytes that a tensor of this shape takes."""
+        return prod(self.stored(shape)) * self.datatype.itemsize
 
     def logical(self, stored: Shape) -> Shape:
         """The shape of a tensor that is stored as one of this shape."""
@@ -128,14 +134,16 @@ class Plan:
         """Read a file for a GPU, and a DLA core unless that is -1; raises `ModelLoadError`."""
         use_gpu(config.name, number)
         with _reading:
-            return cls(_engine(config, path, core, settings), config.name)
+            return cls(_engine(path, core, settings), config.name)
 
     def profiles(self, names: Sequence[str]) -> list[Profile]:
         """The profiles of these numbers, or the first; raises `ModelLoadError`."""
         found: dict[int, Profile] = {}
         for name in names or ("default",):
-            index = 0 if not names else _index(name)
-            if not 0 <= index < self.engine.num_optimization_profiles:
+            index = int(name) if name.isdecimal() else 0 if not names else -1
+            if index < 0:
+                raise ModelLoadError(f"unable to parse '{name}': a profile is a number")
+            if index >= self.engine.num_optimization_profiles:
                 raise ModelLoadError(
                     f"model '{self._model}', configuration specified invalid profile {name} ."
                     " Number of profiles supported by TensorRT engine:"
@@ -167,9 +175,9 @@ class Plan:
         return range(min(least), max(most) + 1)
 
 
-def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettings) -> Any:
+def _engine(path: Path, core: int, settings: TensorRtSettings) -> Any:
     """The engine in a file; raises `ModelLoadError`."""
-    trt, log = tensorrt(), runtime_log()
+    trt, log = installed("tensorrt"), runtime_log()
     for library in ("", *settings.plugins):
         _load_plugins(library)
     runtime = trt.Runtime(log)
@@ -182,7 +190,9 @@ def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettin
                 f" of DLA cores: {runtime.num_DLA_cores}"
             )
         runtime.DLA_core = core
-    engine = runtime.deserialize_cuda_engine(_content(config, path))
+    if not (content := path.read_bytes()):
+        raise ModelLoadError(f"unable to create TensorRT engine: '{path}' is empty")
+    engine = runtime.deserialize_cuda_engine(content)
     if engine is None:
         raise ModelLoadError(
             f"unable to create TensorRT engine: {log.last_error()}; '{path}' must be a plan"
@@ -193,26 +203,8 @@ def _engine(config: ModelConfig, path: Path, core: int, settings: TensorRtSettin
     return engine
 
 
-def _index(name: str) -> int:
-    if not name.isdecimal():
-        raise ModelLoadError(f"unable to parse '{name}': a profile is a number")
-    return int(name)
-
-
-def _content(config: ModelConfig, path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelLoadError(
-            f"unable to find '{path}' for model '{config.name}': {error}"
-        ) from error
-    if not content:
-        raise ModelLoadError(f"unable to create TensorRT engine: '{path}' is empty")
-    return content
-
-
 def _tensor(engine: Any, name: str) -> PlanTensor:
-    trt = tensorrt()
+    trt = installed("tensorrt")
     kind = engine.get_tensor_dtype(name)
     if kind.name not in _DATATYPES:
         raise ModelLoadError(f"tensor '{name}' is of type {kind.name}, which cannot be served")
@@ -247,15 +239,10 @@ def use_gpu(model: str, number: int) -> Device:
         ) from error
 
 
-def tensorrt() -> Any:
-    """The package; raises `BackendNotInstalledError`."""
-    return installed("tensorrt")
-
-
 @cache
 def _load_plugins(path: str) -> None:
     """Register the plugins of a library, or TensorRT's own, once for the process."""
-    trt = tensorrt()
+    trt = installed("tensorrt")
     if not path:
         trt.init_libnvinfer_plugins(runtime_log(), "")
         return
@@ -271,13 +258,7 @@ def _load_plugins(path: str) -> None:
 @cache
 def runtime_log() -> Any:
     """The log of TensorRT, which takes one for the whole process."""
-    trt = tensorrt()
-    levels = {
-        trt.ILogger.INTERNAL_ERROR: logging.ERROR,
-        trt.ILogger.ERROR: logging.ERROR,
-        trt.ILogger.WARNING: logging.WARNING,
-        trt.ILogger.INFO: logging.DEBUG,
-    }
+    trt = installed("tensorrt")
 
     class Log(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -285,9 +266,9 @@ def runtime_log() -> Any:
             self._last = threading.local()
 
         def log(self, severity: Any, msg: str) -> None:
-            level = levels.get(severity)
-            if level is None:  # what only developers of TensorRT want to know
+            if severity == trt.ILogger.VERBOSE:  # only developers of TensorRT want to know
                 return
+            level = _LEVELS[int(severity)]
             if level == logging.ERROR:
                 self._last.error = msg
             logger.log(level, "%s", msg)
@@ -298,8 +279,3 @@ def runtime_log() -> Any:
             return found or "no reason was given"
 
     return Log()
-
-
-def bytes_of(tensor: PlanTensor, shape: Shape) -> int:
-    """The memory that a tensor of this shape takes."""
-    return prod(tensor.stored(shape)) * tensor.datatype.itemsize

@@ -112,20 +112,10 @@ def _graphs(config: ModelConfig, cuda: Any) -> Iterator[GraphSpec]:
 
 
 def _default_rows(config: ModelConfig) -> set[int]:
-    most, batching, sequences = (
-        config.max_batch_size,
-        config.dynamic_batching,
-        config.sequence_batching,
-    )
-    if not most:
-        return {0}
-    if batching is not None:
-        rows = {1, *batching.preferred_batch_size}
-    elif sequences is not None and sequences.oldest is not None:
-        rows = {1, *sequences.oldest.preferred_batch_size}
-    else:
-        rows = {*_GRAPH_ROWS}
-    return {number for number in rows | {most} if number <= most}
+    most, sequences = config.max_batch_size, config.sequence_batching
+    batching = config.dynamic_batching or (sequences and sequences.oldest)
+    rows = (1, *batching.preferred_batch_size) if batching else _GRAPH_ROWS
+    return {number for number in (*rows, most) if number <= most} if most else {0}
 
 
 def _shapes(given: Any) -> dict[str, tuple[int, ...]]:

@@ -318,6 +318,29 @@ async def test_shape_tensors_have_their_values_once(
     assert "must have the same values in each row" in str(refused)
 
 
+@pytest.mark.contract("C-11", "C-17")
+async def test_an_output_larger_than_its_memory_is_refused_before_it_is_written(
+    gpu: Any, open_backend: Open, version: Path
+) -> None:
+    """The greatest values of shape tensors need not make the largest outputs."""
+    tensors = [
+        tensor("x", -1, 8),
+        tensor("from", 2, dtype="INT32", shape_tensor=True),
+        tensor("y", -1, -1, input=False),
+    ]
+    profile = {"x": [[1, 8], [2, 8], [4, 8]], "from": [[1, 0], [2, 4], [4, 6]]}
+    write(version / "model.plan", "tail", tensors, profile)
+    backend = await open_backend(await _completed(version))
+    x = _rows(4, width=8)
+    whole, part = (
+        graphs.request(**{"x": x, "from": np.full((4, 1), start, np.int32)}) for start in (0, 6)
+    )
+    with pytest.raises(InternalError, match="unexpected size for output 'y', byte-size 32 is less"):
+        await _response((await backend.execute([whole]))[0])
+    answer = await _response((await backend.execute([part]))[0])
+    assert answer.outputs["y"].numpy().tolist() == x[:, 6:].tolist()
+
+
 @pytest.mark.contract("C-11", "C-14", "C-17")
 @pytest.mark.parametrize(
     ("fields", "why"),
@@ -417,6 +440,27 @@ async def test_an_output_may_have_a_shape_that_follows_from_values(
     assert answer.tolist() == np.flatnonzero(x).tolist()
     large = np.ones(16, np.float32)
     assert len((await _answers(backend, large))[0]) == 16
+
+
+async def test_memory_of_such_an_output_grows_while_there_is_some(
+    gpu: Any, open_backend: Open, version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorrt
+
+    monkeypatch.setattr(tensorrt.IExecutionContext, "get_max_output_size", lambda *_: 8)
+    tensors = [tensor("x", -1), tensor("y", -1, dtype="INT64", input=False)]
+    write(version / "model.plan", "nonzero", tensors, {"x": [[1], [4], [64]]})
+    config = await _completed(version)
+    backend = await open_backend(config)
+    for length in range(1, 33):
+        (answer,) = await _answers(backend, np.ones(length, np.float32))
+        assert answer.tolist() == [*range(length)]
+    assert sum(map(len, gpu.gpu.memory.values())) < 1024  # 256 of them for `x`
+    gpu.gpu.most_bytes = 1024
+    with pytest.raises(InternalError, match=r"unable to enqueue for inference m_0_0: .*no memory"):
+        await _answers(backend, np.ones(64, np.float32))
+    (answer,) = await _answers(backend, np.ones(2, np.float32))
+    assert answer.tolist() == [0, 1]
 
 
 async def test_ragged_inputs_are_joined_end_to_end(open_backend: Open, version: Path) -> None:
@@ -585,6 +629,19 @@ async def test_graphs_that_cannot_be_captured_are_left_out(
     assert "there is one already" in told[2]
     (answer,) = await _answers(backend, _rows(1))
     assert answer.tolist() == (2 * _rows(1)).tolist()
+    assert _launches(gpu) == 1
+
+
+@pytest.mark.contract("C-23")
+async def test_graphs_are_captured_of_inputs_that_are_zeros(
+    gpu: Any, open_backend: Open, version: Path
+) -> None:
+    """Numbers of a table, say, that were anything would be read far beyond it."""
+    tensors = [tensor("x", -1, 4), tensor("y", -1, 4, input=False)]
+    write(version / "model.plan", "lookup", tensors, {"x": [[1, 4], [4, 4], [8, 4]]})
+    backend = await open_backend(_config(optimization={"cuda": {"graphs": True}}))
+    (answer,) = await _answers(backend, np.ones((1, 4), np.float32))
+    assert answer.tolist() == [[0.5] * 4]
     assert _launches(gpu) == 1
 
 
@@ -838,6 +895,16 @@ async def test_memory_that_is_not_there_is_an_error_of_the_load(
     )
     gpu.gpu.most_bytes = 1 << 20
     assert len(await _answers(await open_backend(_config()), _rows(1))) == 1
+
+
+async def test_a_gpu_that_fails_meanwhile_fails_the_load(
+    gpu: Any, open_backend: Open, version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_double(version / "model.plan")
+    failed = (gpu.cudaError_t.cudaErrorMemoryAllocation, None)
+    monkeypatch.setattr(gpu, "cudaEventCreateWithFlags", lambda *_: failed)
+    with pytest.raises(ModelLoadError, match="unable to open 'm_0_0' on GPU 0: out of memory"):
+        await open_backend(_config())
 
 
 FAILURES: list[tuple[str, str, Any, str]] = [

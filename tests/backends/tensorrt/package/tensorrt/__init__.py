@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -273,6 +274,8 @@ class IExecutionContext:
     def set_tensor_address(self, name: str, memory: int) -> bool:
         if name not in self._engine._tensors or not memory:
             raise Broken(f"{name} gets no address")
+        if memory % 256:
+            raise Broken(f"the address of {name} is not aligned")
         self._addresses[name] = memory
         return True
 
@@ -311,6 +314,9 @@ class IExecutionContext:
     @_checked
     def execute_async_v3(self, stream_handle: int) -> bool:
         stream = cuda._made("streams", stream_handle)
+        (failed,) = cuda.cudaGetLastError()
+        if failed:  # as after its own kernels
+            raise cuda.Refused(failed)
         self._check_set(stream_handle)
         shapes, values = dict(self._shapes), self._values()
         self._check_values(values)
@@ -377,7 +383,7 @@ class IExecutionContext:
         result = network.run(self._read(addresses, shapes), values)
         for name, allocator in self._allocators.items():
             size = result[name].nbytes
-            addresses[name] = allocator.reallocate_output_async(name, 0, max(size, 1), 256, 1)
+            addresses[name] = _allocated(allocator, name, max(size, 1))
             allocator.notify_shape(name, result[name].shape)
             self._addresses[name] = addresses[name]
 
@@ -389,6 +395,17 @@ class IExecutionContext:
                 ctypes.memmove(addresses[name], content, len(content))
             else:
                 cuda.gpu.bytes_at(addresses[name], len(content))[:] = content
+
+
+def _allocated(allocator: Any, name: str, size: int) -> int:
+    try:
+        address: int = allocator.reallocate_output_async(name, 0, size, 256, 1)
+    except Exception as error:  # C++ is told of none
+        print(f"[ERROR] Exception caught in reallocateOutputAsync(): {error}", file=sys.stderr)
+        address = 0
+    if not address:
+        raise Broken(f"{name} has no memory")
+    return address
 
 
 def _bytes(tensor: Any, shape: tuple[int, ...]) -> int:

@@ -156,6 +156,8 @@ def reset() -> None:
 
 
 _device = threading.local()
+_last = threading.local()
+"""What failed on this thread last, of which TensorRT takes its own kernels to have failed."""
 
 
 def _api(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,6 +171,7 @@ def _api(function: Callable[..., Any]) -> Callable[..., Any]:
                     raise Refused(gpu.failure)
                 value = function(*arguments)
             except Refused as refused:
+                _last.error = refused.status
                 return (refused.status, None)
             return (
                 (_OK,) if value is None else (_OK, *(value if type(value) is tuple else (value,)))
@@ -203,7 +206,8 @@ def cudaGetErrorString(error: cudaError_t) -> tuple[cudaError_t, bytes]:
 
 
 def cudaGetLastError() -> tuple[cudaError_t]:
-    return (_OK,)
+    found, _last.error = getattr(_last, "error", _OK), _OK
+    return (found,)
 
 
 @_api
@@ -284,13 +288,21 @@ def cudaMalloc(size: int) -> int:
 
 
 @_api
+def cudaMemsetAsync(devPtr: int, value: int, count: int, stream: Any) -> None:
+    gpu.bytes_at(devPtr, count)
+    _made("streams", stream).put(lambda: _fill(devPtr, bytes([value]) * count))
+
+
+@_api
 def cudaFree(devPtr: Any) -> None:
     _gone("memory", devPtr)
 
 
 @_api
 def cudaHostAlloc(size: int, flags: int) -> int:
-    memory = ctypes.create_string_buffer(size)
+    whole = ctypes.create_string_buffer(size + 256)
+    start = -ctypes.addressof(whole) % 256
+    memory = (ctypes.c_char * size).from_buffer(whole, start)
     address = ctypes.addressof(memory)
     gpu.pinned[address] = memory
     return address
