@@ -44,9 +44,6 @@ def application(folder: str) -> FastAPI:
         yield
         task.cancel()
 
-    app = FastAPI(lifespan=lifespan)
-
-    @app.post("/v1/embeddings")
     async def embeddings(body: dict[str, Any]) -> dict[str, Any]:
         answer = asyncio.get_running_loop().create_future()
         waiting.put_nowait((body["input"], answer))
@@ -54,10 +51,12 @@ def application(folder: str) -> FastAPI:
         vector = base64.b64encode(row.astype("<f4").tobytes()).decode()
         return {"object": "list", "data": [{"index": 0, "embedding": vector}]}
 
-    @app.get("/health")
     async def health() -> str:
         return "ok"
 
+    app = FastAPI(lifespan=lifespan)
+    app.add_api_route("/v1/embeddings", embeddings, methods=["POST"])
+    app.add_api_route("/health", health)
     return app
 
 

@@ -31,6 +31,8 @@ from penstock.protocol import grpc_service_pb2 as pb
 _WORDS = "the quick brown fox jumps over the lazy dog near the quiet river bank and".split()
 _SPECIAL = 2
 """Tokens that the tokenizer adds; each of the words is one."""
+_LEAST = 3
+"""How often each of the loops calls, at least: a limit of time would cut long calls off."""
 _ONNXRUNTIME = "onnxruntime"
 
 
@@ -107,15 +109,17 @@ def _row(
         "batch": str(offline.size),
         "offline cpu us": offline.cpu_per_row,
     }
-    grpc = Load(server.target, case.message, in_flight, seconds)
+    rounds = max(_LEAST, round(seconds * offline.rows_per_second / in_flight))
     path = "/v1/embeddings"
-    http = Load(f"127.0.0.1:{server.http_port}", case.body, in_flight, seconds, path=path)
+    grpc = Load(server.target, case.message, in_flight, rounds=rounds)
+    at = f"127.0.0.1:{server.http_port}"
+    http = Load(at, case.body, in_flight, rounds=rounds, path=path)
     ours = {"gRPC": (server, grpc), "HTTP": (server, http)}
     for name, rate, cpu in _measured(ours):
         row |= {f"{name}/s": rate, f"{name} of offline": rate / offline.rows_per_second}
         row |= {f"{name} cpu us": cpu, f"{name} front us": cpu - offline.cpu_per_row}
     if peer is not None:
-        load = Load(f"127.0.0.1:{peer.http_port}", case.body, in_flight, seconds, path=path)
+        load = Load(f"127.0.0.1:{peer.http_port}", case.body, in_flight, rounds=_LEAST, path=path)
         ((_, rate, cpu),) = _measured({"peer": (peer, load)})
         row |= {"peer/s": rate, "peer cpu us": cpu}
         row |= {f"{name} of peer": float(row[f"{name}/s"]) / rate for name in ours}
