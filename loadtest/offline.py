@@ -26,7 +26,7 @@ from penstock.models.config.pbtxt import read_pbtxt
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.testing import RunningInstance, running
 
-SIZES = (1, 2, 4, 8, 16, 32)
+SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)

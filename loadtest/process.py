@@ -125,6 +125,19 @@ def bare_http() -> Iterator[Server]:
 
 
 @contextmanager
+def embeddings_peer(python: str, paths: Sequence[Path] = ()) -> Iterator[Server]:
+    """sentence-transformers behind a web server, with the demo encoder's weights."""
+    from penstock.demo.sentence_encoder import published_folder
+
+    (port,) = free_ports(1)
+    command = [python, "-m", "loadtest.embeddings_peer", str(published_folder()), str(port)]
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "HF_HUB_OFFLINE": "1"}
+    with _running(command, environment) as process:
+        _wait_until_ready(process, f"http://127.0.0.1:{port}/health", 120.0)
+        yield Server(process.pid, 0, port)
+
+
+@contextmanager
 def collector() -> Iterator[int]:
     """The port of an OTLP/HTTP collector that keeps nothing."""
     (port,) = free_ports(1)

@@ -95,7 +95,12 @@ def test_own_port_has_the_api_health_and_metrics(served: Served) -> None:
 
 @pytest.mark.contract("OA-26")
 def test_models_embeddings_and_answers_with_their_head(client: openai.OpenAI) -> None:
-    assert [one.id for one in client.models.list()] == ["minilm", "tiny_llm", "gpt-4o-mini"]
+    assert [one.id for one in client.models.list()] == [
+        "minilm",
+        "reranker",
+        "tiny_llm",
+        "gpt-4o-mini",
+    ]
     vectors = client.embeddings.create(model="minilm", input=["a", "b"]).data
     assert [len(one.embedding) for one in vectors] == [384, 384]
     raw = client.with_options(default_headers={"x-request-id": "mine"}).responses

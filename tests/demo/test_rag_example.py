@@ -23,6 +23,7 @@ from examples.rag.walk import PARENTS
 
 from harness.serving import Served, serving, wait_until
 from penstock.demo.sentence_encoder import INSTALL, weights_installed
+from programs.places import find
 from tracing.export.collector import HttpCollector
 
 pytestmark = [
@@ -31,7 +32,8 @@ pytestmark = [
     pytest.mark.needs("MiniLM", "" if weights_installed() else f"no weights: {INSTALL}"),
 ]
 
-_CLIENT = Path(__file__).parents[2] / "examples" / "rag" / "client.py"
+_ROOT = Path(__file__).parents[2]
+_CLIENT = _ROOT / "examples" / "rag" / "client.py"
 
 
 class Pipeline(NamedTuple):
@@ -174,3 +176,15 @@ def test_each_step_has_its_times(pipeline: Pipeline) -> None:
     pipeline.ask("What is a lock?")
     for model in ("minilm", "retrieve", "reranker", "compose", "find", "tiny_llm", "rag"):
         assert pipeline.statistics(model)["inference_stats"]["success"]["ns"] > 0, model
+
+
+@pytest.mark.contract("T-16", "T-17")
+@pytest.mark.needs(
+    "jaeger", "" if find("jaeger") else "no Jaeger: python tests/programs/install.py jaeger"
+)
+def test_jaeger_shows_every_step(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.rag.walk", f"--picture={tmp_path / 'trace.svg'}"]
+    walked = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert walked.returncode == 0, walked.stdout + walked.stderr
+    assert "every step is where it should be" in walked.stdout
+    assert "picture" in (tmp_path / "trace.svg").read_text()

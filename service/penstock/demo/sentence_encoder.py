@@ -65,13 +65,13 @@ def published_weights() -> "tuple[dict[str, Array], dict[str, Any]]":
     """The weights of all-MiniLM-L6-v2, and its configuration."""
     from safetensors.numpy import load_file
 
-    published = _published_folder()
+    published = published_folder()
     config = json.loads((published / "config.json").read_text())
     return load_file(published / "model.safetensors"), config
 
 
 def add_tokenizer(version: Path, *, two_texts: bool = False) -> None:
-    published = _published_folder()
+    published = published_folder()
     tokenizer = json.loads((published / "tokenizer.json").read_text("utf-8"))
     if two_texts:
         begin = {"SpecialToken": {"id": "[CLS]", "type_id": 1}}
@@ -82,7 +82,7 @@ def add_tokenizer(version: Path, *, two_texts: bool = False) -> None:
     (version / "tokenizer.json").write_text(text, "utf-8")
 
 
-def _published_folder() -> Path:
+def published_folder() -> Path:
     """The package's folder, found without an import, which would import PyTorch."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
