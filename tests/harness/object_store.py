@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -38,6 +38,8 @@ class ObjectStore:
     refusals: list[tuple[int, str]] = field(default_factory=list)
     key: str = ""
     resume: threading.Event = field(default_factory=threading.Event)
+    on_list: Callable[[], Callable[[], object] | None] = lambda: None
+    """What to do before a listing is answered, asked at each."""
     hold_after: int | None = None
     """Bytes after which answers wait for `resume`."""
 
@@ -94,6 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._object(key[0])
         else:
             store.lists += 1
+            if (work := store.on_list()) is not None:
+                work()
             self._list({name: values[0] for name, values in parse_qs(parts.query).items()})
 
     def _refuse(self, status: int, code: str) -> None:

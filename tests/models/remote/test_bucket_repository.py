@@ -287,6 +287,19 @@ def test_two_that_share_a_cache_fetch_once(store: ObjectStore, tmp_path: Path) -
     assert store.gets == {"m/1/w": 1}
 
 
+def test_what_another_server_removes_before_it_is_laid_out_is_fetched_again(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    for model in "ab":
+        store.put(f"{model}/1/w", model.encode() * 800)
+    with opened(store, tmp_path, limit=1000) as one, opened(store, tmp_path, limit=1000) as other:
+        lists = iter((None, lambda: other.take("b")))
+        store.on_list = lambda: next(lists, None)
+        assert files_of(one.take("a")) == {"1/w": b"a" * 800}
+    assert store.gets == {"a/1/w": 2, "b/1/w": 1}
+    assert not list((tmp_path / "runs").iterdir())
+
+
 @pytest.mark.contract("R-33", "EV-06")
 def test_variables_name_the_folder_of_local_copies(store: ObjectStore, tmp_path: Path) -> None:
     store.put("m/1/a", "a")

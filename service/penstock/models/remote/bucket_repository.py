@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,6 +13,8 @@ from penstock.core.errors import ModelLoadError
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.downloads import Downloads
 from penstock.models.remote.store_thread import StoppedError
+
+logger = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 2.0
 """What is younger is listed once more: it may be half of what somebody uploads."""
@@ -51,26 +54,27 @@ class BucketRepository:
         Who has no more use for it removes the second folder. Raises `OSError`, and
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
+        what = f"{self._bucket.address.text} {folder}"
         objects = self._bucket.objects(folder)
         for _ in range(_LISTINGS):
             if not objects:
                 return None
-            files, folders = _sorted_out(objects)
+            before, (files, folders) = objects, _sorted_out(objects)
             try:
-                here = self._downloads.fetch(
-                    self._bucket, files, f"{self._bucket.address.text} {folder}"
-                )
+                here = self._downloads.fetch(self._bucket, files, what)
+                objects = self._listed_again(folder, before)
+                if _state(objects) == _state(before):
+                    laid_out = self._downloads.cache.lay_out(folder, here, folders)
+                    return laid_out, laid_out.parent
             except ObjectChangedError as error:
-                before, objects = objects, self._bucket.objects(folder)
+                objects = self._bucket.objects(folder)
                 if _state(objects) == _state(before):
                     raise ModelLoadError(f"{error}, which was listed") from error
-                continue
-            before, objects = objects, self._listed_again(folder, objects)
-            if _state(objects) == _state(before):
-                laid_out = self._downloads.cache.lay_out(folder, here, folders)
-                return laid_out, laid_out.parent
+            except FileNotFoundError as error:  # another server has made room for its own models
+                logger.debug("%s: %s; fetched again", what, error)
         raise ModelLoadError(
-            f"its objects changed {_LISTINGS} times while they were fetched: somebody writes there"
+            f"its objects changed {_LISTINGS} times while they were fetched: somebody writes there,"
+            " or removes them from the cache"
         )
 
     def states(self) -> dict[str, Hashable]:

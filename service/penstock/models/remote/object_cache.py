@@ -92,13 +92,14 @@ class ObjectCache:
     def store(self, key: str, part: Part, digest: str) -> Path:
         """The object that a whole part is from now on; its SHA-256 is `digest`."""
         path = self._folder / "objects" / digest
-        if path.exists():
+        try:
+            status = path.stat()
             part.remove()
-        else:
-            part.move(path)
-        status = path.stat()
+        except FileNotFoundError:
+            status = part.seal()
         text = f"{digest} {status.st_mtime_ns} {status.st_size} {_boot()}"
-        self._write(self._folder / "names" / key, text)
+        self._write(self._folder / "names" / key, text)  # first: what has no name is removed
+        part.move(path)
         return path
 
     def make_room(self, needed: int) -> None:
@@ -150,19 +151,19 @@ class ObjectCache:
     def lay_out(self, name: str, files: Mapping[str, Path], folders: Iterable[str]) -> Path:
         """A new folder `name` of hard links of objects, by their paths, and of empty folders.
 
-        Who has no more use for it removes the folder above it.
+        Who has no more use for it removes the folder above it. Raises `FileNotFoundError` where
+        another process has removed an object since it was found.
         """
         assert self._run is not None
         root = Path(tempfile.mkdtemp(dir=self._run), name)
-        for folder in ("", *folders):
-            (root / folder).mkdir(parents=True, exist_ok=True)
-        for path, stored in files.items():
-            target = root / PurePosixPath(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(stored, target)
-            except OSError:  # a file system without hard links
-                shutil.copy2(stored, target)
+        try:
+            for folder in ("", *folders):
+                (root / folder).mkdir(parents=True, exist_ok=True)
+            for path, stored in files.items():
+                _link(stored, root / PurePosixPath(path))
+        except BaseException:
+            shutil.rmtree(root.parent, ignore_errors=True)
+            raise
         return root
 
     def close(self) -> None:
@@ -252,10 +253,15 @@ class Part:
         for at in range(begin, end, _PIECE):
             digest.update(os.pread(self._file, min(_PIECE, end - at), at))
 
-    def move(self, path: Path) -> None:
-        """Move the whole file into place, read-only."""
+    def seal(self) -> os.stat_result:
+        """Make the whole file read-only; what it is from now on."""
         os.fchmod(self._file, 0o444)
-        os.replace(self._path, path)
+        return os.fstat(self._file)
+
+    def move(self, path: Path) -> None:
+        """Move the file into place, if it was not removed."""
+        with suppress(FileNotFoundError):
+            os.replace(self._path, path)
         self._done_path.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -272,6 +278,16 @@ class Part:
         if not self._path.exists():
             Path(self._lock.name).unlink()
         self._lock.close()
+
+
+def _link(stored: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(stored, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without hard links
+        shutil.copy2(stored, target)
 
 
 def _try_lock(path: Path) -> IO[bytes] | None:
