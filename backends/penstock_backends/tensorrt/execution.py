@@ -120,8 +120,9 @@ class Execution:
             slot.pinned[name] = memory.view(known.datatype.numpy).reshape(known.dims)
             slot.addresses[name] = address_of(memory)
         outputs = [self._shapes(slot, index, each) for index, each in self._largest.items()]
-        for name in plan.tensors.keys() - plan.shape_tensors:
-            tensor = plan.tensors[name]
+        for name, tensor in plan.tensors.items():
+            if tensor.is_shape:
+                continue
             if any(min(shapes.get(name, ()), default=0) < 0 for shapes in outputs):
                 slot.allocators[name] = _allocator(device, slot)
             try:
@@ -171,9 +172,9 @@ class Execution:
             )
         names = tensors.keys() - self._plan.inputs.keys()
         shapes = {name: tuple(map(int, context.get_tensor_shape(name))) for name in names}
-        for name in names - slot.allocators.keys():
-            size = tensors[name].size(shapes[name])
-            if size > slot.sizes.get(name, size):
+        for name, shape in shapes.items():
+            size = tensors[name].size(shape)
+            if name not in slot.allocators and size > slot.sizes.get(name, size):
                 raise InternalError(
                     f"unexpected size for output '{name}', byte-size {slot.sizes[name]} is less"
                     f" than {size}"
@@ -201,7 +202,9 @@ class Execution:
         graphs = slot.graphs[profile.index]
         try:
             if missing:
-                raise InternalError(f"inputs are not named, or unknown: {', '.join(missing)}")
+                raise InternalError(
+                    f"inputs are not named, or unknown: {', '.join(sorted(missing))}"
+                )
             if why := profile.misfit(shapes, self._plan.shape_tensors):
                 raise InternalError(why)
             if any(graph.shapes == shapes for graph in graphs):
