@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -237,6 +238,44 @@ def test_a_model_larger_than_the_cache_is_refused(store: ObjectStore, tmp_path: 
     assert not store.gets
 
 
+def test_what_another_load_pushed_out_is_fetched_again(store: ObjectStore, tmp_path: Path) -> None:
+    store.put_now("first/1/a", "a" * 600)
+    store.put("second/1/b", "b" * 600)
+    taken = list[dict[str, bytes]]()
+    with opened(store, tmp_path, limit=1000) as repository:
+        first = threading.Thread(target=lambda: taken.append(files_of(repository.take("first"))))
+        first.start()  # it is listed again when its objects are two seconds old
+        wait_until(lambda: any((tmp_path / "names").iterdir()))
+        assert files_of(repository.take("second")) == {"1/b": b"b" * 600}
+        first.join()
+    assert taken == [{"1/a": b"a" * 600}]
+    assert store.gets == {"first/1/a": 2, "second/1/b": 1}
+
+
+def test_a_model_that_grew_larger_than_the_cache_is_refused(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    store.put("m/1/a", "a" * 600)
+    with opened(store, tmp_path, limit=1000) as repository:
+        repository.take("m")
+    store.put("m/1/b", "b" * 600)
+    with (
+        opened(store, tmp_path, limit=1000) as repository,
+        pytest.raises(ModelLoadError, match=r"1,200 bytes are more .*--repository-cache-byte-size"),
+    ):
+        repository.take("m")
+    assert store.gets == {"m/1/a": 1}
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "back\\slash"])
+def test_a_model_whose_name_is_no_folder_is_refused(
+    name: str, store: ObjectStore, tmp_path: Path
+) -> None:
+    store.put(f"{name}/1/a", "a")
+    with opened(store, tmp_path) as repository, pytest.raises(ModelLoadError, match="is no path"):
+        repository.take(name)
+
+
 def test_what_was_not_used_for_longest_makes_room(store: ObjectStore, tmp_path: Path) -> None:
     for model in "abc":
         store.put(f"{model}/1/w", model.encode() * 400)
@@ -354,3 +393,35 @@ def test_a_long_listing_is_read_to_its_end(store: ObjectStore, tmp_path: Path) -
         store.put(f"m/1/{number:05}")
     with opened(store, tmp_path) as repository:
         assert len(repository.states()["m"]) == 2500  # type: ignore[arg-type]
+
+
+def test_hidden_folders_are_no_models(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, {".git/config": "x", "__pycache__/a.pyc": "x", "m/1/a": "a"})
+    with opened(store, tmp_path) as repository:
+        assert repository.folders() == ["m"]
+        assert set(repository.states()) == {"m"}
+        assert not repository.has(".git")
+
+
+def test_a_cache_that_is_gone_is_made_anew(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("m/1/a", "a")
+    with opened(store, tmp_path / "cache") as repository:
+        repository.take("m")
+        shutil.rmtree(tmp_path / "cache")
+        assert files_of(repository.take("m")) == {"1/a": b"a"}
+
+
+def test_what_nobody_needs_any_more_is_removed(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("m/1/a", "a")
+    for folder in ("parts", "objects", "names"):
+        (tmp_path / folder).mkdir()
+    old = [tmp_path / "parts" / name for name in ("of_old", "of_old.done", "of_old.lock")]
+    for path in (*old, tmp_path / "objects" / "nameless"):
+        path.write_text("x")
+        os.utime(path, (0, 0))
+    (tmp_path / "names" / "of_none").write_text("digest 0 1 -")
+    with opened(store, tmp_path, limit=1000) as repository:
+        repository.take("m")
+    assert not list((tmp_path / "parts").iterdir())
+    assert not (tmp_path / "names" / "of_none").exists()
+    assert len(list((tmp_path / "objects").iterdir())) == 1

@@ -42,11 +42,11 @@ class BucketRepository:
 
     def folders(self) -> list[str]:
         """The names of the models' folders; raises `OSError`."""
-        return self._bucket.folders()
+        return [name for name in self._bucket.folders() if _is_model(name)]
 
     def has(self, folder: str) -> bool:
         """Whether there is a folder of a model; raises `OSError`."""
-        return folder in self._bucket.folders()
+        return folder in self.folders()
 
     def take(self, folder: str) -> tuple[Path, Path | None] | None:
         """A folder on the disk with the files of a model; `None` if there are none.
@@ -55,6 +55,8 @@ class BucketRepository:
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
         what = f"{self._bucket.address.text} {folder}"
+        if wrong := _wrong_part(folder):
+            raise ModelLoadError(f"the model's name is no path: {wrong}")
         objects = self._bucket.objects(folder)
         for _ in range(_LISTINGS):
             if not objects:
@@ -97,13 +99,13 @@ class BucketRepository:
         try:
             objects = self._bucket.objects("")
         except BucketError:  # one key may be at fault
-            names = self._bucket.folders()
+            names = self.folders()
             with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
                 return dict(zip(names, pool.map(self._state_of, names), strict=True))
         models = defaultdict[str, set[tuple[str, str, int]]](set)
         for each in objects:
             folder, slash, path = each.path.partition("/")
-            if slash:
+            if slash and _is_model(folder):
                 models[folder].add((path, each.e_tag, each.size))
         return {name: frozenset(state) for name, state in models.items()}
 
@@ -120,6 +122,10 @@ class BucketRepository:
         if 0 <= age < _SETTLE_SECONDS and self._bucket.thread.wait(_SETTLE_SECONDS - age):
             raise StoppedError
         return self._bucket.objects(folder)
+
+
+def _is_model(folder: str) -> bool:
+    return not folder.startswith(".") and folder != "__pycache__"
 
 
 def _state(objects: Iterable[StoredObject]) -> State:

@@ -68,13 +68,14 @@ class Downloads:
         Raises `BucketError`, `ObjectChangedError` for an object that was replaced meanwhile,
         `StoppedError`, and `ModelLoadError` for what does not fit.
         """
+        self.cache.renew()
         keys = {each: _key(bucket, each) for each in objects}
         files = {each: path for each, key in keys.items() if (path := self.cache.find(key))}
         missing = {each: key for each, key in keys.items() if each not in files}
         self.traffic.count(cached=len(files))
         if missing:
             needed = sum(each.size for each in missing)
-            self.cache.make_room(needed)
+            self.cache.make_room(needed, files.values())
             with _Progress(what, needed) as progress:
                 files |= self._fetched(bucket, missing, progress)
             sync = partial(self.cache.sync, list(missing.values()))

@@ -19,6 +19,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -30,6 +31,9 @@ from penstock.models.remote.store_thread import StoppedError, StoreThread
 _PIECE = 1 << 20
 _LOCK_SECONDS = 0.1
 """Between looks at a lock that another holds."""
+
+_PART_SECONDS = 7 * 24 * 3600.0
+"""After which a download that was broken off is thrown away."""
 
 _ON_DISK = "-"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -47,14 +51,19 @@ class ObjectCache:
         self._folder, self._limit, self._thread = folder, limit, thread
         self._run: Path | None = None
         self._run_lock: IO[bytes] | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Make the folders that are not there, or no more; raises `ModelLoadError`."""
         try:
             for name in ("names", "objects", "parts", "runs"):
-                (folder / name).mkdir(parents=True, exist_ok=True)
-            self._open_run()
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+            if self._run is None or not self._run.is_dir():
+                self._open_run()
         except OSError as error:
             raise ModelLoadError(
-                f"the cache of model repositories '{folder}' cannot be written: {error.strerror};"
-                " another folder is named by --repository-cache-dir"
+                f"the cache of model repositories '{self._folder}' cannot be written:"
+                f" {error.strerror}; another folder is named by --repository-cache-dir"
             ) from error
 
     # -- objects ------------------------------------------------------------------------------
@@ -102,15 +111,16 @@ class ObjectCache:
         part.move(path)
         return path
 
-    def make_room(self, needed: int) -> None:
-        """Remove what was not used for longest, for `needed` bytes more; raises if they never fit.
+    def make_room(self, needed: int, here: Iterable[Path]) -> None:
+        """Remove what was not used for longest, for `needed` bytes more beside the objects `here`.
 
-        Raises `ModelLoadError`.
+        Raises `ModelLoadError` if they never fit.
         """
-        if self._limit and needed > self._limit:
+        whole = needed + sum(map(_unused_size, set(here)))
+        if self._limit and whole > self._limit:
             raise ModelLoadError(
-                f"{needed:,} bytes are more than the cache of model repositories may hold"
-                f" ({self._limit:,} bytes; --repository-cache-size)"
+                f"{whole:,} bytes are more than the cache of model repositories may hold"
+                f" ({self._limit:,} bytes; --repository-cache-byte-size)"
             )
         with self._lock(self._folder / "lock"):
             if self._limit:
@@ -123,22 +133,19 @@ class ObjectCache:
                 )
 
     def _evict(self, bound: int) -> None:
+        objects = self._folder / "objects"
+        sizes = {path.name: _unused_size(path) for path in objects.iterdir()}
         names = sorted(self._names(), key=lambda name: name[0])
-        used = {digest for _, digest, _ in names}
-        sizes = {}
-        for path in (self._folder / "objects").iterdir():
-            status = path.stat()
-            sizes[path.name] = status.st_size if status.st_nlink == 1 else 0
-            if path.name not in used and status.st_nlink == 1:
-                path.unlink()
-                sizes[path.name] = 0
+        for digest in sizes.keys() - {digest for _, digest, _ in names}:
+            if sizes.pop(digest):
+                (objects / digest).unlink(missing_ok=True)
         total = sum(sizes.values())
         for _, digest, name in names:
-            if total <= bound:
-                return
-            if size := sizes.pop(digest, 0):
-                total -= size
-                (self._folder / "objects" / digest).unlink(missing_ok=True)
+            if digest not in sizes:  # it was removed
+                name.unlink(missing_ok=True)
+            elif total > bound and sizes[digest]:
+                total -= sizes.pop(digest)
+                (objects / digest).unlink(missing_ok=True)
                 name.unlink(missing_ok=True)
 
     def _names(self) -> Iterator[tuple[int, str, Path]]:
@@ -178,6 +185,7 @@ class ObjectCache:
         """Make this process's folder, and remove those of processes that have ended."""
         runs = self._folder / "runs"
         with self._lock(self._folder / "lock"):
+            self._remove_old_parts()
             for run in [path for path in runs.iterdir() if path.is_dir()]:
                 lock = _lock_of(run)
                 with suppress(OSError), lock.open("ab") as file:
@@ -187,6 +195,17 @@ class ObjectCache:
             self._run = Path(tempfile.mkdtemp(dir=runs))
             self._run_lock = _lock_of(self._run).open("ab")
             fcntl.flock(self._run_lock, fcntl.LOCK_EX)
+
+    def _remove_old_parts(self) -> None:
+        """Remove downloads that nobody went on with."""
+        for lock in (self._folder / "parts").glob("*.lock"):
+            with suppress(OSError):
+                if lock.stat().st_mtime > time.time() - _PART_SECONDS:
+                    continue
+                if (file := _try_lock(lock)) is not None:
+                    for path in (lock.with_suffix(""), lock.with_suffix(".done"), lock):
+                        path.unlink(missing_ok=True)
+                    file.close()
 
     # -- files --------------------------------------------------------------------------------
 
@@ -202,8 +221,13 @@ class ObjectCache:
 
     def _write(self, path: Path, text: str) -> None:
         with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
+            try:
+                file.write(text)
+                file.flush()
+                os.replace(file.name, path)
+            except BaseException:  # the disk may be full
+                os.unlink(file.name)
+                raise
 
 
 class Part:
@@ -278,6 +302,14 @@ class Part:
         if not self._path.exists():
             Path(self._lock.name).unlink()
         self._lock.close()
+
+
+def _unused_size(path: Path) -> int:
+    """The bytes that an object counts for: none if it is served from, or gone."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_size if status.st_nlink == 1 else 0
+    return 0
 
 
 def _link(stored: Path, target: Path) -> None:
