@@ -192,6 +192,8 @@ class ObjectCache:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(run, ignore_errors=True)
                     lock.unlink()
+            if self._run_lock is not None:  # of a folder that is gone
+                self._run_lock.close()
             self._run = Path(tempfile.mkdtemp(dir=runs))
             self._run_lock = _lock_of(self._run).open("ab")
             fcntl.flock(self._run_lock, fcntl.LOCK_EX)
