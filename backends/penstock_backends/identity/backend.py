@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import starmap
 
 from penstock.backend import (
     Backend,
@@ -31,11 +32,7 @@ class IdentityBackend(Backend):
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        pairs = _pairs(config)
-        if len(config.input) != len(config.output) or any(
-            (one.data_type, one.backend_dims) != (other.data_type, other.backend_dims)
-            for one, other in pairs
-        ):
+        if len(config.input) != len(config.output) or not all(starmap(_fit, _pairs(config))):
             raise ConfigError(
                 f"model '{config.name}': the identity backend needs as many outputs as inputs, "
                 "with the same datatypes and dims in the same order"
@@ -73,6 +70,12 @@ def _pairs(config: ModelConfig) -> list[tuple[Input, Output]]:
     if inputs.keys() == outputs.keys():
         return [(one, outputs[index]) for index, one in inputs.items()]
     return [*zip(config.input, config.output, strict=False)]
+
+
+def _fit(one: Input, other: Output) -> bool:
+    """Whether an input may be an output, as clients see both or as the model does."""
+    same_dims = one.dims == other.dims or one.backend_dims == other.backend_dims
+    return one.data_type == other.data_type and same_dims
 
 
 def _number(config: ModelConfig, name: str) -> int:
