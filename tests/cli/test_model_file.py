@@ -111,7 +111,7 @@ def test_files_stand_beside_a_repository(double: Path, served: list[Settings]) -
 def test_folders_and_addresses_are_repositories(tmp_path: Path, served: list[Settings]) -> None:
     address = "s3://bucket/models"
     assert cli.main(["serve", str(tmp_path), address, "--model-repository=r"]) == SERVED
-    assert served[0].repository.paths == (str(tmp_path), address, "r")
+    assert served[0].repository.paths == ("r", str(tmp_path), address)
     assert served[0].repository.files == ()
 
 

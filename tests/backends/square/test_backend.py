@@ -81,7 +81,7 @@ def test_a_configuration_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("backend", "platform"),
     [
-        ("tensorrt", "tensorrt_plan"),
+        ("hugectr", "hugectr"),
         ("dali", ""),
         ("own", ""),
     ],
