@@ -233,7 +233,7 @@ class CompiledTrees:
         self._making = Lock()
 
     def predictor(self, trees: Any, threads: int) -> Any:
-        """What runs the trees; who asks first has them compiled. Raises `ModelLoadError`."""
+        """The predictor of the trees; who asks first has them compiled. Raises `ModelLoadError`."""
         tl2cgen = _tl2cgen()
         with self._making:
             try:

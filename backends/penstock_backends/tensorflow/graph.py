@@ -217,7 +217,7 @@ def _array(found: Any) -> Array:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the lines of Python that made the graph, and the graph itself."""
+    """The reason of an error, without the lines of Python that made the graph, and the graph."""
     text: str = getattr(error, "message", "") or str(error) or repr(error)
     text = _MADE_BY.sub(r"node '\1': ", text)
     return text.partition("\n\t [[{{node")[0].partition("\n\nOriginal stack trace")[0].strip()

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 WITHOUT_GPU = (
     "without a GPU, serve the ONNX model that the plan was built of with backend 'onnxruntime'"
 )
-"""What to do where plans do not run."""
+"""Advice where plans do not run."""
 
 
 def installed(package: str) -> Any:
@@ -148,7 +148,7 @@ class Device:
             logger.error("%s on GPU %s: %s", name, self.number, error)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """What a function of CUDA returns besides its status."""
+        """The result of a function of CUDA, besides its status."""
         status, *values = getattr(self._cuda, name)(*arguments)
         if int(status):
             self._cuda.cudaGetLastError()  # or TensorRT takes it for one of its own next call

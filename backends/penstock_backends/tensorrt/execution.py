@@ -403,7 +403,7 @@ def _largest(config: ModelConfig, plan: Plan, profile: Profile) -> dict[str, Sha
 
 
 def _allocator(device: Device, slot: Slot) -> Any:
-    """What gives TensorRT the memory of an output, and is told its shape."""
+    """The allocator of an output, which gives TensorRT its memory and is told its shape."""
     trt = installed("tensorrt")
 
     class Allocator(trt.IOutputAllocator):  # type: ignore[misc, name-defined]

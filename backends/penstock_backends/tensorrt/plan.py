@@ -274,7 +274,7 @@ def runtime_log() -> Any:
             logger.log(level, "%s", msg)
 
         def last_error(self) -> str:
-            """What went wrong on this thread since the last call."""
+            """The error on this thread since the last call, if any."""
             found, self._last.error = getattr(self._last, "error", ""), ""
             return found or "no reason was given"
 

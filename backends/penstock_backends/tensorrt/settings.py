@@ -99,7 +99,7 @@ def _pinned(hints: Any, name: str) -> bool:
 
 
 def _graphs(config: ModelConfig, cuda: Any) -> Iterator[GraphSpec]:
-    """What graphs are captured for; raises `ConfigError`."""
+    """The shapes that graphs are captured for; raises `ConfigError`."""
     most = config.max_batch_size
     if not cuda.graph_spec:
         for rows in sorted(_default_rows(config)):

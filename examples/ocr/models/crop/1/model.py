@@ -14,7 +14,7 @@ LIKELY = 0.3
 LEAST = 6
 """Points of the map that a line is high and wide."""
 GROWN = 0.4
-"""What the map leaves away of a line at each side, as a part of its height."""
+"""Margin that the map leaves away of a line at each side, as a part of its height."""
 HEIGHT, NARROWEST, WIDEST = 48, 320, 1920
 """Pixels of what the recogniser reads; all of a picture are as wide as the widest."""
 
