@@ -15,7 +15,9 @@ from tritonclient.utils import InferenceServerException
 
 from harness.serving import Served, serving, start, wait_until
 from penstock.app.model_files import with_model_files
-from penstock.settings import ModelFile, RepositorySettings
+from penstock.models.sources.draft import Wishes
+from penstock.models.sources.recognise import model_of
+from penstock.settings import RepositorySettings
 
 MODEL = """
 from factors import FACTOR
@@ -98,8 +100,10 @@ def test_version_links_the_files_that_a_model_may_need(
     (author / "env").mkdir()
     (author / "env" / "pyvenv.cfg").touch()
     (author / "config.pbtxt").touch()
-    file = ModelFile("scale", author / "model.py", "Scale")
-    with with_model_files(RepositorySettings(files=(file,))) as settings:
+    draft = model_of(f"{author}/model.py:Scale", Wishes())
+    assert draft is not None
+    files = (draft.model_file(Wishes()),)
+    with with_model_files(RepositorySettings(files=files)) as settings:
         version = Path(settings.paths[0], "scale", "1")
         names = {entry.name for entry in version.iterdir()}
     assert names == {"model.py", "factors.py", "offset.txt"}

@@ -98,6 +98,9 @@ def _effect(flag: Flag) -> str:
 
 
 _IN_CLI = {
+    "name": "repository.files",
+    "task": "repository.files",
+    "device": "repository.files",
     "disable-auto-complete-config": "repository.auto_complete_config",
     "strict-model-config": "repository.auto_complete_config",
     "trace-file": "trace.file",

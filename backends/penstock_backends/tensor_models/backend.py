@@ -45,10 +45,11 @@ from penstock_backends.tensor_models.file_inputs import (
     takes_images_alone,
 )
 from penstock_backends.tensor_models.graph import Graph
+from penstock_backends.tensor_models.pooling import check_pooling, pooled
 from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
 from penstock_backends.tensor_models.text_model import (
-    GPU_RUN_COST,
-    RUN_COST,
+    CPU,
+    GPU,
     TextModel,
     check_text,
 )
@@ -130,7 +131,7 @@ class TensorModelBackend(WithApplication, Backend):
     def _completed(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        graph = cls.read(config, cls.model_path(config, version_path), settings)
+        graph = pooled(config, cls.read(config, cls.model_path(config, version_path), settings))
         files = FileInputs(config, graph)
         rows = cls.most_rows(config, graph, settings) if files.have_rows else 0
         return completed(config, files.declared(graph), rows)
@@ -138,6 +139,7 @@ class TensorModelBackend(WithApplication, Backend):
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
         check_supported(config)
+        check_pooling(config, config.parameter(TOKENIZER) is not None)
         if config.parameter(TOKENIZER) is not None:
             check_text(config)
         check_files(config)
@@ -165,7 +167,9 @@ class TensorModelBackend(WithApplication, Backend):
             return files.before(self.tensor_model(config, graph), threads)
         tokenizer = Tokenizer.load(config, name, context.version_path)
         on_gpu = context.kind == InstanceKind.KIND_GPU
-        return TextModel(config, graph, tokenizer, loop, GPU_RUN_COST if on_gpu else RUN_COST)
+        return TextModel(
+            config, pooled(config, graph), tokenizer, loop, GPU if on_gpu else CPU
+        )
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = await self._run(self._answer, requests)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
@@ -35,10 +37,23 @@ from penstock_backends.tensor_models.long_texts import (
 from penstock_backends.tensor_models.padding import PADDING
 from penstock_backends.tensor_models.tokenizer import Tokenizer
 
-RUN_COST = 32
-"""The fixed cost of a run, in tokens: measured on CPUs with a small encoder."""
-GPU_RUN_COST = 4096
-"""The same on a GPU, which is underused by few tokens: an estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """What decides how texts are divided among runs of a graph, in tokens with their padding.
+
+    Each run costs `fixed`; one of several texts has no more than `most`, where that is not 0.
+    """
+
+    fixed: int
+    most: int
+
+
+CPU = RunCost(32, 2048)
+"""Measured with a small encoder: what a run of more tokens needs is not in the caches any more."""
+GPU = RunCost(4096, 0)
+"""A GPU is underused by few tokens; an estimate."""
 
 _FED = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -55,7 +70,7 @@ class TextModel:
         graph: Graph,
         tokenizer: Tokenizer,
         loop: asyncio.AbstractEventLoop,
-        run_cost: int = RUN_COST,
+        run_cost: RunCost = CPU,
     ) -> None:
         _check_inputs(config, graph)
         check_outputs(config, graph)
@@ -174,14 +189,11 @@ def _check_inputs(config: ModelConfig, graph: Graph) -> None:
 # -- buckets ---------------------------------------------------------------------------------------
 
 
-def buckets(lengths: Array, run_cost: int) -> list[Array]:
-    """The indices of the texts of each run, at the least total cost in padded tokens.
-
-    `lengths`, and `run_cost`, the fixed cost of a run, are in tokens.
-    """
+def buckets(lengths: Array, run_cost: RunCost) -> list[Array]:
+    """The indices of the texts of each run, at the least total cost in padded tokens."""
     rows = len(lengths)
-    padding = rows * int(lengths.max(initial=0)) - int(lengths.sum())
-    if padding <= run_cost:
+    padded = rows * int(lengths.max(initial=0))
+    if padded - int(lengths.sum()) <= run_cost.fixed and not 0 < run_cost.most < padded:
         return [np.arange(rows)]
     order = np.argsort(lengths, kind="stable")
     starts = _starts(lengths[order], run_cost)
@@ -190,15 +202,18 @@ def buckets(lengths: Array, run_cost: int) -> list[Array]:
     return [order[start:end] for start, end in zip(starts, [*starts[1:], rows], strict=True)]
 
 
-def _starts(lengths: Array, run_cost: int) -> list[int]:
+def _starts(lengths: Array, run_cost: RunCost) -> list[int]:
     """The starts of the parts in the cheapest partition of ascending lengths."""
+    most = run_cost.most or sys.maxsize
     rows = len(lengths)
     cost = np.zeros(rows + 1)
     begin = np.zeros(rows + 1, np.int64)
     for end in range(1, rows + 1):
-        costs = cost[:end] + run_cost + np.arange(end, 0, -1) * lengths[end - 1]
-        begin[end] = costs.argmin()
-        cost[end] = costs[begin[end]]
+        first = max(0, end - max(1, most // max(1, int(lengths[end - 1]))))
+        padded = np.arange(end - first, 0, -1) * lengths[end - 1]
+        costs = cost[first:end] + run_cost.fixed + padded
+        begin[end] = first + costs.argmin()
+        cost[end] = costs[begin[end] - first]
     starts = []
     while rows:
         rows = int(begin[rows])

@@ -17,6 +17,7 @@ import uvloop
 from penstock.app.core import ExitTimeoutError, open_response_cache, open_server
 from penstock.app.endpoints import Frontends
 from penstock.app.failed_start import failed_start
+from penstock.app.first_calls import show_calls
 from penstock.app.gpus import open_gpus
 from penstock.app.model_files import with_model_files
 from penstock.app.preflight import StartError, check_repository, open_access_log, open_log
@@ -136,6 +137,7 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
             gc.collect()
             gc.freeze()  # objects made at start-up stay alive: later collections skip them
             await frontends.open_late(stack)
+            await show_calls(server, settings, frontends.ports)
             async with _following(poller, settings.repository):
                 await signals.stop.wait()
         deadline.start()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,35 +35,11 @@ def _startup_models(settings: RepositorySettings) -> tuple[str, ...]:
 
 
 def _write(file: ModelFile, folder: Path) -> None:
-    """Make the model's directory; its version links the file and its neighbours."""
-    version = folder / "1"
-    version.mkdir(parents=True)
-    if file.class_name:
-        filename = json.dumps(f"{file.path.name}:{file.class_name}", ensure_ascii=False)
-        config = f'backend: "python"\ndefault_model_filename: {filename}\n'
-    else:
-        config = file.config
-    (folder / "config.pbtxt").write_text(config)
-    belongs = _belongs if file.class_name else _is_data
-    for entry in file.path.parent.iterdir():
-        if entry in folder.parents or not (entry == file.path or belongs(entry)):
-            continue
-        (version / entry.name).symlink_to(entry)
-        beside = folder / entry.name
-        if not file.class_name and not beside.exists():
-            beside.symlink_to(entry)  # labels belong there
-
-
-def _is_data(entry: Path) -> bool:
-    """Whether a model of an engine may need it: weights, labels, a tokenizer; not whole folders."""
-    return not entry.name.startswith(".") and entry.name != "config.pbtxt" and os.path.isfile(entry)
-
-
-def _belongs(entry: Path) -> bool:
-    """Whether a model may need it: caches, hidden files and virtual environments are left out.
-
-    So is a `config.pbtxt`, which belongs above the version: the server would warn of it.
-    """
-    if entry.name.startswith(".") or entry.name in ("__pycache__", "config.pbtxt"):
-        return False
-    return not os.path.exists(entry / "pyvenv.cfg")  # also where it may not be looked at
+    """Make the model's folder."""
+    for name, text in file.texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for name, path in file.links.items():
+        if path not in folder.parents:  # which would hold itself
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to(path)

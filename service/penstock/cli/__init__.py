@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
         "demo": _demo,
+        "import": _import,
+        "pull": _pull,
+        "list": _list,
+        "remove": _remove,
         "sagemaker": _sagemaker,
         "completion": _completion,
     }
@@ -83,6 +87,30 @@ def _demo(arguments: Sequence[str]) -> int:
     from penstock.cli import demo
 
     return demo.run(arguments)
+
+
+def _import(arguments: Sequence[str]) -> int:
+    from penstock.cli import model_import
+
+    return model_import.run(arguments)
+
+
+def _pull(arguments: Sequence[str]) -> int:
+    from penstock.cli import cache
+
+    return cache.pull(arguments)
+
+
+def _list(arguments: Sequence[str]) -> int:
+    from penstock.cli import cache
+
+    return cache.listed(arguments)
+
+
+def _remove(arguments: Sequence[str]) -> int:
+    from penstock.cli import cache
+
+    return cache.remove(arguments)
 
 
 def _completion(arguments: Sequence[str]) -> int:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from penstock.cli.flags import FLAGS
 from penstock.cli.flags.flag import Flag
+from penstock.cli.flags.sources import SOURCES
 from penstock.cli.getopt import Option, options
-from penstock.cli.model_file import ModelFileError, is_repository, model_file
 from penstock.cli.tracing import TraceOptions
 from penstock.cli.unsupported import OF_OPENAI_FRONTEND
 from penstock.cli.values import ValueRefused
@@ -73,10 +73,14 @@ class _SettingsBuilder:
         self._given: set[str] = set()
         self._tracing = TraceOptions(warn)
         self._strict_model_config = False
+        self._sources: list[str] = []
+        self._wishes: dict[str, Any] = {}
 
     def add(self, option: Option) -> None:
         if not option.name:
-            self._add_file(option.value)
+            if not self._takes_files:
+                raise UsageError(f"Unexpected argument: {option.value}")
+            self._sources.append(option.value)
             return
         if option.name == "help":
             raise HelpRequested
@@ -89,24 +93,9 @@ class _SettingsBuilder:
         except ValueRefused as refused:
             raise _bad_option(f"--{refused.option or flag.name}", refused) from None
 
-    def _add_file(self, argument: str) -> None:
-        if not self._takes_files:
-            raise UsageError(f"Unexpected argument: {argument}")
-        if is_repository(argument):
-            paths: tuple[str, ...] = self.fields.get("repository.paths", ())
-            self.fields["repository.paths"] = (*paths, argument)
-            return
-        try:
-            file = model_file(argument)
-        except ModelFileError as error:
-            raise UsageError(str(error)) from None
-        files: tuple[ModelFile, ...] = self.fields.get("repository.files", ())
-        if file.name in (other.name for other in files):
-            raise UsageError(f"two models are called '{file.name}': name one, as NAME={argument}")
-        self.fields["repository.files"] = (*files, file)
-
     def complete(self, environment: Mapping[str, str]) -> None:
         """Set the fields that depend on several options, or on the environment."""
+        self._add_sources()
         self._complete_trace(environment)
         self._complete_model_config()
         if {"response-cache-byte-size", "cache-config"} <= self._given:
@@ -124,6 +113,37 @@ class _SettingsBuilder:
         if environment.get("AIP_STORAGE_URI"):
             self.fields.setdefault("repository.paths", (environment["AIP_STORAGE_URI"],))
         self._apply_switches(environment)
+
+    def _add_sources(self) -> None:
+        """Add the models and repositories that are given as arguments."""
+        if self._wishes and not self._sources:
+            raise UsageError(f"--{min(self._wishes)} is of models that are given as arguments")
+        if not self._sources:
+            return
+        from penstock.models.sources.draft import SourceError, Wishes  # heavy
+        from penstock.models.sources.recognise import model_of
+
+        name = self._wishes.pop("name", "")
+        wishes = Wishes(**self._wishes)
+        if name and len(self._sources) > 1:
+            raise UsageError("--name is of one model; of several each is given as NAME=MODEL")
+        for source in self._sources:
+            argument = f"{name}={source}" if name else source
+            try:
+                draft = model_of(argument, wishes)
+            except SourceError as error:
+                raise UsageError(str(error)) from None
+            self._add_source(source, draft and draft.model_file(wishes))
+
+    def _add_source(self, source: str, file: ModelFile | None) -> None:
+        if file is None:
+            paths: tuple[str, ...] = self.fields.get("repository.paths", ())
+            self.fields["repository.paths"] = (*paths, source)
+            return
+        files: tuple[ModelFile, ...] = self.fields.get("repository.files", ())
+        if file.name in (other.name for other in files):
+            raise UsageError(f"two models are called '{file.name}': name one, as NAME={source}")
+        self.fields["repository.files"] = (*files, file)
 
     def _apply_switches(self, environment: Mapping[str, str]) -> None:
         if environment.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") == "0":
@@ -144,6 +164,8 @@ class _SettingsBuilder:
             self._tracing.add(value)
         elif flag.name == "strict-model-config":
             self._strict_model_config = value
+        elif flag in SOURCES.flags:
+            self._wishes[flag.name] = value
         else:
             self._tracing.add_deprecated(flag.name, value)
 

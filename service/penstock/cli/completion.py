@@ -6,7 +6,7 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 
-from penstock.cli import demo
+from penstock.cli import cache, demo, model_import
 from penstock.cli.flags import FLAGS
 from penstock.cli.installed_commands import installed_commands
 
@@ -14,6 +14,10 @@ _OWN = {
     "serve": "Serve the models of a repository.",
     "sagemaker": "Serve as an endpoint of SageMaker.",
     "demo": "Write a repository of small models.",
+    "import": "Write a model into a repository.",
+    "pull": "Fetch models from an address.",
+    "list": "List what was fetched.",
+    "remove": "Remove what was fetched.",
     "completion": "Print a script that completes commands in a shell.",
 }
 
@@ -87,7 +91,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def options_of_commands() -> Mapping[str, Sequence[str]]:
     """Every command with its long options."""
-    parsers = {"demo": demo.parser(), "completion": parser()}
+    parsers = {"demo": demo.parser(), "import": model_import.parser(), "completion": parser()}
+    parsers |= {"pull": cache.pull_parser(), "list": cache.list_parser()}
+    parsers["remove"] = cache.remove_parser()
     parsers |= {name: command.parser() for name, command in installed_commands().items()}
     found = {name: _options(each) for name, each in parsers.items()}
     serving = ["--help", *(f"--{name}=" for name in FLAGS)]

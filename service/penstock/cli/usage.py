@@ -15,9 +15,13 @@ _COMMANDS = """\
 Usage: penstock COMMAND [options]
 
 Commands:
-  serve      Serve the models of a repository, or of files, as in `serve model.py:Double` and
-             `serve resnet.onnx`; takes the options of `tritonserver`.
+  serve      Serve the models of a repository, or of files, as in `serve model.py:Double`,
+             `serve resnet.onnx` and `serve hf://OWNER/NAME`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
+  import SOURCE DIR
+             Write a model into a repository, with a configuration that loads.
+  pull ADDRESS, list, remove ADDRESS
+             Fetch models from elsewhere; list what was fetched; remove it.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.
   completion Print a script that completes all this in bash or zsh.
@@ -36,16 +40,18 @@ _ADDRESS = """
 Commands ask the server of -u, or of the environment variable PENSTOCK_URL.
 """
 
-_FILES = """ [REPOSITORY | [NAME=]FILE.py[:CLASS] | [NAME=]FILE ...]
+_FILES = """ [REPOSITORY | [NAME=]FILE.py[:CLASS] | [NAME=]FILE | [NAME=]DIR ...]
   REPOSITORY
         As --model-repository: a directory of models, or an address such as s3://BUCKET/PATH.
   [NAME=]FILE.py[:CLASS]
         Serve one class of a Python file, beside the repository's models if one is given. CLASS may
         be left out where the file has one model; NAME is the class in snake case otherwise.
   [NAME=]FILE
-        Serve a model of an engine by its file (.onnx, .xml, .tflite, .pt, .pt2, .plan, .ubj, .txt
-        of LightGBM) or its folder (SavedModel). FILE's name with .pbtxt in place of its ending is
-        its configuration, if it is there; what it has to say and does not is printed."""
+        Serve a model of an engine by its file (.onnx, .xml, .tflite, .pt, .pt2, .plan, .gguf, .ubj,
+        .txt of LightGBM) or its folder (SavedModel). FILE's name with .pbtxt in place of its ending
+        is its configuration, if it is there; what it has to say and does not is printed.
+  [NAME=]DIR, [NAME=]hf://OWNER/NAME[@REVISION]
+        Serve a model in the layout of Hugging Face, or a folder of TensorRT-LLM."""
 
 
 def commands_usage() -> str:

@@ -60,6 +60,7 @@ __all__ = [
     "Restriction",
     "SagemakerSettings",
     "Settings",
+    "Task",
     "TlsSettings",
     "TraceSettings",
     "VertexSettings",
@@ -75,17 +76,25 @@ class ModelControlMode(StrEnum):
     EXPLICIT = "explicit"
 
 
+class Task(StrEnum):
+    """What a model is for, where its files serve several ends."""
+
+    GENERATE = "generate"
+    EMBED = "embed"
+    RERANK = "rerank"
+    CLASSIFY = "classify"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model that is one class of a Python file, or a file or folder of an engine.
+    """A model given by itself: what its folder in a repository holds, by paths in the folder.
 
-    Of an engine's there is the text of its `config.pbtxt`.
+    `links` are files and folders that lie elsewhere; `texts` are written, `config.pbtxt` first.
     """
 
     name: str
-    path: Path
-    class_name: str = ""
-    config: str = ""
+    links: Mapping[str, Path]
+    texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,13 @@ from penstock.cli.flags.http_endpoints import HTTP, SAGEMAKER, SHARED_MEMORY, VE
 from penstock.cli.flags.observability import METRICS, TRACING
 from penstock.cli.flags.openai_endpoint import OPENAI
 from penstock.cli.flags.server import LOGGING, REPOSITORY, SERVER
+from penstock.cli.flags.sources import SOURCES
 
 GROUPS = (
     SERVER,
     LOGGING,
     REPOSITORY,
+    SOURCES,
     HTTP,
     OPENAI,
     GRPC,

@@ -98,6 +98,11 @@ class BucketAddress:
         """What tells this bucket from all others."""
         return "|".join((self.scheme, self.endpoint, self.account, self.bucket))
 
+    def of(self, key: str) -> str:
+        """The address of an object, as the repository's is written."""
+        rest = key.removeprefix(self.prefix).lstrip("/")
+        return f"{self.text.rstrip('/')}/{rest}"
+
     def key(self, *parts: str) -> str:
         """The key of something below the repository."""
         return "/".join(part for part in (self.prefix, *parts) if part)

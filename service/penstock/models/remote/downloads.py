@@ -164,7 +164,8 @@ class _Transfer:
                 self._part.remove()
             raise
         self._traffic.count(fetched=1)
-        return self._cache.store(self._key, self._part, digest.hexdigest())
+        address = self._bucket.address.of(self.stored.key)
+        return self._cache.store(self._key, self._part, digest.hexdigest(), address)
 
     def close(self) -> None:
         """Stop what is under way, and let others have the object."""

@@ -10,11 +10,12 @@ import glob
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.errors import InvalidRequestError, UnsupportedError
 
@@ -75,24 +76,36 @@ class HubRepository:
 
     def take(self, folder: str) -> tuple[Path, Path | None] | None:
         """The folder of a model in the cache of the hub's library, which keeps it."""
-        commit, states = self._listed()
-        if folder not in states:
+        commit, files = self._listed()
+        if folder not in _by_models(files):
             return None
+        return Path(self._downloaded(commit, [f"{glob.escape(folder)}/*"]), folder), None
+
+    def states(self) -> dict[str, Hashable]:
+        """What each model is, for comparison: the paths and contents of its files."""
+        return dict(_by_models(self._listed()[1]))
+
+    def file_names(self) -> list[str]:
+        """The paths of all files; raises `OSError`."""
+        return sorted(self._listed()[1])
+
+    def fetch(self, names: Iterable[str]) -> Path:
+        """A folder with these files, in the cache of the hub's library; raises `OSError`."""
+        commit, _ = self._listed()
+        return self._downloaded(commit, [glob.escape(name) for name in names])
+
+    def _downloaded(self, commit: str, patterns: list[str]) -> Path:
         with self._explained():
             path = self._hub.snapshot_download(
                 self.address.name,
                 revision=commit or self.address.revision,
-                allow_patterns=[f"{glob.escape(folder)}/*"],
+                allow_patterns=patterns,
                 local_files_only=not commit,
             )
-        return Path(path, folder), None
+        return Path(path)
 
-    def states(self) -> dict[str, Hashable]:
-        """What each model is, for comparison: the paths and contents of its files."""
-        return dict(self._listed()[1])
-
-    def _listed(self) -> tuple[str, dict[str, frozenset[tuple[str, str]]]]:
-        """The commit, empty where the hub may not be asked, and the files by models."""
+    def _listed(self) -> tuple[str, dict[str, str]]:
+        """The commit, empty where the hub may not be asked, and what the files' contents are."""
         with self._explained():
             try:
                 found = self._hub.HfApi().model_info(
@@ -100,17 +113,12 @@ class HubRepository:
                 )
             except self._hub.errors.OfflineModeIsEnabled:
                 return "", self._kept()
-        models = defaultdict[str, set[tuple[str, str]]](set)
-        for each in found.siblings:
-            folder, slash, path = each.rfilename.partition("/")
-            if slash and not folder.startswith("."):
-                models[folder].add((path, str(each.blob_id)))
-        return found.sha, {name: frozenset(files) for name, files in models.items()}
+        return found.sha, {each.rfilename: str(each.blob_id) for each in found.siblings}
 
-    def _kept(self) -> dict[str, frozenset[tuple[str, str]]]:
-        """The models that were fetched before, of the revision."""
+    def _kept(self) -> dict[str, str]:
+        """The files that were fetched before, of the revision."""
         revision = self.address.revision or "main"
-        models = defaultdict[str, set[tuple[str, str]]](set)
+        files = dict[str, str]()
         for kept in self._hub.scan_cache_dir().repos:
             if kept.repo_id != self.address.name or kept.repo_type != "model":
                 continue
@@ -118,13 +126,13 @@ class HubRepository:
                 if revision == each.commit_hash or revision in each.refs:
                     for file in each.files:
                         path = file.file_path.relative_to(each.snapshot_path)
-                        models[path.parts[0]].add((str(path), str(file.blob_path)))
-        if not models:
+                        files[path.as_posix()] = str(file.blob_path)
+        if not files:
             raise HubError(
                 f"'{self.address.text}': the hub may not be asked (HF_HUB_OFFLINE), and nothing of"
                 f" the revision '{revision}' was fetched before"
             )
-        return {name: frozenset(files) for name, files in models.items()}
+        return files
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -155,3 +163,52 @@ class HubRepository:
         except Exception as error:  # of the library's HTTP client, too
             first = str(error).partition("\n")[0] or type(error).__name__
             raise HubError(f"'{self.address.text}': {first}") from error
+
+
+def _by_models(files: Mapping[str, str]) -> dict[str, frozenset[tuple[str, str]]]:
+    """The files of each folder that is a model, and what their contents are."""
+    models = defaultdict[str, set[tuple[str, str]]](set)
+    for name, content in files.items():
+        folder, slash, path = name.partition("/")
+        if slash and not folder.startswith("."):
+            models[folder].add((path, content))
+    return {name: frozenset(found) for name, found in models.items()}
+
+
+class KeptModel(NamedTuple):
+    """A repository of the hub that is on this disk: size in bytes, and the time of its last use."""
+
+    address: str
+    size: int
+    used: float
+    commits: tuple[str, ...]
+
+
+def kept_models() -> list[KeptModel]:
+    """What the hub's library keeps; nothing where it is not installed."""
+    if find_spec("huggingface_hub") is None:
+        return []
+    import huggingface_hub
+
+    try:
+        repos = huggingface_hub.scan_cache_dir().repos
+    except huggingface_hub.errors.CacheNotFound:
+        return []
+    return sorted(
+        KeptModel(
+            f"hf://{repo.repo_id}",
+            repo.size_on_disk,
+            repo.last_accessed,
+            tuple(each.commit_hash for each in repo.revisions),
+        )
+        for repo in repos
+        if repo.repo_type == "model"
+    )
+
+
+def forget_models(models: Iterable[KeptModel]) -> None:
+    """Remove what the hub's library keeps of these."""
+    import huggingface_hub
+
+    commits = [commit for model in models for commit in model.commits]
+    huggingface_hub.scan_cache_dir().delete_revisions(*commits).execute()

@@ -1,8 +1,8 @@
 """`ObjectCache`: objects of buckets on the disk, each once, by the SHA-256 of its content.
 
     names/KEY          SHA-256, time stamp and size of the object that a store, key, ETag and size
-                       name, and since which boot it may not be on the disk yet; its own time stamp
-                       is that of the last use
+                       name, since which boot it may not be on the disk yet, and its address; its
+                       own time stamp is that of the last use
     objects/SHA-256    contents, read-only
     parts/KEY          a download in progress, PARTS/KEY.done the segments of it that are whole
     runs/RUN/          what a process serves from: hard links of objects; it holds RUN.lock
@@ -17,18 +17,21 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from penstock.core.errors import ModelLoadError
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
-_PIECE = 1 << 20
+_PIECE = 1 << 18
+"""Bytes that stay in a core's cache between being read and being hashed."""
 _LOCK_SECONDS = 0.1
 """Between looks at a lock that another holds."""
 
@@ -37,6 +40,15 @@ _PART_SECONDS = 7 * 24 * 3600.0
 
 _ON_DISK = "-"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class CachedObject(NamedTuple):
+    """An object that was fetched: its address, size in bytes, and the time of its last use."""
+
+    address: str
+    size: int
+    used: float
+    key: str
 
 
 class ObjectCache:
@@ -72,7 +84,7 @@ class ObjectCache:
         """The object of a key, if it is here as it was stored; counts as a use."""
         name = self._folder / "names" / key
         with suppress(OSError, ValueError):
-            digest, stamp, size, boot = name.read_text().split()
+            digest, stamp, size, boot, _ = name.read_text().split()
             path = self._folder / "objects" / digest
             status = path.stat()
             same = (status.st_mtime_ns, status.st_size) == (int(stamp), int(size))
@@ -87,18 +99,18 @@ class ObjectCache:
         for key in keys:
             name = self._folder / "names" / key
             with suppress(OSError, ValueError):
-                digest, stamp, size, boot = name.read_text().split()
+                digest, stamp, size, boot, address = name.read_text().split()
                 if boot != _ON_DISK:
                     with (self._folder / "objects" / digest).open("rb") as file:
                         os.fsync(file)
-                    self._write(name, f"{digest} {stamp} {size} {_ON_DISK}")
+                    self._write(name, f"{digest} {stamp} {size} {_ON_DISK} {address}")
 
     def part(self, key: str, size: int) -> Part:
         """The download of an object, for one process and thread at a time, until it is closed."""
         path = self._folder / "parts" / key
         return Part(path, size, self._lock(path.with_suffix(".lock")))
 
-    def store(self, key: str, part: Part, digest: str) -> Path:
+    def store(self, key: str, part: Part, digest: str, address: str) -> Path:
         """The object that a whole part is from now on; its SHA-256 is `digest`."""
         path = self._folder / "objects" / digest
         try:
@@ -106,7 +118,7 @@ class ObjectCache:
             part.remove()
         except FileNotFoundError:
             status = part.seal()
-        text = f"{digest} {status.st_mtime_ns} {status.st_size} {_boot()}"
+        text = f"{digest} {status.st_mtime_ns} {status.st_size} {_boot()} {quote(address)}"
         self._write(self._folder / "names" / key, text)  # first: what has no name is removed
         part.move(path)
         return path
@@ -152,6 +164,24 @@ class ObjectCache:
         for name in (self._folder / "names").iterdir():
             with suppress(OSError, IndexError):
                 yield name.stat().st_mtime_ns, name.read_text().split()[0], name
+
+    def objects(self) -> list[CachedObject]:
+        """The objects that were fetched, in the order of their addresses."""
+        found = []
+        for name in (self._folder / "names").iterdir():
+            with suppress(OSError, ValueError):
+                digest, _, size, _, address = name.read_text().split()
+                if (self._folder / "objects" / digest).exists():
+                    used = name.stat().st_mtime
+                    found.append(CachedObject(unquote(address), int(size), used, name.name))
+        return sorted(found, key=lambda each: each.address)
+
+    def forget(self, objects: Iterable[CachedObject]) -> None:
+        """Remove objects; what serves from them keeps its own links."""
+        with self._lock(self._folder / "lock"):
+            for each in objects:
+                (self._folder / "names" / each.key).unlink(missing_ok=True)
+            self._evict(sys.maxsize)
 
     # -- what is served from ------------------------------------------------------------------
 
@@ -276,8 +306,11 @@ class Part:
 
     def hash(self, digest: hashlib._Hash, begin: int, end: int) -> None:
         """Add bytes of the file to a digest."""
+        # Into one buffer: new ones of this size cost as much as the digest.
+        piece = memoryview(bytearray(min(_PIECE, end - begin)))
         for at in range(begin, end, _PIECE):
-            digest.update(os.pread(self._file, min(_PIECE, end - at), at))
+            size = os.preadv(self._file, [piece[: end - at]], at)
+            digest.update(piece[:size])
 
     def seal(self) -> os.stat_result:
         """Make the whole file read-only; what it is from now on."""

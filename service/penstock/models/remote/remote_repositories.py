@@ -33,6 +33,7 @@ class RemoteRepositories:
         self._folder, self._limit, self._environment = folder, limit, environment
         self._downloads: dict[Path, Downloads] = {}
         self._thread: StoreThread | None = None
+        self._opened: list[ObjectCache] = []
         self.traffic = Traffic()
 
     @property
@@ -58,6 +59,15 @@ class RemoteRepositories:
             self._downloads[folder] = Downloads(cache, self.traffic)
         return BucketRepository(bucket, self._downloads[folder])
 
+    def caches(self) -> list[ObjectCache]:
+        """The caches of buckets that there are, to see what they hold."""
+        home = Path(self._environment.get("HOME") or Path.home())
+        folders = dict.fromkeys(self._cache_folder(scheme, home) for scheme in (*_MOUNTS, ""))
+        self._thread = self._thread or StoreThread()
+        found = [ObjectCache(each, self._thread) for each in folders if (each / "names").is_dir()]
+        self._opened += found
+        return found
+
     def stop(self) -> None:
         """Stop what is being asked and fetched; it goes on from there at the next start."""
         if self._thread is not None:
@@ -67,8 +77,8 @@ class RemoteRepositories:
         """Stop, and remove what models were served from."""
         if self._thread is not None:
             self._thread.close()
-        for downloads in self._downloads.values():
-            downloads.cache.close()
+        for cache in (*self._opened, *(each.cache for each in self._downloads.values())):
+            cache.close()
 
     def _cache_folder(self, scheme: str, home: Path) -> Path:
         if folder := self._folder or self._environment.get(_MOUNTS.get(scheme, "")):

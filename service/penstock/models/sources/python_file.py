@@ -1,4 +1,4 @@
-"""Models given as arguments: `[NAME=]FILE.py[:CLASS]`, or a file of an engine, `[NAME=]FILE`."""
+"""Models of Python files: `[NAME=]FILE.py[:CLASS]`. A file is read, and not run."""
 
 from __future__ import annotations
 
@@ -8,69 +8,55 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.settings import ModelFile
+from penstock.models.sources.draft import Draft, SourceError
 
 TRITON_CLASS = "TritonPythonModel"
-_NAME = r"(?:(?P<name>[\w.-]+)=)?"
-_PYTHON = re.compile(_NAME + r"(?P<file>.+?\.py)(?::(?P<cls>\w+))?")
-_OTHER = re.compile(_NAME + r"(?P<file>.+)")
+_PYTHON = re.compile(r"(?P<file>.+?\.py)(?::(?P<cls>\w+))?")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-class ModelFileError(Exception):
-    """An argument that is not a model; the text says what to write instead."""
+def python_file(name: str, argument: str) -> Draft | None:
+    """The model of a class in a file; `None` for what names no such file.
 
-
-def model_file(argument: str) -> ModelFile:
-    """The model that an argument names; a file of Python is read, and not run.
-
-    Without a class such a file must hold exactly one. Without a name the model is called as the
-    class, in snake case (`BertRanker` is `bert_ranker`), or a `TritonPythonModel` as its file.
+    Without a class the file must hold exactly one. Without a name the model is called as the class,
+    in snake case (`BertRanker` is `bert_ranker`), or a `TritonPythonModel` as its file. Raises
+    `SourceError`.
     """
     found = _PYTHON.fullmatch(argument)
     if found is None:
-        return _of_engine(argument)
+        return None
     path = Path(found["file"]).absolute()
     tree = _parsed(path)
     cls = found["cls"] or _only_model(path, tree)
     if cls not in set(_names(tree)):
-        raise ModelFileError(
+        raise SourceError(
             f"'{path}' has no class '{cls}'; its models: {', '.join(_models(tree)) or 'none'}"
         )
-    return ModelFile(found["name"] or _model_name(path, cls), path, cls)
+    draft = Draft(name or _model_name(path, cls))
+    draft.links = {path.name: path}
+    draft.beside = {each.name: each for each in path.parent.iterdir() if _belongs(each)}
+    draft.backend("python", "which runs classes of Python files")
+    draft.filename(f"{path.name}:{cls}", "the file, and the class in it")
+    return draft
 
 
-def is_repository(argument: str) -> bool:
-    """Whether an argument is an address of a repository, or a folder that is no model itself."""
-    return "://" in argument or (
-        os.path.isdir(argument) and not os.path.exists(os.path.join(argument, "saved_model.pb"))
-    )
+def _belongs(entry: Path) -> bool:
+    """Whether a model may need it: caches, hidden files and virtual environments are left out.
 
-
-def _of_engine(argument: str) -> ModelFile:
-    from penstock.cli.engine_file import ENDINGS, EngineFileError, engine_file  # heavy
-
-    found = _OTHER.fullmatch(argument)
-    try:
-        file = found and engine_file(found["name"] or "", Path(found["file"]).absolute())
-    except EngineFileError as error:
-        raise ModelFileError(str(error)) from error
-    if file is None:
-        raise ModelFileError(
-            f"Unexpected argument: {argument}\nA directory of models is given as "
-            "--model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine "
-            f"({ENDINGS}) or as the folder of a SavedModel."
-        )
-    return file
+    So is a `config.pbtxt`, which belongs above the version: the server would warn of it.
+    """
+    if entry.name.startswith(".") or entry.name in ("__pycache__", "config.pbtxt"):
+        return False
+    return not os.path.exists(entry / "pyvenv.cfg")  # also where it may not be looked at
 
 
 def _parsed(path: Path) -> ast.Module:
     if not path.is_file():
-        raise ModelFileError(f"there is no file '{path}'")
+        raise SourceError(f"there is no file '{path}'")
     try:
         return ast.parse(path.read_bytes(), str(path))
     except (OSError, SyntaxError, ValueError) as error:
-        raise ModelFileError(f"cannot read '{path}' as Python: {error}") from error
+        raise SourceError(f"cannot read '{path}' as Python: {error}") from error
 
 
 def _only_model(path: Path, tree: ast.Module) -> str:
@@ -79,8 +65,8 @@ def _only_model(path: Path, tree: ast.Module) -> str:
         return models[0]
     if models:
         choices = ", ".join(f"{path.name}:{name}" for name in models)
-        raise ModelFileError(f"'{path}' has more than one model: say which, as one of {choices}")
-    raise ModelFileError(
+        raise SourceError(f"'{path}' has more than one model: say which, as one of {choices}")
+    raise SourceError(
         f"'{path}' has no model: a class made from penstock.model.Model. One made from another "
         f"base is named with the file, as {path.name}:CLASS"
     )

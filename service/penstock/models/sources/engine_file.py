@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,11 +10,7 @@ from pathlib import Path
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.models.config.pbtxt import read_pbtxt
-from penstock.settings import ModelFile
-
-
-class EngineFileError(Exception):
-    """A file that cannot be served as it is; the text says what is missing."""
+from penstock.models.sources.draft import Draft, SourceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +50,50 @@ input [ { name: "input__0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 _OUTPUT = 'output [ { name: "output__0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
 
 
-def engine_file(name: str, path: Path) -> ModelFile | None:
+def engine_file(name: str, path: Path) -> Draft | None:
     """The model of a file or folder, by default called as it is; `None` if no engine has it.
 
     Its configuration is that of the file of its name that ends in `.pbtxt`, if there is one, and
-    what follows from its ending. Raises `EngineFileError`.
+    what follows from its ending. Raises `SourceError`.
     """
     found = _SAVED_MODEL if (path / "saved_model.pb").is_file() else _FORMATS.get(path.suffix)
     if found is None:
         return None
     if not path.exists():
-        raise EngineFileError(f"there is no file '{path}'")
+        raise SourceError(f"there is no file '{path}'")
     beside = path.with_suffix(".pbtxt")
     text, config = _read(beside)
     missing = "".join(_missing(found, config))
     if missing:
-        raise EngineFileError(
+        raise SourceError(
             f"'{path}' does not say how it is served. Write these lines, changed to what is true of"
             f" the model, into '{beside}':\n\n{missing}"
         )
-    lines = [*_known(found, path.name, config), text]
-    return ModelFile(name or _model_name(path), path, config="\n".join(lines))
+    draft = Draft(name or model_name(path), config=config, own_text=text)
+    draft.links = {entry.name: entry for entry in _companions(path)}
+    for entry in filter(_is_data, path.parent.iterdir()):
+        draft.beside |= {entry.name: entry, f"../{entry.name}": entry}  # labels belong above
+    ending = path.suffix if path.is_file() else "a SavedModel"
+    draft.backend(found.backend, f"which reads {ending}", found.platform)
+    draft.filename(path.name, "the file's own name")
+    if found.model_type:
+        draft.parameter("model_type", found.model_type, f"the format of {ending}")
+    return draft
+
+
+def _companions(path: Path) -> Iterator[Path]:
+    """The file, and those beside it that are parts of the model: weights, or a mapping."""
+    yield path
+    if path.is_file():
+        begins = (f"{path.stem}.", f"{path.name}_", f"{path.name}.")
+        for entry in sorted(path.parent.iterdir()):
+            if entry != path and entry.name.startswith(begins) and _is_data(entry):
+                yield entry
+
+
+def _is_data(entry: Path) -> bool:
+    """Whether a model may need it: weights, labels, a tokenizer; not whole folders."""
+    return not entry.name.startswith(".") and entry.name != "config.pbtxt" and entry.is_file()
 
 
 def _read(path: Path) -> tuple[str, ModelConfig]:
@@ -85,20 +103,7 @@ def _read(path: Path) -> tuple[str, ModelConfig]:
     try:
         return path.read_text(errors="replace"), read_pbtxt(path)
     except (ConfigError, OSError) as error:
-        raise EngineFileError(str(error)) from error
-
-
-def _known(found: _Format, filename: str, config: ModelConfig) -> Iterator[str]:
-    """The lines that follow from the file, where the configuration has none of its own."""
-    if not (config.backend or config.platform):
-        yield f'backend: "{found.backend}"'
-        if found.platform:
-            yield f'platform: "{found.platform}"'
-    if not config.default_model_filename:
-        yield f"default_model_filename: {json.dumps(filename, ensure_ascii=False)}"
-    if found.model_type and config.parameter("model_type") is None:
-        value = f'value: {{ string_value: "{found.model_type}" }}'
-        yield f'parameters {{ key: "model_type" {value} }}'
+        raise SourceError(str(error)) from error
 
 
 def _missing(found: _Format, config: ModelConfig) -> Iterator[str]:
@@ -113,7 +118,7 @@ def _missing(found: _Format, config: ModelConfig) -> Iterator[str]:
             yield _OUTPUT
 
 
-def _model_name(path: Path) -> str:
+def model_name(path: Path) -> str:
     """The file's name without its ending; that of the folder for `model`, or for a number."""
     name = path.name.removesuffix(path.suffix if path.is_file() else ".savedmodel")
     while (name == "model" or name.isdecimal()) and path.parent != path:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.reading import SERVED
-from penstock import cli
-from penstock.cli.model_file import ModelFileError, model_file
-from penstock.settings import ModelFile, Settings
+from penstock.models.config.pbtxt import parse_pbtxt
+from penstock.models.sources.draft import SourceError, Wishes
+from penstock.models.sources.recognise import model_of
 
 DOUBLE = "from penstock.model import Model\nclass Double(Model): ...\n"
 
@@ -25,14 +24,25 @@ def _written(path: Path, code: str) -> Path:
     return path
 
 
+def _found(argument: str) -> tuple[str, Path, str]:
+    """The name of the model, its file and the class in it."""
+    draft = model_of(argument, Wishes())
+    assert draft is not None
+    file = draft.model_file(Wishes())
+    config = parse_pbtxt(file.texts["config.pbtxt"].encode(), "config.pbtxt")
+    assert config.backend == "python"
+    name, _, cls = config.default_model_filename.rpartition(":")
+    return file.name, file.links[f"1/{name}"], cls
+
+
 def _refusal(argument: str) -> str:
-    with pytest.raises(ModelFileError) as refused:
-        model_file(argument)
+    with pytest.raises(SourceError) as refused:
+        model_of(argument, Wishes())
     return str(refused.value)
 
 
 def test_only_model_of_a_file_needs_no_class(double: Path) -> None:
-    assert model_file(f"{double}") == ModelFile("double", double, "Double")
+    assert _found(f"{double}") == ("double", double, "Double")
 
 
 @pytest.mark.parametrize(
@@ -41,11 +51,11 @@ def test_only_model_of_a_file_needs_no_class(double: Path) -> None:
 )
 def test_model_is_called_as_its_class_in_snake_case(tmp_path: Path, cls: str, name: str) -> None:
     path = _written(tmp_path / "model.py", f"class {cls}: ...")
-    assert model_file(f"{path}:{cls}").name == name
+    assert _found(f"{path}:{cls}")[0] == name
 
 
 def test_model_may_be_given_a_name(double: Path) -> None:
-    assert model_file(f"twice-2={double}:Double") == ModelFile("twice-2", double, "Double")
+    assert _found(f"twice-2={double}:Double") == ("twice-2", double, "Double")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +64,7 @@ def test_model_may_be_given_a_name(double: Path) -> None:
 )
 def test_model_for_triton_is_called_as_its_file(tmp_path: Path, file: str, name: str) -> None:
     path = _written(tmp_path / file, "class TritonPythonModel: ...")
-    assert model_file(str(path)) == ModelFile(name, path, "TritonPythonModel")
+    assert _found(str(path)) == (name, path, "TritonPythonModel")
 
 
 @pytest.mark.parametrize(
@@ -66,12 +76,12 @@ def test_model_for_triton_is_called_as_its_file(tmp_path: Path, file: str, name:
     ],
 )
 def test_model_is_found_by_its_bases(tmp_path: Path, code: str) -> None:
-    assert model_file(str(_written(tmp_path / "m.py", code))).class_name == "A"
+    assert _found(str(_written(tmp_path / "m.py", code)))[2] == "A"
 
 
 def test_class_with_another_base_is_named(tmp_path: Path) -> None:
     path = _written(tmp_path / "m.py", "from base import Base\nclass A(Base): ...")
-    assert model_file(f"{path}:A").class_name == "A"
+    assert _found(f"{path}:A")[2] == "A"
     assert "is named with the file, as m.py:CLASS" in _refusal(str(path))
 
 
@@ -97,29 +107,3 @@ def test_argument_that_is_not_a_file_gets_advice() -> None:
     text = _refusal("models")
     assert text.startswith("Unexpected argument: models\n")
     assert "--model-repository=DIR" in text
-
-
-# -- the command ---------------------------------------------------------------------------------
-
-
-def test_files_stand_beside_a_repository(double: Path, served: list[Settings]) -> None:
-    assert cli.main(["serve", str(double), "--model-repository=r"]) == SERVED
-    assert served[0].repository.paths == ("r",)
-    assert [file.name for file in served[0].repository.files] == ["double"]
-
-
-def test_folders_and_addresses_are_repositories(tmp_path: Path, served: list[Settings]) -> None:
-    address = "s3://bucket/models"
-    assert cli.main(["serve", str(tmp_path), address, "--model-repository=r"]) == SERVED
-    assert served[0].repository.paths == ("r", str(tmp_path), address)
-    assert served[0].repository.files == ()
-
-
-def test_two_models_need_two_names(double: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["serve", str(double), str(double)]) == 1
-    assert "two models are called 'double': name one, as NAME=" in capsys.readouterr().err
-
-
-def test_tritonserver_takes_no_files(double: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.tritonserver([str(double)]) == 1
-    assert capsys.readouterr().err.endswith(f"Unexpected argument: {double}\n")

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.model_file import ModelFileError, model_file
 from penstock.core.config import ModelConfig
 from penstock.models.config.pbtxt import parse_pbtxt
+from penstock.models.sources.draft import SourceError, Wishes
+from penstock.models.sources.recognise import model_of
+from penstock.settings import ModelFile
 
 _CLASSES = 'parameters { key: "is_classifier" value: { string_value: "true" } }'
 _TENSORS = """
@@ -25,13 +27,19 @@ def _file(path: Path, config: str = "") -> Path:
     return path
 
 
+def _model_file(argument: str) -> ModelFile:
+    draft = model_of(argument, Wishes())
+    assert draft is not None
+    return draft.model_file(Wishes())
+
+
 def _config(argument: Path) -> ModelConfig:
-    return parse_pbtxt(model_file(str(argument)).config.encode(), "config.pbtxt")
+    return parse_pbtxt(_model_file(str(argument)).texts["config.pbtxt"].encode(), "config.pbtxt")
 
 
 def _refusal(argument: Path) -> str:
-    with pytest.raises(ModelFileError) as refused:
-        model_file(str(argument))
+    with pytest.raises(SourceError) as refused:
+        model_of(str(argument), Wishes())
     return str(refused.value)
 
 
@@ -85,13 +93,13 @@ def test_a_savedmodel_is_a_folder(tmp_path: Path) -> None:
 def test_a_model_is_called_as_its_file_or_folder(file: str, name: str, tmp_path: Path) -> None:
     path = _file(tmp_path / file)
     argument = path.parent if path.name == "saved_model.pb" else path
-    assert model_file(str(argument)).name == name
+    assert _model_file(str(argument)).name == name
 
 
 def test_a_model_may_be_given_a_name(tmp_path: Path) -> None:
     path = _file(tmp_path / "net.onnx")
-    found = model_file(f"other={path}")
-    assert (found.name, found.path) == ("other", path)
+    found = _model_file(f"other={path}")
+    assert (found.name, found.links["1/net.onnx"]) == ("other", path)
 
 
 def test_what_the_configuration_beside_it_says_goes_first(tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""The commands `penstock pull`, `list` and `remove`: what was fetched from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import InferenceError
+
+if TYPE_CHECKING:
+    from penstock.models.remote.remote_repositories import RemoteRepositories
+
+_VERSION = re.compile(r"(.*?)/\d+(/|$)")
+"""A model's folder is what stands before the first number of an object's address."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def pull_parser() -> ArgumentParser:
+    """The parser of `penstock pull`."""
+    made = _parser("pull", "Fetch models from an address, so that `serve` starts with them here.")
+    made.add_argument("address", metavar="ADDRESS", help="as --model-repository or serve take it")
+    made.add_argument("models", metavar="MODEL", nargs="*", help="default: all of the repository")
+    made.add_argument("--repository-cache-byte-size", type=int, default=0, metavar="BYTES")
+    return made
+
+
+def list_parser() -> ArgumentParser:
+    """The parser of `penstock list`."""
+    return _parser("list", "List what was fetched from addresses, with size and last use.")
+
+
+def remove_parser() -> ArgumentParser:
+    """The parser of `penstock remove`."""
+    made = _parser("remove", "Remove what was fetched from addresses; servers keep what they use.")
+    made.add_argument("addresses", metavar="ADDRESS", nargs="+", help="as `penstock list` has it")
+    return made
+
+
+def _parser(name: str, description: str) -> ArgumentParser:
+    made = ArgumentParser(f"penstock {name}", description=description)
+    made.add_argument("--repository-cache-dir", default="", metavar="DIR", help="as of `serve`")
+    return made
+
+
+def pull(arguments: Sequence[str]) -> int:
+    """Fetch models; the exit status."""
+    return _run(_pull, pull_parser().parse_args(arguments))
+
+
+def listed(arguments: Sequence[str]) -> int:
+    """Print what was fetched; the exit status."""
+    return _run(_list, list_parser().parse_args(arguments))
+
+
+def remove(arguments: Sequence[str]) -> int:
+    """Remove what was fetched; the exit status."""
+    return _run(_remove, remove_parser().parse_args(arguments))
+
+
+def _run(work: Callable[[RemoteRepositories, Namespace], int], chosen: Namespace) -> int:
+    from penstock.models.remote.remote_repositories import RemoteRepositories
+
+    limit = getattr(chosen, "repository_cache_byte_size", 0)
+    try:
+        with closing(RemoteRepositories(chosen.repository_cache_dir, limit, os.environ)) as remote:
+            return work(remote, chosen)
+    except (InferenceError, OSError) as error:
+        return _failed(str(error))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _failed(problem: str) -> int:
+    print(f"penstock: {problem}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _pull(remote: RemoteRepositories, chosen: Namespace) -> int:
+    from penstock.models.remote.address import scheme_of
+    from penstock.models.sources.draft import SourceError, Wishes
+    from penstock.models.sources.recognise import model_of
+
+    if not scheme_of(chosen.address):
+        return _failed(f"'{chosen.address}' is a folder of this machine")
+    try:
+        draft = model_of(chosen.address, Wishes())
+    except SourceError as error:
+        return _failed(str(error))
+    if draft is not None:
+        print(f"{chosen.address}: {_written(sum(p.stat().st_size for p in draft.links.values()))}")
+        return 0
+    place = remote.open(chosen.address)
+    names = chosen.models or place.folders()
+    for name in names:
+        taken = place.take(name)
+        if taken is None:
+            return _failed(f"there is no model '{name}' in '{chosen.address}'")
+        path, temporary = taken
+        size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+        print(f"{chosen.address.rstrip('/')}/{name}: {_written(size)}", flush=True)
+        if temporary is not None:
+            shutil.rmtree(temporary)
+    return 0
+
+
+def _list(remote: RemoteRepositories, chosen: Namespace) -> int:
+    rows = [(address, *entry) for address, entry in sorted(_kept(remote).items())]
+    width = max([len(address) for address, *_ in rows], default=0)
+    for address, size, used in rows:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
+        print(f"{address:{width}}  {_written(size):>10}  {when}")
+    return 0
+
+
+def _kept(remote: RemoteRepositories) -> Mapping[str, tuple[int, float]]:
+    """Bytes and last use of what was fetched, by the addresses of models."""
+    from penstock.models.remote.hub_repository import kept_models
+
+    found: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for address, size, used in _objects(remote):
+        before, last = found[address]
+        found[address] = before + size, max(last, used)
+    return {**found, **{each.address: (each.size, each.used) for each in kept_models()}}
+
+
+def _objects(remote: RemoteRepositories) -> Iterator[tuple[str, int, float]]:
+    for cache in remote.caches():
+        for each in cache.objects():
+            inside = _VERSION.match(each.address)
+            yield inside[1] if inside else each.address, each.size, each.used
+
+
+def _remove(remote: RemoteRepositories, chosen: Namespace) -> int:
+    from penstock.models.remote.hub_repository import forget_models, kept_models
+
+    for address in chosen.addresses:
+        wanted = address.rstrip("/")
+        gone = 0
+        for cache in remote.caches():
+            inside = [e for e in cache.objects() if f"{e.address}/".startswith(f"{wanted}/")]
+            cache.forget(inside)
+            gone += sum(each.size for each in inside)
+        models = [each for each in kept_models() if each.address == wanted]
+        if models:
+            forget_models(models)
+            gone += sum(each.size for each in models)
+        if not gone:
+            return _failed(f"nothing was fetched from '{address}'; `penstock list` shows what was")
+        print(f"{address}: {_written(gone)} removed", flush=True)
+    return 0
+
+
+def _written(size: float) -> str:
+    for unit in _UNITS[:-1]:
+        if size < 1024:
+            break
+        size /= 1024
+    else:
+        unit = _UNITS[-1]
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

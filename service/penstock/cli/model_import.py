@@ -1,0 +1,70 @@
+"""The command `penstock import`: a model as an entry of a repository."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.cli.flags.sources import device
+from penstock.cli.values import ValueRefused
+from penstock.settings import Task
+
+
+def parser() -> ArgumentParser:
+    """The parser of the command line."""
+    made = ArgumentParser(
+        "penstock import",
+        description="Write a model into a repository, with a configuration that loads.",
+    )
+    made.add_argument(
+        "source", metavar="SOURCE", help="what `penstock serve` takes: a file, a folder, hf://..."
+    )
+    made.add_argument("repository", metavar="DIR", type=Path, help="the repository")
+    made.add_argument("--name", default="", help="of the model; default: as its file or folder")
+    made.add_argument("--task", choices=list(Task), type=Task, help="where its files do not say it")
+    made.add_argument("--device", default="", type=_device, help="cpu, gpu or gpu:NUMBER,...")
+    made.add_argument("--batching", type=_count, metavar="ROWS", help="batches of at most so many")
+    made.add_argument("--instances", type=_count, metavar="COUNT")
+    made.add_argument("--version", type=_count, default=1, help="default: %(default)s")
+    made.add_argument("--link", action="store_true", help="link large files, do not copy them")
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Write the entry; the exit status."""
+    chosen = parser().parse_args(arguments)
+    from penstock.core.errors import InferenceError
+    from penstock.models.sources.draft import SourceError, Wishes
+    from penstock.models.sources.entry import write_entry
+    from penstock.models.sources.recognise import model_of
+
+    wishes = Wishes(chosen.task, chosen.device, chosen.batching, chosen.instances, chosen.version)
+    source = f"{chosen.name}={chosen.source}" if chosen.name else chosen.source
+    try:
+        draft = model_of(source, wishes)
+        if draft is None:
+            raise SourceError(
+                f"'{chosen.source}' is a repository of models, not a model: serve it as it is, or"
+                " fetch it with `penstock pull`"
+            )
+        written = write_entry(draft, wishes, chosen.repository, link=chosen.link)
+    except (SourceError, InferenceError, OSError) as error:
+        print(f"penstock import: {error}", file=sys.stderr, flush=True)
+        return 1
+    print(f"wrote {written}; serve it with: penstock serve {chosen.repository}", flush=True)
+    return 0
+
+
+def _device(value: str) -> str:
+    try:
+        return device(value)
+    except ValueRefused as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _count(value: str) -> int:
+    if not (value.isascii() and value.isdecimal()) or int(value) < 1:
+        raise ArgumentTypeError(f"a number from 1 on, not '{value}'")
+    return int(value)

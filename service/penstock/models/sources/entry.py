@@ -1,0 +1,101 @@
+"""A model written into a repository, with a configuration that says why each line is there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from google.protobuf import text_format
+
+from penstock.core.backend import WithInterpreter
+from penstock.core.config import ModelConfig
+from penstock.core.errors import BackendNotInstalledError, ConfigError, InferenceError
+from penstock.models.config.pbtxt import config_to_message, parse_pbtxt
+from penstock.models.loading.backends import backend_of
+from penstock.models.sources.draft import Draft, SourceError, Wishes
+from penstock.settings import ModelFile
+
+_COMPLETED = ("max_batch_size", "input", "output", "dynamic_batching")
+
+
+def write_entry(draft: Draft, wishes: Wishes, repository: Path, *, link: bool = False) -> Path:
+    """Write the model's folder, or a further version of it; nothing that is there is changed.
+
+    Files are copied, or with `link` linked. The engine, where it is installed, completes the
+    configuration. Raises `SourceError`, and `OSError`.
+    """
+    file = draft.model_file(wishes, alone=True)
+    target = repository / file.name
+    version = str(wishes.version)
+    if (target / version).exists():
+        raise SourceError(
+            f"'{target / version}' is there already, and nothing is overwritten: give --version, or"
+            " --name"
+        )
+    repository.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".import-", dir=repository))
+    try:
+        folder = made / file.name
+        _write(file, folder, link)
+        config = folder / "config.pbtxt"
+        config.write_text(config.read_text() + _completion(config, folder / version))
+        made.chmod(0o755)
+        if target.exists():
+            os.rename(folder / version, target / version)
+        else:
+            os.rename(folder, target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return target
+
+
+def _write(file: ModelFile, folder: Path, link: bool) -> None:
+    for name, text in file.texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name, source in file.links.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if link:
+            path.symlink_to(source.resolve())
+        elif source.is_dir():
+            shutil.copytree(source, path)
+        else:
+            shutil.copyfile(source, path)
+
+
+def _completion(path: Path, version_path: Path) -> str:
+    """The lines that the engine adds, with a comment; raises `SourceError` if it refuses."""
+    config = parse_pbtxt(path.read_bytes(), path)
+    try:
+        found = backend_of(replace(config, name=path.parent.name), {})
+        if issubclass(found.backend, WithInterpreter):
+            return ""
+        completing = found.backend.complete_config(found.config, version_path, {})
+        completed = asyncio.run(completing)  # type: ignore[arg-type]
+        found.backend.check_config(completed)
+    except BackendNotInstalledError as error:
+        return f"# What follows from the graph is completed at load: {error}\n"
+    except InferenceError as error:
+        raise SourceError(f"'{path.parent.name}' would not load: {error}") from error
+    return "".join(_added(config, completed))
+
+
+def _added(config: ModelConfig, completed: ModelConfig) -> Iterator[str]:
+    new = {
+        name: getattr(completed, name)
+        for name in _COMPLETED
+        if getattr(completed, name) != getattr(config, name)
+    }
+    if new:
+        yield "# as the graph has it\n"
+        try:
+            yield text_format.MessageToString(config_to_message(ModelConfig(**new)))
+        except ConfigError as error:
+            raise SourceError(str(error)) from error

@@ -1,0 +1,65 @@
+"""`Folder`: what lies in a folder, here or on the hub; files are fetched once they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from penstock.models.remote.hub_repository import HubRepository
+
+
+class Folder(Protocol):
+    """Files of one model; calls may take long, and raise `OSError`."""
+
+    text: str
+    """As errors name it."""
+    name: str
+    """By default that of the model."""
+
+    def names(self) -> Sequence[str]:
+        """The paths of all files, from the folder on."""
+
+    def take(self, names: Iterable[str]) -> Mapping[str, Path]:
+        """Files by their paths, on the disk."""
+
+
+class LocalFolder:
+    """A folder of this machine."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.text, self.name, self._path = str(path), name, path
+
+    def names(self) -> list[str]:
+        """All files but hidden ones, three folders deep."""
+        found = [
+            path.relative_to(self._path)
+            for depth in ("*", "*/*", "*/*/*")
+            for path in self._path.glob(depth)
+            if path.is_file()
+        ]
+        visible = (each for each in found if not any(part.startswith(".") for part in each.parts))
+        return sorted(each.as_posix() for each in visible)
+
+    def take(self, names: Iterable[str]) -> dict[str, Path]:
+        """The files where they are."""
+        return {name: self._path / name for name in names}
+
+
+class HubFolder:
+    """A repository of the hub; the hub's library keeps what it fetches."""
+
+    def __init__(self, repository: HubRepository) -> None:
+        self._repository = repository
+        self.text = repository.address.text
+        self.name = repository.address.name.rpartition("/")[2]
+
+    def names(self) -> list[str]:
+        """All files of the commit that is asked for."""
+        return self._repository.file_names()
+
+    def take(self, names: Iterable[str]) -> dict[str, Path]:
+        """The files in the cache of the hub's library."""
+        wanted = [*names]
+        path = self._repository.fetch(wanted)
+        return {name: path / name for name in wanted}

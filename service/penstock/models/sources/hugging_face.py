@@ -1,0 +1,328 @@
+"""Models in the layout of the Hugging Face Hub: `config.json`, weights, a tokenizer; or GGUF.
+
+What a model is for follows from its architecture, the backend from the weights that are there, and
+further values from the files that `transformers` and `sentence-transformers` read them from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from penstock.models.sources.draft import Draft, SourceError, Wishes, as_json
+from penstock.models.sources.folder import Folder
+from penstock.settings import Task
+
+_LONGEST_JSON: Final = 16 << 20
+_MOST_TOKENS: Final = 1 << 20
+"""Tokenizers that have no limit say a larger number."""
+
+_QUANTIZED: Final = "Q4_K_M"
+"""The GGUF file that is taken where a repository has one for each quantization."""
+_PART: Final = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+
+_TASKS: Final = {
+    "ForCausalLM": Task.GENERATE,
+    "ForConditionalGeneration": Task.GENERATE,
+    "ForSequenceClassification": Task.CLASSIFY,
+    "ForImageClassification": Task.CLASSIFY,
+    "ForMaskedLM": Task.EMBED,
+    "Model": Task.EMBED,
+    "ModelWithProjection": Task.EMBED,
+}
+"""By the endings of the names of architectures; the longest one counts."""
+
+_GRAPHS: Final = (
+    ("onnxruntime", "model.onnx", ("onnx/model.onnx", "model.onnx")),
+    ("openvino", "model.xml", ("openvino/openvino_model.xml", "openvino_model.xml")),
+)
+"""Backend, the file's name in the version's folder, and where the layout has it."""
+
+_FILTERS: Final = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""Pillow's, by their numbers."""
+
+
+def hugging_face(folder: Folder, name: str, wishes: Wishes) -> Draft | None:
+    """The model of a folder; `None` for one that is not in this layout. Raises `SourceError`."""
+    names = folder.names()
+    ggufs = [each for each in names if each.endswith(".gguf") and "/" not in each]
+    if "config.json" not in names and not ggufs:
+        return None
+    return _Layout(folder, names, ggufs, Draft(name or _safe(folder.name)), wishes).draft()
+
+
+class _Layout:
+    """A folder of this layout, and the draft that is made of it."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        names: Sequence[str],
+        ggufs: Sequence[str],
+        draft: Draft,
+        wishes: Wishes,
+    ) -> None:
+        self._folder, self._names, self._ggufs = folder, names, ggufs
+        self._draft, self._wishes = draft, wishes
+        self._config = self._read("config.json")
+
+    def draft(self) -> Draft:
+        task, why = self._task()
+        if task is Task.GENERATE:
+            self._generate(why)
+        elif "preprocessor_config.json" in self._names and "tokenizer.json" not in self._names:
+            self._graph(why)
+            self._images()
+        else:
+            self._texts(task, why)
+        return self._draft
+
+    # -- what it is for -------------------------------------------------------------------------
+
+    def _task(self) -> tuple[Task, str]:
+        """What the model is for, and why."""
+        if self._wishes.task is not None:
+            return self._wishes.task, "as --task says"
+        if not self._config and self._ggufs:
+            return Task.GENERATE, "GGUF files are language models"
+        if "modules.json" in self._names:
+            return Task.EMBED, "modules.json is that of sentence-transformers"
+        architecture = str((self._config.get("architectures") or [""])[0])
+        for ending in sorted(_TASKS, key=len, reverse=True):
+            if architecture.endswith(ending):
+                task = _TASKS[ending]
+                if task is Task.CLASSIFY and len(self._labels()) == 1:
+                    task = Task.RERANK  # a cross-encoder has one number for two texts
+                return task, f"architecture {architecture}"
+        raise SourceError(
+            f"'{self._folder.text}' does not say what the model is for"
+            f" (architectures: {architecture or 'none'}): give --task, one of {', '.join(Task)}"
+        )
+
+    def _labels(self) -> list[str]:
+        named = self._config.get("id2label")
+        if isinstance(named, dict) and named:
+            return [str(label) for _, label in sorted(named.items(), key=lambda one: int(one[0]))]
+        return [f"LABEL_{at}" for at in range(int(self._config.get("num_labels", 2)))]
+
+    # -- language models ------------------------------------------------------------------------
+
+    def _generate(self, why: str) -> None:
+        weights = [n for n in self._names if n.endswith((".safetensors", ".bin")) and "/" not in n]
+        ir = next((each for each in _GRAPHS[1][2] if each in self._names), "")
+        if weights and (find_spec("vllm") or not (ir or self._ggufs)):
+            self._vllm(why)
+        elif ir:
+            inside = str(PurePosixPath(ir).parent)
+            self._take(*[n for n in self._names if str(PurePosixPath(n).parent) == inside])
+            self._take("tokenizer.json", "config.json", "generation_config.json")
+            self._draft.links = {PurePosixPath(n).name: p for n, p in self._draft.links.items()}
+            self._draft.backend("openvino_genai", f"{why}, in OpenVINO's format")
+        elif self._ggufs:
+            chosen = self._chosen_gguf()
+            self._take(chosen, "tokenizer.json", "tokenizer_config.json", "config.json")
+            self._draft.backend("openvino_genai", f"{why}; of a file in GGUF, {chosen}")
+        else:
+            raise SourceError(
+                f"'{self._folder.text}' has no weights: neither *.safetensors, nor *.bin, *.gguf or"
+                " openvino_model.xml"
+            )
+
+    def _vllm(self, why: str, **settings: object) -> None:
+        """The whole folder, less weights that are there in another format, too."""
+        safe = any(each.endswith(".safetensors") for each in self._names)
+        other = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot") if safe else ()
+        wanted = [
+            each
+            for each in self._names
+            if "/" not in each and not each.endswith((*other, ".gguf", ".onnx", ".md"))
+        ]
+        taken = self._folder.take(wanted)
+        self._draft.links |= {f"weights/{name}": path for name, path in taken.items()}
+        self._draft.texts["model.json"] = as_json({"model": "weights", **settings})
+        self._draft.backend("vllm", f"{why}; weights as transformers has them")
+
+    def _chosen_gguf(self) -> str:
+        whole = [each for each in self._ggufs if not _PART.search(each)]
+        usual = [each for each in whole if _QUANTIZED in each.upper()]
+        for choice in (whole, usual):
+            if len(choice) == 1:
+                return choice[0]
+        raise SourceError(
+            f"'{self._folder.text}' has several GGUF files: {', '.join(self._ggufs)}; give the path"
+            " of one, which `penstock pull` brings to the disk"
+        )
+
+    # -- graphs ---------------------------------------------------------------------------------
+
+    def _graph(self, why: str) -> bool:
+        """Take the graph of an engine; whether there is one."""
+        found = [
+            (backend, name, path)
+            for backend, name, paths in _GRAPHS
+            for path in paths
+            if path in self._names
+        ]
+        if not found:
+            return False
+        backend, name, path = next(
+            (each for each in found if find_spec(each[0]) is not None), found[0]
+        )
+        stem, begins = path.removesuffix(PurePosixPath(path).suffix), f"{path}_"
+        for each in self._names:
+            if each == path:
+                self._link(each, name)
+            elif each.startswith(begins):  # external data, by whose name the graph finds it
+                self._link(each, PurePosixPath(each).name)
+            elif each == f"{stem}.bin" and backend == "openvino":
+                self._link(each, "model.bin")
+        self._draft.backend(backend, f"{why}; {path} is there")
+        return True
+
+    def _texts(self, task: Task, why: str) -> None:
+        """A model that reads texts through a tokenizer."""
+        if "tokenizer.json" in self._names and self._graph(why):
+            self._text_graph(task)
+        elif any(each.endswith((".safetensors", ".bin")) for each in self._names):
+            runner = "classify" if task is Task.CLASSIFY else ""
+            self._vllm(why, runner="pooling", **({"convert": runner} if runner else {}))
+        else:
+            raise SourceError(
+                f"'{self._folder.text}' has neither a graph with its tokenizer.json (onnx/model.onnx"
+                " or openvino_model.xml) nor weights. One that sentence-transformers reads becomes"
+                " a graph with: optimum-cli export onnx --model MODEL FOLDER"
+            )
+
+    def _text_graph(self, task: Task) -> None:
+        draft = self._draft
+        self._take("tokenizer.json")
+        draft.parameter("penstock.tokenizer", "tokenizer.json", "clients send texts")
+        if longest := self._longest():
+            draft.parameter("penstock.max_tokens", str(longest), "what the model was trained for")
+        if self._wishes.max_batch_size is None:
+            draft.add("max_batch_size: 32\ndynamic_batching { }", "texts of several requests at once")
+        if task is Task.EMBED:
+            self._pooling()
+        elif task is Task.RERANK:
+            names = ("QUERY", "TEXT")
+            both = ", ".join(
+                f'{{ name: "{name}" data_type: TYPE_STRING dims: [ 1 ] }}' for name in names
+            )
+            draft.add(f"input [ {both} ]", "pairs of texts have one score")
+        else:
+            self._add_labels()
+
+    def _longest(self) -> int:
+        """The tokens that a text may have; 0 if nothing says it."""
+        bert, tokenizer = self._read("sentence_bert_config.json"), self._read("tokenizer_config.json")
+        told = (
+            bert.get("max_seq_length"),
+            tokenizer.get("model_max_length"),
+            self._config.get("max_position_embeddings"),
+        )
+        whole = [int(each) for each in told if isinstance(each, int | float)]
+        return next((each for each in whole if 0 < each < _MOST_TOKENS), 0)
+
+    def _pooling(self) -> None:
+        """How the states of words become a vector, where the graph does not do it."""
+        modules = self._read("modules.json")
+        kinds = [str(each.get("type", "")) for each in modules] if modules else []
+        if any(each.endswith(".Dense") for each in kinds):
+            raise SourceError(
+                f"'{self._folder.text}' has a layer behind its graph (Dense); export the whole with:"
+                " optimum-cli export onnx --library sentence_transformers --model MODEL FOLDER"
+            )
+        pooling = self._read("1_Pooling/config.json")
+        kind = "mean"
+        if pooling.get("pooling_mode_cls_token"):
+            kind = "cls"
+        elif pooling.get("pooling_mode_lasttoken"):
+            kind = "last"
+        source = "1_Pooling/config.json" if pooling else "the usual one; nothing says it"
+        self._draft.parameter("penstock.pooling", kind, f"{source}; of graphs without one")
+        if not kinds or any(each.endswith(".Normalize") for each in kinds):
+            source = "modules.json" if kinds else "the usual one; nothing says it"
+            self._draft.parameter("penstock.normalize", "true", source)
+
+    def _add_labels(self) -> None:
+        labels = self._labels()
+        self._draft.texts["../labels.txt"] = "\n".join(labels) + "\n"
+        fields = f'name: "logits" data_type: TYPE_FP32 dims: [ {len(labels)} ]'
+        self._draft.add(
+            f'output [ {{ {fields} label_filename: "labels.txt" }} ]', "id2label of config.json"
+        )
+
+    def _images(self) -> None:
+        """How images are read, as `preprocessor_config.json` has it for transformers."""
+        if not self._draft.links:
+            raise SourceError(
+                f"'{self._folder.text}' has no graph: neither onnx/model.onnx nor"
+                " openvino_model.xml; make one with: optimum-cli export onnx --model MODEL FOLDER"
+            )
+        fields = _image_fields(self._read("preprocessor_config.json"))
+        self._draft.parameter("penstock.image", json.dumps(fields), "preprocessor_config.json")
+        if str((self._config.get("architectures") or [""])[0]).endswith("Classification"):
+            self._add_labels()
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def _take(self, *names: str) -> None:
+        self._draft.links |= self._folder.take(name for name in names if name in self._names)
+
+    def _link(self, name: str, target: str) -> None:
+        self._draft.links[target] = self._folder.take([name])[name]
+
+    def _read(self, name: str) -> Any:
+        """A file of JSON; an empty mapping if there is none."""
+        if name not in self._names:
+            return {}
+        path = self._folder.take([name])[name]
+        try:
+            if path.stat().st_size > _LONGEST_JSON:
+                raise SourceError(f"'{path}' has more than {_LONGEST_JSON:,} bytes")
+            found = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"'{path}' is not JSON: {error}") from error
+        if not isinstance(found, list if name == "modules.json" else dict):
+            raise SourceError(f"'{path}' is not what a file of this name holds")
+        return found
+
+
+def _image_fields(told: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"input": "pixel_values"}
+    if told.get("do_resize", True) and (size := _size(told.get("size"))):
+        fields["resize"] = size
+    if told.get("do_center_crop") and (crop := _size(told.get("crop_size"))):
+        fields["crop"] = crop
+    number = told.get("resample")
+    if isinstance(number, int) and 0 <= number < len(_FILTERS):
+        fields["resample"] = _FILTERS[number]
+    fields["scale"] = told.get("rescale_factor", 1 / 255) if told.get("do_rescale", True) else 1
+    if told.get("do_normalize", True):
+        fields |= {
+            field: told[f"image_{field}"] for field in ("mean", "std") if f"image_{field}" in told
+        }
+    return fields
+
+
+def _size(told: Any) -> int | list[int] | None:
+    """A length of the shorter side, or width and height."""
+    if isinstance(told, int):
+        return told
+    if isinstance(told, dict):
+        if "shortest_edge" in told:
+            return int(told["shortest_edge"])
+        if "height" in told and "width" in told:
+            return [int(told["width"]), int(told["height"])]
+    return None
+
+
+def _safe(name: str) -> str:
+    """A name that a model may have."""
+    return re.sub(r"[^\w.-]", "_", name) or "model"
+
+
