@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import numpy as np

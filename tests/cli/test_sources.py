@@ -20,7 +20,6 @@ def double(tmp_path: Path) -> Path:
     return path
 
 
-
 def test_files_stand_beside_a_repository(double: Path, served: list[Settings]) -> None:
     assert cli.main(["serve", str(double), "--model-repository=r"]) == SERVED
     assert served[0].repository.paths == ("r",)

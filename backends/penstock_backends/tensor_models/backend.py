@@ -167,9 +167,7 @@ class TensorModelBackend(WithApplication, Backend):
             return files.before(self.tensor_model(config, graph), threads)
         tokenizer = Tokenizer.load(config, name, context.version_path)
         on_gpu = context.kind == InstanceKind.KIND_GPU
-        return TextModel(
-            config, pooled(config, graph), tokenizer, loop, GPU if on_gpu else CPU
-        )
+        return TextModel(config, pooled(config, graph), tokenizer, loop, GPU if on_gpu else CPU)
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = await self._run(self._answer, requests)

@@ -25,11 +25,13 @@ def _mean(states: Array, mask: Array) -> Array:
 
 
 def _first(states: Array, mask: Array) -> Array:
-    return states[np.arange(len(states)), mask.argmax(1)]
+    found: Array = states[np.arange(len(states)), mask.argmax(1)]
+    return found
 
 
 def _last(states: Array, mask: Array) -> Array:
-    return states[np.arange(len(states)), mask.shape[1] - 1 - mask[:, ::-1].argmax(1)]
+    found: Array = states[np.arange(len(states)), mask.shape[1] - 1 - mask[:, ::-1].argmax(1)]
+    return found
 
 
 _KINDS: Mapping[str, Callable[[Array, Array], Array]] = {
@@ -72,7 +74,8 @@ class PooledGraph:
         if not self._normalized or vectors.ndim != 2:
             return vectors
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return (vectors / np.maximum(lengths, 1e-12)).astype(vectors.dtype, copy=False)
+        unit: Array = (vectors / np.maximum(lengths, 1e-12)).astype(vectors.dtype, copy=False)
+        return unit
 
     def close(self) -> None:
         self._inner.close()

@@ -38,7 +38,6 @@ from penstock_backends.tensor_models.padding import PADDING
 from penstock_backends.tensor_models.tokenizer import Tokenizer
 
 
-
 @dataclass(frozen=True, slots=True)
 class RunCost:
     """What decides how texts are divided among runs of a graph, in tokens with their padding.

@@ -25,9 +25,7 @@ _FILES = ("penstock.image", "penstock.audio")
 _JSON = "-H 'Content-Type: application/json'"
 
 
-async def show_calls(
-    server: InferenceServer, settings: Settings, ports: Mapping[str, int]
-) -> None:
+async def show_calls(server: InferenceServer, settings: Settings, ports: Mapping[str, int]) -> None:
     """Log how each model that was given as an argument is called, by HTTP and by gRPC."""
     if not settings.repository.files:
         return

@@ -133,7 +133,7 @@ class _SettingsBuilder:
                 draft = model_of(argument, wishes)
             except SourceError as error:
                 raise UsageError(str(error)) from None
-            self._add_source(source, draft and draft.model_file(wishes))
+            self._add_source(source, None if draft is None else draft.model_file(wishes))
 
     def _add_source(self, source: str, file: ModelFile | None) -> None:
         if file is None:

@@ -159,10 +159,7 @@ def _remove(remote: RemoteRepositories, chosen: Namespace) -> int:
 
 
 def _written(size: float) -> str:
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            break
-        size /= 1024
-    else:
-        unit = _UNITS[-1]
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+    power = 0
+    while size >= 1024 and power < len(_UNITS) - 1:
+        size, power = size / 1024, power + 1
+    return f"{size:.{min(power, 1)}f} {_UNITS[power]}"

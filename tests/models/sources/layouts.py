@@ -1,4 +1,4 @@
-"""Folders in the layout of the Hugging Face Hub, around the demo's MiniLM and its language model."""
+"""Folders in the layout of the Hugging Face Hub, around the demo's encoder."""
 
 from __future__ import annotations
 

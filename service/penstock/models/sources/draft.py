@@ -66,7 +66,9 @@ class Draft:
     def parameter(self, key: str, value: str, why: str) -> None:
         """Set a parameter, unless the configuration has it."""
         if self.config.parameter(key) is None:
-            self.add(f'parameters {{ key: "{key}" value {{ string_value: {quoted(value)} }} }}', why)
+            self.add(
+                f'parameters {{ key: "{key}" value {{ string_value: {quoted(value)} }} }}', why
+            )
 
     def model_file(self, wishes: Wishes, *, alone: bool = False) -> ModelFile:
         """The whole folder; `alone`, without what lies beside the model."""

@@ -78,7 +78,7 @@ def _completion(path: Path, version_path: Path) -> str:
         if issubclass(found.backend, WithInterpreter):
             return ""
         completing = found.backend.complete_config(found.config, version_path, {})
-        completed = asyncio.run(completing)  # type: ignore[arg-type]
+        completed = asyncio.run(completing)
         found.backend.check_config(completed)
     except BackendNotInstalledError as error:
         return f"# What follows from the graph is completed at load: {error}\n"

@@ -192,8 +192,9 @@ class _Layout:
             self._vllm(why, runner="pooling", **({"convert": runner} if runner else {}))
         else:
             raise SourceError(
-                f"'{self._folder.text}' has neither a graph with its tokenizer.json (onnx/model.onnx"
-                " or openvino_model.xml) nor weights. One that sentence-transformers reads becomes"
+                f"'{self._folder.text}' has neither a graph with its tokenizer.json"
+                " (onnx/model.onnx or openvino_model.xml) nor weights. One that"
+                " sentence-transformers reads becomes"
                 " a graph with: optimum-cli export onnx --model MODEL FOLDER"
             )
 
@@ -204,7 +205,9 @@ class _Layout:
         if longest := self._longest():
             draft.parameter("penstock.max_tokens", str(longest), "what the model was trained for")
         if self._wishes.max_batch_size is None:
-            draft.add("max_batch_size: 32\ndynamic_batching { }", "texts of several requests at once")
+            draft.add(
+                "max_batch_size: 32\ndynamic_batching { }", "texts of several requests at once"
+            )
         if task is Task.EMBED:
             self._pooling()
         elif task is Task.RERANK:
@@ -218,7 +221,10 @@ class _Layout:
 
     def _longest(self) -> int:
         """The tokens that a text may have; 0 if nothing says it."""
-        bert, tokenizer = self._read("sentence_bert_config.json"), self._read("tokenizer_config.json")
+        bert, tokenizer = (
+            self._read("sentence_bert_config.json"),
+            self._read("tokenizer_config.json"),
+        )
         told = (
             bert.get("max_seq_length"),
             tokenizer.get("model_max_length"),
@@ -233,8 +239,9 @@ class _Layout:
         kinds = [str(each.get("type", "")) for each in modules] if modules else []
         if any(each.endswith(".Dense") for each in kinds):
             raise SourceError(
-                f"'{self._folder.text}' has a layer behind its graph (Dense); export the whole with:"
-                " optimum-cli export onnx --library sentence_transformers --model MODEL FOLDER"
+                f"'{self._folder.text}' has a layer behind its graph (Dense); export the whole"
+                " with: optimum-cli export onnx --library sentence_transformers --model MODEL"
+                " FOLDER"
             )
         pooling = self._read("1_Pooling/config.json")
         kind = "mean"
@@ -324,5 +331,3 @@ def _size(told: Any) -> int | list[int] | None:
 def _safe(name: str) -> str:
     """A name that a model may have."""
     return re.sub(r"[^\w.-]", "_", name) or "model"
-
-

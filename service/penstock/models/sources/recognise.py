@@ -100,5 +100,3 @@ class _OneFile(LocalFolder):
 def _is_repository(path: Path) -> bool:
     """Whether a folder holds models, and is none itself."""
     return not any((path / mark).exists() for mark in _MARKS) and not any(path.glob("*.gguf"))
-
-
