@@ -24,7 +24,7 @@ def parser() -> ArgumentParser:
     made.add_argument("repository", metavar="DIR", type=Path, help="the repository")
     made.add_argument("--name", default="", help="of the model; default: as its file or folder")
     made.add_argument("--task", choices=list(Task), type=Task, help="where its files do not say it")
-    made.add_argument("--device", default="", type=_device, help="cpu, gpu or gpu:NUMBER,...")
+    made.add_argument("--device", type=_device, help="cpu, gpu or gpu:NUMBER,...")
     made.add_argument("--batching", type=_count, metavar="ROWS", help="batches of at most so many")
     made.add_argument("--instances", type=_count, metavar="COUNT")
     made.add_argument("--version", type=_count, default=1, help="default: %(default)s")
@@ -40,7 +40,9 @@ def run(arguments: Sequence[str]) -> int:
     from penstock.models.sources.entry import write_entry
     from penstock.models.sources.recognise import model_of
 
-    wishes = Wishes(chosen.task, chosen.device, chosen.batching, chosen.instances, chosen.version)
+    wishes = Wishes(
+        chosen.task, chosen.device or "", chosen.batching, chosen.instances, chosen.version
+    )
     source = f"{chosen.name}={chosen.source}" if chosen.name else chosen.source
     try:
         draft = model_of(source, wishes)

@@ -52,7 +52,13 @@ def hugging_face(folder: Folder, name: str, wishes: Wishes) -> Draft | None:
     ggufs = [each for each in names if each.endswith(".gguf") and "/" not in each]
     if "config.json" not in names and not ggufs:
         return None
-    return _Layout(folder, names, ggufs, Draft(name or _safe(folder.name)), wishes).draft()
+    draft = Draft(name or _safe(folder.name))
+    try:
+        return _Layout(folder, names, ggufs, draft, wishes).draft()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # of foreign JSON
+        raise SourceError(
+            f"'{folder.text}' has files that are not what transformers writes: {error!r}"
+        ) from error
 
 
 class _Layout:
@@ -91,7 +97,7 @@ class _Layout:
             return Task.GENERATE, "GGUF files are language models"
         if "modules.json" in self._names:
             return Task.EMBED, "modules.json is that of sentence-transformers"
-        architecture = str((self._config.get("architectures") or [""])[0])
+        architecture = self._architecture()
         for ending in sorted(_TASKS, key=len, reverse=True):
             if architecture.endswith(ending):
                 task = _TASKS[ending]
@@ -102,6 +108,9 @@ class _Layout:
             f"'{self._folder.text}' does not say what the model is for"
             f" (architectures: {architecture or 'none'}): give --task, one of {', '.join(Task)}"
         )
+
+    def _architecture(self) -> str:
+        return str((self._config.get("architectures") or [""])[0])
 
     def _labels(self) -> list[str]:
         named = self._config.get("id2label")
@@ -272,7 +281,7 @@ class _Layout:
             )
         fields = _image_fields(self._read("preprocessor_config.json"))
         self._draft.parameter("penstock.image", json.dumps(fields), "preprocessor_config.json")
-        if str((self._config.get("architectures") or [""])[0]).endswith("Classification"):
+        if self._architecture().endswith("Classification"):
             self._add_labels()
 
     # -- files ----------------------------------------------------------------------------------

@@ -19,8 +19,13 @@ def tensorrt_llm(folder: Path, name: str) -> Draft | None:
     if not (engines or checkpoints):
         return None
     config = _read(folder / "config.json")
-    pretrained = config.get("pretrained_config", config)
-    ranks = int(pretrained.get("mapping", {}).get("world_size", 1))
+    try:
+        mapping = dict(config.get("pretrained_config", config).get("mapping", {}))
+        ranks, tensor, pipeline = (
+            int(mapping.get(each, 1)) for each in ("world_size", "tp_size", "pp_size")
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise SourceError(f"'{folder}/config.json' is not what TensorRT-LLM writes") from error
     files = engines or checkpoints
     if len(files) != ranks:
         raise SourceError(
@@ -29,8 +34,8 @@ def tensorrt_llm(folder: Path, name: str) -> Draft | None:
         )
     draft = Draft(name)
     draft.links = {f"weights/{each.name}": each for each in folder.iterdir() if each.is_file()}
-    lines = ["model: weights", f"tensor_parallel_size: {_parallel(pretrained, 'tp_size')}"]
-    if (pipeline := _parallel(pretrained, "pp_size")) > 1:
+    lines = ["model: weights", f"tensor_parallel_size: {tensor}"]
+    if pipeline > 1:
         lines.append(f"pipeline_parallel_size: {pipeline}")
     if not any((folder / each).exists() for each in ("tokenizer.json", "tokenizer_config.json")):
         lines.append(
@@ -42,10 +47,6 @@ def tensorrt_llm(folder: Path, name: str) -> Draft | None:
     what = "engines" if engines else "a checkpoint"
     draft.backend("tensorrt_llm", f"{what} of TensorRT-LLM, for {ranks} GPU{'s' * (ranks > 1)}")
     return draft
-
-
-def _parallel(pretrained: dict[str, Any], key: str) -> int:
-    return int(pretrained.get("mapping", {}).get(key, 1))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,0 +1,110 @@
+"""`penstock import`: a model becomes an entry of a repository."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from backends.tensor_models import graphs
+from penstock import cli
+from penstock.models.config.pbtxt import read_pbtxt
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A graph with its weights in a file of their own, among other files."""
+    folder = tmp_path / "author"
+    folder.mkdir()
+    graphs.save_external(folder / "plus.onnx", "plus.onnx_data")
+    (folder / "unrelated.bin").write_bytes(b"x")
+    return folder / "plus.onnx"
+
+
+def _refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(["import", *arguments]) == 1
+    return capsys.readouterr().err
+
+
+def test_the_entry_has_the_model_and_a_complete_configuration(model: Path, tmp_path: Path) -> None:
+    assert cli.main(["import", str(model), str(tmp_path / "models"), "--batching=16"]) == 0
+    entry = tmp_path / "models" / "plus"
+    inside = {path.relative_to(entry).as_posix() for path in entry.rglob("*") if path.is_file()}
+    assert inside == {"config.pbtxt", "1/plus.onnx", "1/plus.onnx_data"}
+    config = read_pbtxt(entry / "config.pbtxt")
+    assert (config.backend, config.max_batch_size) == ("onnxruntime", 16)
+    assert config.dynamic_batching is not None
+    text = (entry / "config.pbtxt").read_text()
+    assert "# which reads .onnx\n" in text
+    if find_spec("onnxruntime"):
+        assert [tensor.name for tensor in config.input] == ["x"]
+        assert "# as the graph has it\n" in text
+
+
+def test_nothing_is_overwritten(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = str(tmp_path / "models")
+    assert cli.main(["import", str(model), models]) == 0
+    config = tmp_path / "models" / "plus" / "config.pbtxt"
+    config.write_text(own := config.read_text() + "# my own\n")
+    assert "is there already" in _refusal(capsys, str(model), models)
+    assert cli.main(["import", str(model), models, "--version=2"]) == 0
+    assert (tmp_path / "models" / "plus" / "2" / "plus.onnx").is_file()
+    assert config.read_text() == own
+    assert [path.name for path in Path(models).iterdir()] == ["plus"]
+
+
+def test_large_files_may_be_linked(model: Path, tmp_path: Path) -> None:
+    assert cli.main(["import", str(model), str(tmp_path / "m"), "--link", "--name=other"]) == 0
+    linked = tmp_path / "m" / "other" / "1" / "plus.onnx"
+    assert linked.is_symlink()
+    assert linked.resolve() == model.resolve()
+
+
+@pytest.mark.skipif(not find_spec("onnxruntime"), reason="onnxruntime is not installed")
+def test_what_would_not_load_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"not a graph")
+    text = _refusal(capsys, str(tmp_path / "broken.onnx"), str(tmp_path / "models"))
+    assert "'broken' would not load" in text
+    assert not list((tmp_path / "models").iterdir())
+
+
+def test_a_python_model_comes_without_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("from penstock.model import Model\nclass M(Model): ...\n")
+    (tmp_path / "neighbour.py").touch()
+    assert cli.main(["import", str(tmp_path / "model.py"), str(tmp_path / "models")]) == 0
+    assert [p.name for p in (tmp_path / "models" / "m" / "1").iterdir()] == ["model.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["models"], "is a repository of models, not a model"),
+        (["none.onnx"], "there is no file"),
+        (["s3://bucket/models"], "is a repository of models"),
+    ],
+)
+def test_what_is_no_model_is_refused(
+    arguments: list[str],
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "a" / "1").mkdir(parents=True)
+    assert text in _refusal(capsys, *arguments, "out")
+
+
+@pytest.mark.parametrize("option", ["--batching=0", "--version=x", "--device=tpu", "--task=sing"])
+def test_an_option_that_is_wrong_ends_the_command(
+    option: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["import", str(model), str(tmp_path / "m"), option])
+    assert ended.value.code == 2
+    assert option.partition("=")[0] in capsys.readouterr().err
