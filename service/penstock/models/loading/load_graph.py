@@ -204,12 +204,26 @@ class GraphLoad:
         kept = await self._unchanged(node, wanted.keys())
         if kept == wanted.keys() == versions.ready().keys():
             return ""
+        if wrong := await self._wrong_files(node.files):
+            return wrong
         self._reloaded.add(name)
         load = ModelLoad(node.files, versions, self._retirement)
         reason = await load.run(list(wanted), self._build, kept)
         if reason and node.needs:  # the version that serves may use models being unloaded
             self._retirement.unload(name, versions)
         return reason
+
+    async def _wrong_files(self, files: ModelFiles) -> str:
+        """Why the files are not those that the model's pins and signature say, if they are not."""
+        if not self._builder.must_check(files):
+            return ""
+        try:
+            async with self._slots:
+                await self._builder.check_files(files)
+        except InferenceError as error:
+            logger.error("failed to load '%s': %s", files.name, error)
+            return redacted(error).message
+        return ""
 
     async def _unchanged(self, node: Node, wanted: Set[int]) -> set[int]:
         """The versions that serve and whose files and configuration have not changed."""

@@ -10,13 +10,14 @@ import glob
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.errors import InvalidRequestError, ModelLoadError, UnsupportedError
+from penstock.core.file_names import clash, wrong_name
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +75,14 @@ class HubRepository:
         return folder in self.states()
 
     def take(self, folder: str) -> tuple[Path, Path | None] | None:
-        """The folder of a model in the cache of the hub's library, which keeps it."""
+        """The folder of a model in the cache of the hub's library, which keeps it.
+
+        Raises `OSError`, and `ModelLoadError` for files whose names are no paths.
+        """
         commit, states = self._listed()
         if folder not in states:
             return None
+        self._check_names(folder, sorted(path for path, _ in states[folder]))
         with self._explained():
             path = self._hub.snapshot_download(
                 self.address.name,
@@ -86,6 +91,17 @@ class HubRepository:
                 local_files_only=not commit,
             )
         return Path(path, folder), None
+
+    def _check_names(self, folder: str, paths: Sequence[str]) -> None:
+        for path in paths:
+            if wrong := wrong_name(f"{folder}/{path}"):
+                raise ModelLoadError(
+                    f"the file {path[:300]!r} of '{self.address.text}' is no path: {wrong}"
+                )
+        if path := clash(paths):
+            raise ModelLoadError(
+                f"the file '{path}' of '{self.address.text}' lies below another, or is its folder"
+            )
 
     def states(self) -> dict[str, Hashable]:
         """What each model is, for comparison: the paths and contents of its files."""
