@@ -22,7 +22,17 @@ NAMES = st.lists(PARTS, min_size=1, max_size=6).map("/".join)
 
 @pytest.mark.parametrize(
     "name",
-    ["model.onnx", "1/model.onnx", "..a/b..", "a:b/c", "ab:/c", "a b", "é/日本", "a" * 255, "\udce9"],
+    [
+        "model.onnx",
+        "1/model.onnx",
+        "..a/b..",
+        "a:b/c",
+        "ab:/c",
+        "a b",
+        "é/日本",
+        "a" * 255,
+        "\udce9",
+    ],
 )
 def test_a_name_below_a_folder_is_right(name: str) -> None:
     assert wrong_name(name) == ""

@@ -137,7 +137,9 @@ def test_a_flag_of_the_server_wins_over_settings_of_backends(allowed: bool, text
     assert backends.options_for("vllm") == {"allow-media-urls": text}
 
 
-@pytest.mark.parametrize(("allowed", "given"), [(True, {"allow-unsafe-models": "true"}), (False, {})])
+@pytest.mark.parametrize(
+    ("allowed", "given"), [(True, {"allow-unsafe-models": "true"}), (False, {})]
+)
 def test_backends_are_told_whether_models_may_be_unsafe(
     allowed: bool, given: dict[str, str]
 ) -> None:

@@ -105,10 +105,7 @@ def _prepare(config: ModelConfig, device: str | None, settings: TorchSettings) -
             f"model '{config.name}' asks for KIND_GPU, and PyTorch {torch.__version__} finds no GPU"
             " here: ask for KIND_CPU, or install a build for this machine's driver"
         )
-    if settings.allows_pickle:
-        os.environ.pop(_ONLY_DATA, None)
-    else:
-        os.environ[_ONLY_DATA] = "1"
+    os.environ[_ONLY_DATA] = "0" if settings.allows_pickle else "1"
     torch.set_num_threads(settings.threads)
     if settings.pools:
         torch.set_num_interop_threads(settings.pools)

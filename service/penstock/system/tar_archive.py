@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from posixpath import dirname, isabs, join, normpath
-from typing import IO
+from typing import IO, Any
 
 from penstock.core.file_names import folders_above
 from penstock.system.archives import LIMITS, ArchiveError, ArchiveLimits, check_name
@@ -25,11 +25,11 @@ _LONGEST_READ = 1 << 20
 """Bytes that are read at once: more are asked for where a header claims to be so long."""
 
 _BLOCK = 512
-_READERS: tuple[tuple[bytes, Callable[[Path], IO[bytes]]], ...] = (
-    (b"\x1f\x8b", lambda path: gzip.open(path)),
-    (b"BZh", lambda path: bz2.open(path)),
-    (b"\xfd7zXZ\0", lambda path: lzma.open(path)),
-    (b"]\0\0", lambda path: lzma.open(path)),
+_READERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
+    (b"\x1f\x8b", gzip.GzipFile),
+    (b"BZh", bz2.BZ2File),
+    (b"\xfd7zXZ\0", lzma.LZMAFile),
+    (b"]\0\0", lzma.LZMAFile),
 )
 """How files are read, by how they begin."""
 
@@ -62,7 +62,8 @@ def _opened(archive: Path) -> IO[bytes]:
         begin = file.read(_BLOCK)
     for magic, reader in _READERS:
         if begin.startswith(magic):
-            return reader(archive)
+            plain: IO[bytes] = reader(archive)
+            return plain
     return archive.open("rb")
 
 
@@ -114,7 +115,7 @@ class _Members:
             total += member.size if member.isfile() else 0
             self.check_total(total)
             name = member.name.removeprefix("./")
-            if name != ".":
+            if name != "." or not member.isdir():
                 self._check(name, member)
             yield member
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.config import ModelConfig
-from penstock.core.errors import ConfigError, ModelLoadError, UnsupportedError
+from penstock.core.errors import ConfigError, ModelLoadError, UnsupportedError, shortened
 from penstock.models.config.pins import Pin, pins_of
 
 SIGNATURE = "model.sig"
@@ -63,7 +63,7 @@ class SignatureKey:
         except Exception as error:  # those of the library and of what it is built on
             raise ConfigError(
                 f"--model-signature-key={path} holds neither a public key of an elliptic curve nor"
-                f" certificates, in PEM: {_first_line(error)}"
+                f" certificates, in PEM: {_reason(error)}"
             ) from error
 
     def check(self, folder: Path) -> None:
@@ -80,7 +80,7 @@ class SignatureKey:
         except Exception as error:  # those of the library and of what it is built on
             raise ModelLoadError(
                 f"'{SIGNATURE}' is no signature of these files by the key of"
-                f" --model-signature-key: {_first_line(error)}"
+                f" --model-signature-key: {_reason(error)}"
             ) from error
 
     def _verifier(self) -> Any:
@@ -106,5 +106,8 @@ def _refuse_linked_folders(folder: Path) -> None:
                 )
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+def _reason(error: Exception) -> str:
+    """What the library says, in a line and without digests."""
+    text = str(error).partition("\n")[0].replace("\\'", "'")
+    text = text.removeprefix("Signature mismatch: ").strip("[]\"'").partition(": Expected")[0]
+    return shortened(text) or type(error).__name__

@@ -129,8 +129,8 @@ _REFUSED = {
     "too_many": "configuration expects 2 inputs, model provides 1",
     "damaged": "failed to load model 'damaged': ",
     "truncated": "failed to load model 'truncated': ",
-    "pickled": "save it with torch.jit.save or torch.export.save, or only its state_dict, or start the"
-    " server with --allow-unsafe-models=true",
+    "pickled": "would run code while it is read; save it with torch.jit.save or torch.export.save,"
+    " or only its state_dict, or start the server with --allow-unsafe-models=true",
     "weights_only": "has no model but weights; put the module that they belong to into model.py",
     "hostile": "failed to load model 'hostile': ",
     "hostile_archive": "would run code while it is read",

@@ -30,7 +30,7 @@ def file_problems(config: ModelConfig) -> Iterator[str]:
         if isabs(name) or path.split("/")[0] == ".." or "\0" in name:
             yield f"{field} '{name}' of model '{config.name}' must stay within the model directory"
         elif path != "." and (wrong := wrong_name(path)):
-            yield f"{field} '{shortened(name)}' of model '{config.name}' is no path: {wrong}"
+            yield f"{field} {shortened(name)!r} of model '{config.name}' is no path: {wrong}"
 
 
 def _names(config: ModelConfig) -> Iterator[tuple[str, str, str]]:
