@@ -204,11 +204,11 @@ class GraphLoad:
         kept = await self._unchanged(node, wanted.keys())
         if kept == wanted.keys() == versions.ready().keys():
             return ""
-        if wrong := await self._wrong_files(node.files):
-            return wrong
-        self._reloaded.add(name)
-        load = ModelLoad(node.files, versions, self._retirement)
-        reason = await load.run(list(wanted), self._build, kept)
+        reason = await self._wrong_files(node.files)
+        if not reason:
+            self._reloaded.add(name)
+            load = ModelLoad(node.files, versions, self._retirement)
+            reason = await load.run(list(wanted), self._build, kept)
         if reason and node.needs:  # the version that serves may use models being unloaded
             self._retirement.unload(name, versions)
         return reason
