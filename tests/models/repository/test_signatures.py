@@ -120,13 +120,17 @@ def test_a_signer_may_have_a_certificate(model: Path, tmp_path: Path) -> None:
         SignatureKey(other).check(model)
 
 
-@pytest.mark.parametrize("content", [b"", b"no key", None])
-def test_a_file_that_is_no_key_is_refused(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"no key", b"-----BEGIN CERTIFICATE-----\n"])
+def test_a_file_that_is_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key.pub"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"^--model-signature-key={path} holds neither"):
         SignatureKey(path)
+
+
+def test_a_missing_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"in PEM: No such file or directory$"):
+        SignatureKey(tmp_path / "key.pub")
 
 
 def test_a_missing_library_is_named(signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:

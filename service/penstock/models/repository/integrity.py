@@ -11,6 +11,9 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError, ModelLoadError, UnsupportedError, shortened
 from penstock.models.config.pins import Pin, pins_of
 
+_MISMATCH = "Signature mismatch: "
+"""How the library begins its list of what differs."""
+
 SIGNATURE = "model.sig"
 """The file in a model's folder with the signature of all others."""
 
@@ -107,7 +110,11 @@ def _refuse_linked_folders(folder: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What the library says, in a line and without digests."""
-    text = str(error).partition("\n")[0].replace("\\'", "'")
-    text = text.removeprefix("Signature mismatch: ").strip("[]\"'").partition(": Expected")[0]
+    """What the library says, in a line and without digests; some errors say nothing."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error).partition("\n")[0]
+    if text.startswith(_MISMATCH):
+        found = text.removeprefix(_MISMATCH).replace("\\'", "'").strip("[]\"'")
+        text = found.partition(": Expected")[0]
     return shortened(text) or type(error).__name__

@@ -51,14 +51,17 @@ async def test_another_file_fails_the_load_before_it_is_opened(
     assert callable(pinned)
     _write(house, b"wrong", pinned(b"right"))
     said = "the file '1/weights' is not the one that '(penstock.sha256|MD5):1/weights' pins: its"
+    state = "version 1 is at UNAVAILABLE state: Invalid argument"
     with (
         caplog.at_level(logging.ERROR),
-        pytest.raises(InvalidRequestError, match=f"^load failed for model 'm': {said} hash is"),
+        pytest.raises(
+            InvalidRequestError, match=f"^load failed for model 'm': {state}: {said} hash is"
+        ),
     ):
         await house.lifecycle.load("m")
-    assert house.builder.instances == []
-    assert [line.partition(": ")[0] for line in caplog.messages] == ["failed to load 'm'"]
-    assert not house.lifecycle.catalog.complete()
+    assert (house.builder.instances, house.builder.most_loading) == ([], 0)
+    assert [line.partition(": ")[0] for line in caplog.messages] == ["failed to load 'm' version 1"]
+    assert house.states[1].startswith("UNAVAILABLE: Invalid argument: the file '1/weights'")
 
 
 async def test_a_missing_file_fails_the_load(house: House) -> None:
