@@ -89,6 +89,7 @@ from penstock.metrics.histogram import Histogram
 from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS
 from penstock.metrics.registry import metrics_registry
 from penstock.metrics.series_name import series_name
+from penstock.system.archives import ArchiveError, zip_members
 from penstock.system.cpu_share import share_of_cores, sharers
 
 __all__ = [
@@ -102,6 +103,7 @@ __all__ = [
     "TRITON_VLLM_METRICS",
     "Accelerator",
     "AlreadyExistsError",
+    "ArchiveError",
     "Array",
     "AsgiApp",
     "Backend",
@@ -176,4 +178,5 @@ __all__ = [
     "share_of_cores",
     "sharers",
     "suggestion",
+    "zip_members",
 ]

@@ -52,7 +52,11 @@ FIELDS = dict(leaves(settings_of()))
 
 REFUSED = {row.field for row in UNSUPPORTED_OPTIONS}
 METHODS = dict.fromkeys(
-    ("backends.directory", "backends.config", "backends.media_urls"), "backends.options_for"
+    (
+        *("backends.directory", "backends.config", "backends.media_urls"),
+        "backends.unsafe_models",
+    ),
+    "backends.options_for",
 )
 """Fields that are read by a method of the settings, which is what others call."""
 

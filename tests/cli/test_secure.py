@@ -135,6 +135,7 @@ def test_groups_of_grpc_are_those_of_its_methods() -> None:
         (["--trace-config=level=TENSORS"], "--trace-config=level=TENSORS"),
         (["--allow-log-control=true"], "--allow-log-control=true"),
         (["--allow-media-urls=true"], "--allow-media-urls=true"),
+        (["--allow-unsafe-models=true"], "--allow-unsafe-models=true"),
         (["--allow-client-shm=true"], "--allow-client-shm=true"),
         (["--allow-engine-control=true"], "--allow-engine-control=true"),
         (["--trust-fairness-id=true", "--tenants=t.json"], "--trust-fairness-id=true"),

@@ -87,6 +87,8 @@ DEFAULTS: dict[str, object] = {
     "devices.min_supported_compute_capability": 6.0,
     "devices.buffer_manager_thread_count": 0,
     "client_shared_memory": False,
+    "repository.signature_key": "",
+    "backends.unsafe_models": False,
 }
 
 
@@ -133,3 +135,12 @@ def test_a_backends_own_settings_win_over_those_for_all() -> None:
 def test_a_flag_of_the_server_wins_over_settings_of_backends(allowed: bool, text: str) -> None:
     backends = BackendSettings(config={"vllm": {"allow-media-urls": "maybe"}}, media_urls=allowed)
     assert backends.options_for("vllm") == {"allow-media-urls": text}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "given"), [(True, {"allow-unsafe-models": "true"}), (False, {})]
+)
+def test_backends_are_told_whether_models_may_be_unsafe(
+    allowed: bool, given: dict[str, str]
+) -> None:
+    assert BackendSettings(unsafe_models=allowed).options_for("pytorch") == given

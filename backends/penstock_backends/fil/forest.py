@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -131,7 +132,7 @@ def read_forest(config: ModelConfig, path: Path, settings: FilSettings) -> Fores
     except Exception as error:  # treelite's class is a plain `Exception`
         raise ModelLoadError(
             f"failed to load model '{config.name}': {path.name} is not a {settings.model_type} file"
-            f" that treelite reads: {_last_line(error)}"
+            f" that treelite reads: {_last_line(error)}{_advice_on(path)}"
         ) from error
 
 
@@ -199,6 +200,21 @@ def _shap_dims(config: ModelConfig, classes: int, features: int) -> tuple[int, .
     output = config.outputs_by_name.get(SHAP)
     dims = tuple(output.backend_dims) if output is not None else ()
     return dims if min(dims, default=0) > 0 and prod(dims) == width else (width,)
+
+
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+"""How a pickle begins."""
+
+
+def _advice_on(path: Path) -> str:
+    """What to do with a pickle, which would run code while it is read."""
+    with path.open("rb") as file:
+        if not _PICKLE.match(file.read(2)):
+            return ""
+    return (
+        "; it is a pickle, which this backend never reads: save the trees as their framework does,"
+        ' or run treelite.sklearn.import_model(trees).serialize("checkpoint.tl")'
+    )
 
 
 def _last_line(error: Exception) -> str:

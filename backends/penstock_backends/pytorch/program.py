@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import sys
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,13 +14,22 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
+from penstock.backend import (
+    ArchiveError,
+    BackendNotInstalledError,
+    ModelConfig,
+    ModelLoadError,
+    zip_members,
+)
 from penstock_backends.pytorch.naming import input_names
-from penstock_backends.pytorch.settings import ALLOW_PICKLE, TorchSettings
+from penstock_backends.pytorch.settings import TorchSettings
 
 _ONLY_TENSORS: Final = (
     "Only a single input of type Dict(str, Tensor) or input(s) of type Tensor are supported."
 )
+
+_ONLY_DATA: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+"""Variable by which PyTorch reads pickles as data only, also those within packages."""
 
 
 @cache
@@ -68,6 +78,16 @@ def load_program(
             return _load(config, path, device, settings)
     except ModelLoadError:
         raise
+    except pickle.UnpicklingError as error:
+        raise ModelLoadError(
+            f"failed to load model '{config.name}': {path} would run code while it is read; save"
+            " it with torch.jit.save or torch.export.save, or only its state_dict, or start the"
+            " server with --allow-unsafe-models=true"
+        ) from error
+    except ArchiveError as error:
+        raise ModelLoadError(
+            f"failed to load model '{config.name}': {path} is refused: {error}"
+        ) from error
     except Exception as error:  # PyTorch has no base class of errors
         raise ModelLoadError(f"failed to load model '{config.name}': {reason(error)}") from error
 
@@ -85,6 +105,7 @@ def _prepare(config: ModelConfig, device: str | None, settings: TorchSettings) -
             f"model '{config.name}' asks for KIND_GPU, and PyTorch {torch.__version__} finds no GPU"
             " here: ask for KIND_CPU, or install a build for this machine's driver"
         )
+    os.environ[_ONLY_DATA] = "0" if settings.allows_pickle else "1"
     torch.set_num_threads(settings.threads)
     if settings.pools:
         torch.set_num_interop_threads(settings.pools)
@@ -108,7 +129,7 @@ def reason(error: Exception) -> str:
 def _load(config: ModelConfig, path: Path, device: str | None, settings: TorchSettings) -> Program:
     if path.suffix == ".py":
         return _module_in_python(config, path, device, settings)
-    names = _members(path)
+    names = zip_members(path)  # none for a file of the time before archives
     if any("/data/aotinductor/" in name for name in names):
         return _compiled_package(path, device)
     if any(
@@ -118,14 +139,6 @@ def _load(config: ModelConfig, path: Path, device: str | None, settings: TorchSe
     if any(name.endswith("/constants.pkl") for name in names):
         return _script(config, path, device)
     return _pickled(config, path, device, settings)
-
-
-def _members(path: Path) -> Sequence[str]:
-    """The names of the files in an archive; none for a file of the time before archives."""
-    if not zipfile.is_zipfile(path):
-        return ()
-    with zipfile.ZipFile(path) as archive:
-        return archive.namelist()
 
 
 # -- TorchScript ----------------------------------------------------------------------------------
@@ -226,7 +239,7 @@ def _module_in_python(
     module = _class_in(config, path)()
     weights = path.with_suffix(".pt")
     if weights.is_file():
-        module.load_state_dict(_unpickled(config, weights, device or "cpu", settings), strict=True)
+        module.load_state_dict(_unpickled(weights, device or "cpu", settings), strict=True)
     module = (module if device is None else module.to(device)).eval()
     return _of_call(torch.compile(module, **settings.compile_options))
 
@@ -259,7 +272,7 @@ def _pickled(
     config: ModelConfig, path: Path, device: str | None, settings: TorchSettings
 ) -> Program:
     """A whole module as `torch.save` writes it, which is code to be run while it is read."""
-    found = _unpickled(config, path, device, settings)
+    found = _unpickled(path, device, settings)
     if not isinstance(found, pytorch().nn.Module):
         raise ModelLoadError(
             f"failed to load model '{config.name}': {path} has no model but weights; put the module"
@@ -269,22 +282,13 @@ def _pickled(
     return _of_call(found.eval())
 
 
-def _unpickled(config: ModelConfig, path: Path, device: str | None, settings: TorchSettings) -> Any:
+def _unpickled(path: Path, device: str | None, settings: TorchSettings) -> Any:
     """The content of a file of `torch.save`: only data, unless the operator allows more."""
-    import pickle
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return pytorch().load(
-                str(path), map_location=device, weights_only=not settings.allows_pickle
-            )
-    except pickle.UnpicklingError as error:
-        raise ModelLoadError(
-            f"failed to load model '{config.name}': {path} would run code while it is read; save"
-            " it with torch.jit.save or torch.export.save, or only its state_dict, or allow such"
-            f" files with --backend-config=pytorch,{ALLOW_PICKLE}=true"
-        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytorch().load(
+            str(path), map_location=device, weights_only=not settings.allows_pickle
+        )
 
 
 def _of_call(module: Any) -> Program:

@@ -9,8 +9,9 @@ from typing import Any
 
 from penstock.backend import ConfigError, ModelConfig, share_of_cores
 
-ALLOW_PICKLE = "allow-pickle"
-"""The backend setting with which files that may run code while they are read are loaded."""
+_ALLOWING = ("allow-unsafe-models", "allow-pickle")
+"""The backend settings that allow files which may run code while they are read: of the server's own
+flag, and of this backend alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class TorchSettings:
             threads=threads or share_of_cores(config, host_policy),
             pools=pools,
             compile_options=_compile_options(config),
-            allows_pickle=settings.get(ALLOW_PICKLE, "false").lower() == "true",
+            allows_pickle=any(settings.get(name, "").lower() == "true" for name in _ALLOWING),
         )
 
 

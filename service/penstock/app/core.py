@@ -14,7 +14,7 @@ from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.registry import open_cache
-from penstock.core.errors import ConfigError, InferenceError
+from penstock.core.errors import ConfigError, InferenceError, UnsupportedError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
 from penstock.metrics.custom import CustomMetrics
@@ -22,6 +22,7 @@ from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.loading.load_graph import code_name
 from penstock.models.remote.remote_repositories import RemoteRepositories
+from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
@@ -77,7 +78,8 @@ async def open_server(
         found = await asyncio.to_thread(_found_repository, settings.repository, remote)
         repository = found or ModelRepository(())
         tenants = _tenants(settings)
-        builder = _version_builder(settings, reaper, gpus, cache, tenants)
+        key = await asyncio.to_thread(_signature_key, settings.repository)
+        builder = _version_builder(settings, reaper, gpus, cache, tenants, key)
         lifecycle = _lifecycle(settings.repository, repository, builder, reaper)
         trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
         writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
@@ -124,6 +126,7 @@ def _version_builder(
     gpus: ServerGpus,
     cache: ResponseCache | None,
     tenants: Tenants | None,
+    signature_key: SignatureKey | None,
 ) -> VersionBuilder:
     return VersionBuilder(
         settings.backends.options_for,
@@ -141,6 +144,7 @@ def _version_builder(
         measurement=settings.metrics.latencies if settings.metrics.enabled else None,
         fairness=None if tenants is None else tenants.policy,
         openai_tokenizer=settings.openai.tokenizer if settings.openai.enabled else "",
+        signature_key=signature_key,
     )
 
 
@@ -186,6 +190,17 @@ def _found_repository(
             raise
         logger.error("%s: %s; nothing is served", code_name(error), error)
         return None
+
+
+def _signature_key(settings: RepositorySettings) -> SignatureKey | None:
+    if not settings.signature_key:
+        return None
+    # Of all model processes: what they would write beside the code of a model is not signed.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    try:
+        return SignatureKey(Path(settings.signature_key))
+    except (ConfigError, UnsupportedError) as error:
+        raise StartError(f"creating server: {code_name(error)} - {error}") from error
 
 
 async def open_response_cache(

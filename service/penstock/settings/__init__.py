@@ -102,6 +102,7 @@ class RepositorySettings:
     """Locations of the models, and when they are loaded.
 
     `cache_dir` and `cache_size` (bytes, 0 for no limit) are of what was fetched from elsewhere.
+    With `signature_key`, the file of a public key, models must be signed.
     """
 
     paths: tuple[str, ...] = ()
@@ -118,6 +119,7 @@ class RepositorySettings:
     namespacing: bool = False
     cache_dir: str = ""
     cache_size: int = 0
+    signature_key: str = ""
     agent_directory: str = "/opt/tritonserver/repoagents"
 
     @property
@@ -158,11 +160,12 @@ class BackendSettings:
     `directory` holds the backends that are made of a `model.py`; empty for none. `media_urls` says
     whether media of requests are fetched by URL; `None` leaves it to the models that name hosts.
     `model_env` names environment variables that model processes get besides those of the
-    allow-list.
+    allow-list. With `unsafe_models`, files are read that may run code while they are.
     """
 
     directory: str = ""
     media_urls: bool | None = None
+    unsafe_models: bool = False
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     model_env: tuple[str, ...] = ()
 
@@ -175,6 +178,8 @@ class BackendSettings:
             options["backend-directory"] = directory
         if self.media_urls is not None:
             options["allow-media-urls"] = str(self.media_urls).lower()
+        if self.unsafe_models:
+            options["allow-unsafe-models"] = "true"
         return options
 
 

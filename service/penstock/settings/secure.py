@@ -44,6 +44,7 @@ _OFF = {
     "trace_tensors": "allow-trace-tensors",
     "log_control": "allow-log-control",
     "backends.media_urls": "allow-media-urls",
+    "backends.unsafe_models": "allow-unsafe-models",
     "client_shared_memory": "allow-client-shm",
     "engine_control": "allow-engine-control",
     "trust_fairness_id": "trust-fairness-id",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shutil
 import subprocess
@@ -336,6 +337,12 @@ async def test_a_foreign_file_is_refused(
     (version / FILES[model_type]).write_bytes(content)
     with pytest.raises(ModelLoadError, match=f"is not a {model_type} file that treelite reads"):
         await open_backend(forests.config(model_type=model_type, is_classifier="true"))
+
+
+async def test_a_pickle_is_refused_and_not_run(open_backend: Open, version: Path) -> None:
+    (version / FILES["treelite_checkpoint"]).write_bytes(pickle.dumps({"trees": []}))
+    with pytest.raises(ModelLoadError, match="it is a pickle, which this backend never reads"):
+        await open_backend(forests.config(model_type="treelite_checkpoint", is_classifier="true"))
 
 
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9])

@@ -6,10 +6,12 @@ python make_models.py REPOSITORY
 # mypy: disable-error-code="misc"
 # Its bases are of a library without types here.
 
+import io
 import json
 import pickle
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 
 import torch
@@ -282,5 +284,21 @@ class Hostile:
 
 (write("hostile", one) / "model.pt").write_bytes(pickle.dumps(Hostile()))
 torch.save(Hostile(), write("hostile_archive", one) / "model.pt")
+# A package as it was exported, but for the pickles in it, which its own loader would run.
+hostile = io.BytesIO()
+torch.save(Hostile(), hostile)
+written = REPOSITORY / "exported" / "1" / "model.pt2"
+with (
+    zipfile.ZipFile(written) as whole_package,
+    zipfile.ZipFile(write("hostile_package", one) / "model.pt", "w") as package_of_strangers,
+):
+    for member in whole_package.namelist():
+        content = hostile.getvalue() if member.endswith(".pt") else whole_package.read(member)
+        package_of_strangers.writestr(member, content)
+
+for name, member in (("climbing", "m/../../hacked"), ("bomb", "m/data/0")):
+    path = write(name, one) / "model.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, bytes(100 << 20 if name == "bomb" else 1))
 write("without_file", one)
 write("without_tensors", 'backend: "pytorch"\nmax_batch_size: 8\n')

@@ -23,6 +23,7 @@ from penstock.backend import (
 from penstock.testing import running
 from penstock_backends.pytorch import PyTorchBackend
 from penstock_backends.pytorch.naming import places
+from penstock_backends.pytorch.settings import TorchSettings
 
 
 @pytest.mark.contract("AC-08")
@@ -57,6 +58,23 @@ def _with(name: str, text: str) -> ModelConfig:
 def test_parameters_that_cannot_be_are_refused(name: str, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         PyTorchBackend.check_config(_with(name, text))
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({}, False),
+        ({"allow-unsafe-models": "true"}, True),
+        ({"allow-pickle": "True"}, True),
+        ({"allow-pickle": "false"}, False),
+    ],
+    ids=str,
+)
+def test_pickles_are_allowed_by_the_server_or_for_this_backend(
+    settings: dict[str, str], allowed: bool
+) -> None:
+    config = ModelConfig("m", backend="pytorch")
+    assert TorchSettings.from_config(config, settings).allows_pickle is allowed
 
 
 @pytest.mark.contract("B-09")

@@ -44,7 +44,8 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Explicit, as each model is a process that imports PyTorch."""
     log = tmp_path_factory.mktemp("log") / "log"
     python = f"--backend-config=pytorch,python={PYTHON}"
-    with serving(repository, log, "--model-control-mode=explicit", python) as served:
+    flags = "--model-control-mode=explicit", "--allow-unsafe-models=true", python
+    with serving(repository, log, *flags) as served:
         yield served
 
 
@@ -123,6 +124,12 @@ def test_requests_are_joined_to_batches(
     assert [result[0, 0] for result in results] == [n + 1 for n in range(64)]
     [statistics] = client.get_inference_statistics("by_index").model_stats
     assert statistics.execution_count < statistics.inference_count
+
+
+def test_pickled_module_is_served_where_models_may_be_unsafe(
+    client: grpcclient.InferenceServerClient,
+) -> None:
+    assert ask(client, "pickled", x=A).as_numpy("y").tolist() == [[5, 6, 7, 8]]
 
 
 def test_damaged_file_is_refused(client: grpcclient.InferenceServerClient) -> None:

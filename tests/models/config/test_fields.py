@@ -52,6 +52,7 @@ _READERS = {
     "parameters": "core/config/model.py",
     "model_warmup": "models/loading/warmup.py",
     "model_transaction_policy": "core/config/model.py",
+    "model_repository_agents": "models/config/pins.py",
     "response_cache": "models/loading/build_version.py",
     "model_metrics": "models/loading/statistics_of.py",
 }

@@ -72,7 +72,6 @@ NOT_YET: dict[str, dict[str, Any]] = {
     "ensemble_scheduling.step.model_namespace": {
         "ensemble_scheduling": {"step": [{"model_namespace": "n"}]}
     },
-    "model_repository_agents": {"model_repository_agents": {}},
 }
 
 

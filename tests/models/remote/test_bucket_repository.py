@@ -107,6 +107,8 @@ def test_marks_of_folders_are_folders(
         ("m/./a", 'segment "."'),
         (f"m/{'n' * 256}", "more than 255 bytes"),
         ("m/1/back\\slash", "no file's name"),
+        ("m/1/a\x1b[2Jb", "illegal character"),
+        (f"m/{'/'.join(['n' * 200] * 5)}/{'n' * 30}", "more than 1024 bytes"),
         ("m/1", "an object and a folder"),
     ],
 )

@@ -113,6 +113,12 @@ def test_name_that_leaves_the_repository_is_refused(tmp_path: Path, name: str) -
         read_model(tmp_path, name)
 
 
+@pytest.mark.parametrize("name", ["a" * 256, "a\nb", "\x1b[2J"])
+def test_name_that_no_folder_has_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"^invalid model name '.*': [^\n\x1b]*$"):
+        read_model(tmp_path, name)
+
+
 @pytest.mark.contract("R-12")
 def test_empty_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"^Model name cannot be empty"):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidRequestError, ModelLoadError
 from penstock.models.repository.override import ModelOverride, ScratchFolder
@@ -47,12 +52,30 @@ def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [["file:" + "A" * 256], ["file:1", "file:1/m"], ["file:1/m", "file:1"]]
+    "names",
+    [
+        ["file:" + "A" * 256],
+        ["file:" + "A/" * 600 + "A"],
+        ["file:1", "file:1/m"],
+        ["file:1/m", "file:1"],
+        ["file:1/a\nb"],
+        [r"file:1\m"],
+        ["file:C:/m"],
+    ],
 )
 def test_paths_that_cannot_be_are_the_clients_fault(tmp_path: Path, names: list[str]) -> None:
-    """A name that is too long, and a file below or in place of another."""
-    with pytest.raises(ModelLoadError, match=f"^Invalid file path '{names[-1]}': "):
+    """Names that are too long or none anywhere, and a file below or in place of another."""
+    with pytest.raises(ModelLoadError, match=f"^Invalid file path '{re.escape(names[-1])}': "):
         ModelOverride("", dict.fromkeys(names, b"x")).write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.lists(st.sampled_from(["..", ".", "", "a", "b\0", "\\"]), min_size=1).map("/".join))
+def test_no_file_leaves_the_folder_whatever_it_is_called(name: str) -> None:
+    with TemporaryDirectory() as folder:
+        with suppress(ModelLoadError):
+            ModelOverride("", {f"file:{name}": b"x"}).write(Path(folder, "model"))
+        assert {path.name for path in Path(folder).iterdir()} <= {"model"}
 
 
 async def test_a_scratch_folder_goes_with_its_last_reference() -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
-import tarfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, ModelLoadError
+from penstock.system.archives import ArchiveError
+from penstock.system.tar_archive import unpack_tar
 from penstock_backends.python.environment.command import Log, own_terminal, run_command
 from penstock_backends.python.environment.one_shot import OneShotCall, run_one_shot
 from penstock_backends.python.environment.requirements import fingerprint
@@ -25,6 +25,9 @@ _PARAMETER = "EXECUTION_ENV_PATH"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _REQUIREMENTS = "requirements.txt"
 _COMPLETE = ".complete"
+
+_INTERPRETERS = re.compile(r"bin/python[\d.]*")
+"""Links that may lead out of an archive: a virtual environment has the machine's interpreter."""
 
 
 async def find_interpreter(
@@ -144,8 +147,8 @@ def _creating(target: Path) -> Iterator[Path | None]:
 
 def _extract(archive: Path, target: Path) -> None:
     try:
-        extract(archive, target)
-    except ValueError as error:
+        unpack_tar(archive, target, may_leave=_INTERPRETERS)
+    except ArchiveError as error:
         raise ModelLoadError(f"{_PARAMETER} '{archive}' cannot be unpacked: {error}") from error
 
 
@@ -190,26 +193,3 @@ def check_python(directory: Path) -> Path:
         failed = "import numpy" if version else "be run"
         raise ModelLoadError(f"'{python}' cannot {failed}: {why}")
     return python
-
-
-# -- archives that hold an environment ------------------------------------------------------------
-
-_DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
-"""Exceptions that a damaged archive raises, compressed or not."""
-
-
-def extract(archive: Path, target: Path) -> None:
-    """Unpack it below `target`; raises `ValueError` if it is damaged or has members outside."""
-    try:
-        with tarfile.open(archive) as contents:
-            contents.extractall(target, filter="tar")
-            _read_to_end(contents)
-    except _DAMAGE as error:
-        raise ValueError(str(error)) from error
-
-
-def _read_to_end(contents: tarfile.TarFile) -> None:
-    """Verify the checksums, which are at the end: a damaged member looks like the end."""
-    assert contents.fileobj is not None
-    while contents.fileobj.read(1 << 20):
-        pass

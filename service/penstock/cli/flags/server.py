@@ -210,6 +210,19 @@ REPOSITORY = Group(
             values.at_least("repository-cache-byte-size", 0),
         ),
         boolean(
+            "allow-unsafe-models",
+            "backends.unsafe_models",
+            "Load files that may run code while they are read: pickles, such as whole modules of "
+            "torch.save. Default false: they are refused.",
+        ),
+        text(
+            "model-signature-key",
+            "repository.signature_key",
+            "File of a public key of an elliptic curve, or of certificates (PEM): load only models "
+            "whose folder has a model.sig of OpenSSF model signing by its owner. Needs the extra "
+            "signing.",
+        ),
+        boolean(
             "model-namespacing",
             "repository.namespacing",
             "Allow models of the same name in different repositories. Default false.",

@@ -1,7 +1,7 @@
 """The entries of a configuration's `parameters` that are Penstock's own: all begin `penstock.`.
 
-This is the only list of them. Any other name that begins so is refused at load: a mistyped one
-would be ignored without a word.
+This is the only list of them, beside the pins of files (`models/config/pins.py`). Any other name
+that begins so is refused at load: a mistyped one would be ignored without a word.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from penstock.core.nearest_name import suggestion
+from penstock.models.config.pins import SHA256
 
 PREFIX = "penstock."
 
@@ -53,8 +54,10 @@ READERS: Mapping[str, str] = MappingProxyType(
 
 def unknown_parameter(name: str) -> str:
     """Why an entry of `parameters` is refused; empty for one that may stand."""
-    if not name.startswith(PREFIX) or name in READERS:
+    if not name.startswith(PREFIX) or name in READERS or name.startswith(SHA256):
         return ""
+    if name == SHA256.removesuffix(":"):
+        return f"'{name}' is written for each file: '{SHA256}1/model.onnx'"
     hint = suggestion(name.removeprefix(PREFIX), _SHORT, 0.5, PREFIX)
     return f"'{name}' is not a parameter that Penstock knows{hint}"
 

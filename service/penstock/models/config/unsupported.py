@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 UNSUPPORTED = (
     "cc_model_filenames",
     "ensemble_scheduling.step.model_namespace",
-    "model_repository_agents",
 )
 """Paths of fields that no backend implements, but those that have them in `Traits.hints`."""
 

@@ -27,6 +27,7 @@ from penstock.inflight.inference import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.measurement import Measurement
 from penstock.models.config.defaults import normalized, on_cpu
+from penstock.models.config.pins import pins_of
 from penstock.models.config.unsupported import (
     refuse_batch_tensors,
     refuse_unsupported,
@@ -42,6 +43,7 @@ from penstock.models.loading.schedulers import ensemble_scheduler, make_schedule
 from penstock.models.loading.statistics_of import statistics_of
 from penstock.models.loading.token_queues import token_queue
 from penstock.models.loading.warmup import read_samples, warm_up
+from penstock.models.repository.integrity import SignatureKey, check_files
 from penstock.models.repository.repository import ModelFiles, naming_misplaced_config
 from penstock.models.repository.version_files import VersionFiles, origin_of
 from penstock.models.serving.instance import ModelInstance
@@ -70,7 +72,8 @@ class VersionBuilder:
     `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
     With `cpu_only`, instance groups for GPUs are served on the CPU. With `fairness`, language
     models are shared between tenants. `openai_tokenizer` is the file or folder of the tokenizer of
-    text models that name none. `running` has the requests of all models by their ids.
+    text models that name none. With `signature_key`, models must be signed. `running` has the
+    requests of all models by their ids.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class VersionBuilder:
         max_responses: int | None = None,
         fairness: FairnessPolicy | None = None,
         openai_tokenizer: str = "",
+        signature_key: SignatureKey | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -103,6 +107,7 @@ class VersionBuilder:
         self._measurement = measurement or Measurement()
         self._fairness = fairness
         self._openai_tokenizer = openai_tokenizer
+        self._signature_key = signature_key
         self.backends: dict[str, str] = {}
         self.running = RunningRequests()
         self.factory = InstanceFactory(
@@ -130,6 +135,14 @@ class VersionBuilder:
         application = await server_application(backend, config, loaded.path, self._openai_tokenizer)
         await _start(instances, config, files.path, statistics)
         return self._model(backend, loaded, instances, batcher, statistics, application)
+
+    def must_check(self, files: ModelFiles) -> bool:
+        """Whether the files of a model are to be checked before they are opened."""
+        return self._signature_key is not None or any(pins_of(files.config))
+
+    async def check_files(self, files: ModelFiles) -> None:
+        """Refuse files that are not the pinned and signed ones; raises `ModelLoadError`."""
+        await asyncio.to_thread(check_files, files.config, files.path, self._signature_key)
 
     async def refusal(self, files: ModelFiles) -> InferenceError | None:
         """Why a model could not be built whatever versions it had, by its configuration alone."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence, Set
+from functools import partial
 
 from penstock.core.errors import ConfigError, InferenceError, as_inference_error
 from penstock.core.request import ANY_VERSION
@@ -206,10 +207,22 @@ class GraphLoad:
             return ""
         self._reloaded.add(name)
         load = ModelLoad(node.files, versions, self._retirement)
-        reason = await load.run(list(wanted), self._build, kept)
+        build = await self._build_of(node.files)
+        reason = await load.run(list(wanted), build, kept)
         if reason and node.needs:  # the version that serves may use models being unloaded
             self._retirement.unload(name, versions)
         return reason
+
+    async def _build_of(self, files: ModelFiles) -> BuildVersion:
+        """What builds versions, or refuses all where files are not the pinned or signed ones."""
+        if not self._builder.must_check(files):
+            return self._build
+        try:
+            async with self._slots:
+                await self._builder.check_files(files)
+        except InferenceError as error:
+            return partial(_refused, error)
+        return self._build
 
     async def _unchanged(self, node: Node, wanted: Set[int]) -> set[int]:
         """The versions that serve and whose files and configuration have not changed."""
@@ -259,6 +272,10 @@ class GraphLoad:
                 logger.warning(
                     "loading '%s' version %s failed and is retried: %s", files.name, version, error
                 )
+
+
+async def _refused(error: InferenceError, files: ModelFiles, version: int) -> LoadedModel:
+    raise error
 
 
 def _batch_size_is_completed(model: LoadedModel) -> bool:

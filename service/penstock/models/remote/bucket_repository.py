@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from penstock.core.errors import ModelLoadError
+from penstock.core.file_names import folders_above, wrong_name
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.downloads import Downloads
 from penstock.models.remote.store_thread import StoppedError
@@ -20,8 +21,6 @@ _SETTLE_SECONDS = 2.0
 """What is younger is listed once more: it may be half of what somebody uploads."""
 _LISTINGS = 20
 """Of a model that changes while it is fetched."""
-_LONGEST_NAME = 255
-"""Bytes of a file's name."""
 _AT_ONCE = 8
 """Listings of models."""
 
@@ -55,7 +54,7 @@ class BucketRepository:
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
         what = f"{self._bucket.address.text} {folder}"
-        if wrong := _wrong_part(folder):
+        if wrong := wrong_name(folder):
             raise ModelLoadError(f"the model's name is no path: {wrong}")
         objects = self._bucket.objects(folder)
         for _ in range(_LISTINGS):
@@ -138,35 +137,18 @@ def _sorted_out(objects: Sequence[StoredObject]) -> tuple[list[StoredObject], li
     Empty objects below which others lie are marks of folders. A model without any version has an
     empty one, which an object store could not hold (R-24). Raises `ModelLoadError`.
     """
-    parents = {parent for each in objects for parent in _parents(each.path)}
+    parents = {parent for each in objects for parent in folders_above(each.path)}
     marks = {each.path for each in objects if _is_mark(each, parents)}
     files = [each for each in objects if each.path not in marks]
+    for each in objects:
+        if wrong := wrong_name(each.path):
+            raise ModelLoadError(f"the key {each.key[:300]!r} is no path: {wrong}")
     for each in files:
         if each.path in parents:
             raise ModelLoadError(f"the key '{each.key}' is an object and a folder of others")
-        if wrong := _wrong_part(each.path):
-            raise ModelLoadError(f"the key {each.key[:300]!r} is no path: {wrong}")
     versions = [name for name in (*parents, *marks) if name.isdecimal()]
     return files, [*marks, *([] if versions else ["1"])]
 
 
 def _is_mark(stored: StoredObject, parents: set[str]) -> bool:
     return not stored.size and (stored.path in parents or stored.path.isdecimal())
-
-
-def _parents(path: str) -> Iterable[str]:
-    at = path.find("/")
-    while at >= 0:
-        yield path[:at]
-        at = path.find("/", at + 1)
-
-
-def _wrong_part(path: str) -> str:
-    for part in path.split("/"):
-        if part in ("", ".", ".."):
-            return f"it has a part '{part}'"
-        if "\0" in part or "\\" in part:
-            return "it has a character that no file's name may have"
-        if len(part.encode()) > _LONGEST_NAME:
-            return f"a part of it has more than {_LONGEST_NAME} bytes"
-    return ""

@@ -10,14 +10,15 @@ import glob
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.errors import InvalidRequestError, ModelLoadError, UnsupportedError
+from penstock.core.file_names import clash, wrong_name
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +76,15 @@ class HubRepository:
         return folder in self.states()
 
     def take(self, folder: str) -> tuple[Path, Path | None] | None:
-        """The folder of a model in the cache of the hub's library, which keeps it."""
+        """The folder of a model in the cache of the hub's library, which keeps it.
+
+        Raises `OSError`, and `ModelLoadError` for files whose names are no paths.
+        """
         commit, files = self._listed()
-        if folder not in _by_models(files):
+        models = _by_models(files)
+        if folder not in models:
             return None
+        self._check_names([f"{folder}/{path}" for path, _ in models[folder]])
         return Path(self._downloaded(commit, [f"{glob.escape(folder)}/*"]), folder), None
 
     def states(self) -> dict[str, Hashable]:
@@ -90,9 +96,25 @@ class HubRepository:
         return sorted(self._listed()[1])
 
     def fetch(self, names: Iterable[str]) -> Path:
-        """A folder with these files, in the cache of the hub's library; raises `OSError`."""
+        """A folder with these files, in the cache of the hub's library.
+
+        Raises `OSError`, and `ModelLoadError` for names that are no paths.
+        """
+        wanted = [*names]
+        self._check_names(wanted)
         commit, _ = self._listed()
-        return self._downloaded(commit, [glob.escape(name) for name in names])
+        return self._downloaded(commit, [glob.escape(name) for name in wanted])
+
+    def _check_names(self, paths: Sequence[str]) -> None:
+        for path in sorted(paths):
+            if wrong := wrong_name(path):
+                raise ModelLoadError(
+                    f"the file {path[:300]!r} of '{self.address.text}' is no path: {wrong}"
+                )
+        if path := clash(sorted(paths)):
+            raise ModelLoadError(
+                f"the file '{path}' of '{self.address.text}' lies below another, or is its folder"
+            )
 
     def _downloaded(self, commit: str, patterns: list[str]) -> Path:
         with self._explained():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.core.errors import InvalidRequestError, ModelLoadError
+from penstock.core.file_names import clash, wrong_name
 
 CONFIG = "config"
 FILE = "file:"
@@ -21,8 +22,8 @@ SCRATCH = "penstock-model-"
 _LONGEST_CONFIG = 1 << 20
 """Characters of a configuration: it is parsed in one piece."""
 
-# A path is too long, or one file is to lie below another.
-_IMPOSSIBLE_PATHS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
+# Some file systems take shorter names than most.
+_IMPOSSIBLE_PATHS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,13 @@ class ModelOverride:
 
     def write(self, folder: Path) -> None:
         """Write the files below `folder`; raises `ModelLoadError` for a path that cannot be."""
+        names = {name: _inside(name) for name in self.files}
+        if name := clash(names.values()):
+            raise ModelLoadError(
+                f"Invalid file path '{FILE}{name}': it lies below another file, or is its folder"
+            )
         for name, content in self.files.items():
-            path = _inside(folder, name)
+            path = folder / names[name]
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
@@ -69,17 +75,17 @@ class ModelOverride:
                 raise ModelLoadError(f"Invalid file path '{name}': {error.strerror}") from error
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """The path of a parameter's file below `folder`; a leading slash is ignored."""
-    root = os.path.normpath(folder)
-    path = os.path.normpath(f"{root}/{name.removeprefix(FILE)}")
-    if not path.startswith(f"{root}{os.sep}") or "\0" in path:
-        relative = os.path.relpath(path, root)
+def _inside(name: str) -> str:
+    """The path of a parameter's file below the model's folder; a leading slash is ignored."""
+    path = os.path.normpath(f"./{name.removeprefix(FILE)}")
+    if path == "." or path.split("/")[0] == ".." or "\0" in path:
         raise ModelLoadError(
-            f"Invalid file parameter '{name}' with normalized path '{relative}' must stay within"
+            f"Invalid file parameter '{name}' with normalized path '{path}' must stay within"
             " model directory."
         )
-    return Path(path)
+    if wrong := wrong_name(path):
+        raise ModelLoadError(f"Invalid file path '{name}': {wrong}")
+    return path
 
 
 class ScratchFolder:

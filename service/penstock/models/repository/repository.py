@@ -17,7 +17,9 @@ from penstock.core.errors import (
     InternalError,
     InvalidRequestError,
     ModelLoadError,
+    shortened,
 )
+from penstock.core.file_names import wrong_name
 from penstock.models.config.defaults import with_backend, with_defaults
 from penstock.models.config.pbtxt import parse_override, read_pbtxt
 from penstock.models.config.validation import validate_polled
@@ -270,6 +272,8 @@ def check_name(name: str) -> None:
         raise InvalidRequestError(
             f"invalid model name '{name}', model name must not contain path traversal characters"
         )
+    if wrong := wrong_name(name):
+        raise InvalidRequestError(f"invalid model name {shortened(name)!r}: {wrong}")
 
 
 def select_versions(policy: VersionPolicy | None, available: Iterable[int]) -> list[int]:

@@ -129,10 +129,14 @@ _REFUSED = {
     "too_many": "configuration expects 2 inputs, model provides 1",
     "damaged": "failed to load model 'damaged': ",
     "truncated": "failed to load model 'truncated': ",
-    "pickled": "would run code while it is read; save it with torch.jit.save or torch.export.save",
+    "pickled": "would run code while it is read; save it with torch.jit.save or torch.export.save,"
+    " or only its state_dict, or start the server with --allow-unsafe-models=true",
     "weights_only": "has no model but weights; put the module that they belong to into model.py",
     "hostile": "failed to load model 'hostile': ",
     "hostile_archive": "would run code while it is read",
+    "hostile_package": "would run code while it is read",
+    "climbing": "/climbing/1/model.pt is refused: its member 'm/../../hacked' is no path",
+    "bomb": "/bomb/1/model.pt is refused: it unpacks to more than 100 times its",
     "without_file": "/without_file/1/model.pt' for model instance 'without_file'",
 }
 
@@ -150,10 +154,11 @@ async def test_what_cannot_be_served_is_refused_with_the_reason(
     assert not (repository / "hacked").exists()
 
 
+@pytest.mark.parametrize("setting", ["allow-unsafe-models", "allow-pickle"])
 async def test_pickled_module_is_served_where_the_operator_allows_it(
-    opened: Callable[..., Opened],
+    opened: Callable[..., Opened], setting: str
 ) -> None:
-    async with opened("pickled", **{"allow-pickle": "true"}) as instance:
+    async with opened("pickled", **{setting: "true"}) as instance:
         [response] = [each async for each in instance.infer({"x": A})]
     assert response.outputs["y"].numpy().tolist() == A.tolist()
 

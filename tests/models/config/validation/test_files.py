@@ -19,6 +19,7 @@ def _named(field: str, name: str) -> dict[str, Any]:
     tensor = {"data_type": "TYPE_FP32", "dims": [1], field: name}
     fields: dict[str, dict[str, Any]] = {
         "default_model_filename": {field: name},
+        "cc_model_filenames": {field: {"8.0": name}},
         "label_filename": {"output": [{**_OUTPUT, field: name}]},
         "input_data_file": {"model_warmup": [{"name": "w", "inputs": {"IN": tensor}}]},
         "data_file": {
@@ -38,7 +39,13 @@ def _named(field: str, name: str) -> dict[str, Any]:
     return fields[field]
 
 
-_FIELDS = ("default_model_filename", "label_filename", "input_data_file", "data_file")
+_FIELDS = (
+    "default_model_filename",
+    "cc_model_filenames",
+    "label_filename",
+    "input_data_file",
+    "data_file",
+)
 
 
 @pytest.mark.parametrize("field", _FIELDS)
@@ -53,4 +60,11 @@ def test_a_name_that_leads_out_is_refused(field: str, name: str) -> None:
 @pytest.mark.parametrize("name", ["a.txt", "b/../a.txt", "b/a.txt", "..a", "a..b"])
 def test_a_name_inside_is_taken(field: str, name: str) -> None:
     with raises_nothing():
+        validate_polled(configured(**_named(field, name)))
+
+
+@pytest.mark.parametrize("field", _FIELDS)
+@pytest.mark.parametrize("name", ["a" * 256, "a\nb", "a\\b", "a/" * 600 + "a"])
+def test_a_name_that_is_no_path_is_refused(field: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{field} '.*' of model 'm' is no path: "):
         validate_polled(configured(**_named(field, name)))

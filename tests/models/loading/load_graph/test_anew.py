@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 
 import pytest
 
@@ -42,6 +43,23 @@ async def test_a_part_whose_new_one_fails_goes_on_in_the_ensemble(house: House) 
     await house.lifecycle.wait_unloaded()
     assert house.serving == "a b pair"
     await house.ask("pair")
+
+
+async def test_an_ensemble_whose_pinned_file_was_exchanged_goes_and_its_parts_stay(
+    house: House,
+) -> None:
+    await house.load("pair")
+    config, notes = (house.path / "pair" / name for name in ("config.pbtxt", "notes"))
+    digest = hashlib.sha256(b"right").hexdigest()
+    pin = f'key: "penstock.sha256:notes" value {{ string_value: "{digest}" }}'
+    config.write_text(f"{config.read_text()}\nparameters {{ {pin} }}\n")
+    notes.write_bytes(b"wrong")
+    assert "the file 'notes' is not the one" in await house.failure("pair")
+    await house.lifecycle.wait_unloaded()
+    assert house.serving == "a b"
+    notes.write_bytes(b"right")
+    await house.load("pair")
+    assert house.serving == "a b pair"
 
 
 async def test_requests_in_an_ensemble_finish_on_the_parts_they_began_with(house: House) -> None:

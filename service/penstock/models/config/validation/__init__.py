@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.models.config.pins import pin_problems
 from penstock.models.config.validation.batching import batching_problems, sequence_problems
 from penstock.models.config.validation.ensembles import ensemble_problems
 from penstock.models.config.validation.files import file_problems
@@ -34,6 +35,7 @@ _POLLED: tuple[Rule, ...] = (
     metric_problems,
     parameter_problems,
     file_problems,
+    pin_problems,
 )
 _COMPLETE: tuple[Rule, ...] = (*_POLLED, tensor_problems, batch_tensor_problems)
 

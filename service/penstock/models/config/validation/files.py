@@ -7,6 +7,8 @@ from os.path import isabs, normpath
 from typing import Final
 
 from penstock.core.config import ModelConfig
+from penstock.core.errors import shortened
+from penstock.core.file_names import wrong_name
 
 INITIAL_STATES: Final = "initial_state"
 """The folder of the files with initial states, in the model's folder."""
@@ -24,13 +26,18 @@ def file_problems(config: ModelConfig) -> Iterator[str]:
     A configuration may come from a client, and would have any file of the machine read.
     """
     for field, folder, name in _names(config):
-        if isabs(name) or normpath(f"{folder}/{name}").split("/")[0] == ".." or "\0" in name:
+        path = normpath(f"{folder}/{name}")
+        if isabs(name) or path.split("/")[0] == ".." or "\0" in name:
             yield f"{field} '{name}' of model '{config.name}' must stay within the model directory"
+        elif path != "." and (wrong := wrong_name(path)):
+            yield f"{field} {shortened(name)!r} of model '{config.name}' is no path: {wrong}"
 
 
 def _names(config: ModelConfig) -> Iterator[tuple[str, str, str]]:
     """Field, folder below the model's, and name of every file."""
     yield "default_model_filename", _VERSION, config.default_model_filename
+    for filename in config.cc_model_filenames.values():
+        yield "cc_model_filenames", _VERSION, filename
     for output in config.output:
         yield "label_filename", ".", output.label_filename
     for warmup in config.model_warmup:
