@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.core.errors import InternalError
+
 _FILE = "model.py"
 
 
@@ -23,6 +25,13 @@ class ModelCode:
     name: str
     shared: bool = False
     class_name: str = ""
+
+    @property
+    def existing_path(self) -> Path:
+        """The code's file; raises `InternalError` where it is not there."""
+        if not self.path.is_file():
+            raise InternalError(f"model file '{self.path}' does not exist")
+        return self.path
 
     @property
     def package(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
 from penstock_backends.pytorch.naming import input_names
-from penstock_backends.pytorch.settings import ALLOW_PICKLE, TorchSettings
+from penstock_backends.pytorch.settings import ALLOW_PICKLE, NOT_INSTALLED, TorchSettings
 
 _ONLY_TENSORS: Final = (
     "Only a single input of type Dict(str, Tensor) or input(s) of type Tensor are supported."
@@ -28,11 +28,7 @@ def pytorch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise BackendNotInstalledError(
-            "the pytorch backend needs a package that is not installed; install it with: "
-            "pip install 'penstock[torch]', or name the Python of an environment that has it: "
-            "--backend-config=pytorch,python=/path/to/python"
-        ) from error
+        raise BackendNotInstalledError(NOT_INSTALLED) from error
     return torch
 
 

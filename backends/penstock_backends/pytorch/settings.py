@@ -9,6 +9,12 @@ from typing import Any
 
 from penstock.backend import ConfigError, ModelConfig, share_of_cores
 
+NOT_INSTALLED = (
+    "the pytorch backend needs a package that is not installed; install it with: "
+    "pip install 'penstock[torch]', or name the Python of an environment that has it: "
+    "--backend-config=pytorch,python=/path/to/python"
+)
+
 ALLOW_PICKLE = "allow-pickle"
 """The backend setting with which files that may run code while they are read are loaded."""
 

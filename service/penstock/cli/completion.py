@@ -6,13 +6,14 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 
-from penstock.cli import demo
+from penstock.cli import check, demo
 from penstock.cli.flags import FLAGS
 from penstock.cli.installed_commands import installed_commands
 
 _OWN = {
     "serve": "Serve the models of a repository.",
     "sagemaker": "Serve as an endpoint of SageMaker.",
+    "check": "Say what of a repository will load.",
     "demo": "Write a repository of small models.",
     "completion": "Print a script that completes commands in a shell.",
 }
@@ -87,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def options_of_commands() -> Mapping[str, Sequence[str]]:
     """Every command with its long options."""
-    parsers = {"demo": demo.parser(), "completion": parser()}
+    parsers = {"check": check.parser(), "demo": demo.parser(), "completion": parser()}
     parsers |= {name: command.parser() for name, command in installed_commands().items()}
     found = {name: _options(each) for name, each in parsers.items()}
     serving = ["--help", *(f"--{name}=" for name in FLAGS)]

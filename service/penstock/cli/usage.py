@@ -17,6 +17,7 @@ Usage: penstock COMMAND [options]
 Commands:
   serve      Serve the models of a repository, or of files, as in `serve model.py:Double` and
              `serve resnet.onnx`; takes the options of `tritonserver`.
+  check REPO Say what of a repository will load, and what to write where it will not; loads nothing.
   demo DIR   Write a repository of small models to try the server with.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.

@@ -45,9 +45,7 @@ def _named_class(module: ModuleType, code: ModelCode) -> type[Any]:
 
 def _import(code: ModelCode) -> ModuleType:
     """Run the file as a module of a package, so that relative imports work."""
-    path, package = code.path, code.package
-    if not path.is_file():
-        raise InternalError(f"model file '{path}' does not exist")
+    path, package = code.existing_path, code.package
     name = f"{package}.{path.stem}"
     code.make_importable()
     parent = ModuleType(package)
