@@ -73,9 +73,11 @@ class PythonBackend(Inspectable, WithInterpreter, Backend):
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> None:
         own_python = check_environment(config, version_path.parent) or "python" in settings
-        path = locate_code(config_to_json(config), str(version_path), settings).existing_path
-        if not own_python:  # another version may take what this one does not
-            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        code = locate_code(config_to_json(config), str(version_path), settings)
+        if own_python:  # another version may take what this one does not
+            _ = code.existing_path
+        else:
+            code.check()
 
     @classmethod
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:

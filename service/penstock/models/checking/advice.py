@@ -9,6 +9,15 @@ from pathlib import Path
 from penstock.core.nearest_name import nearest_name
 
 _TABLE: Sequence[tuple[str, str]] = (
+    (r"expected one of", "one of the names that are listed, or leave it out"),
+    (r"another member of oneof", "one of the two fields"),
+    (r"unable to find backend '", "backend: one of those that are installed, as listed"),
+    (r"ignore version directory", "a number without leading zeros for the folder's name"),
+    (r"version directory is not present", "the number of a folder that is there"),
+    (r"without effect", "leave it out"),
+    (r"specifies multiple", "one control tensor of each kind"),
+    (r"has no attribute '(?P<name>\w+)'", "class {name} in the file, or its name behind"
+     " default_model_filename, as in model.py:NAME"),
     (r"directory name '(?P<dir>[^']*)' for model '(?P<name>[^']*)'",
      'name: "{dir}", or no name at all; or rename the folder to {name}'),
     (r"Could not determine backend", 'backend: "onnxruntime" (or "python", "openvino", ...), or a'
@@ -86,7 +95,7 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"expects (?P<size>\d+) bytes", "a file of {size} bytes, or dims that fit it"),
     (r"input_data_type set", "zero_data: true, random_data: true or input_data_file"),
     (r"variable-size dimensions are specified", "dims without -1 in the warm-up sample"),
-    (r"input byte size mismatch|unexpected shape|expects \d+ inputs|unexpected inference input",
+    (r"input byte size mismatch|unexpected shape|expect(s|ed) \d+ inputs|unexpected inference",
      "the inputs of the model, each once, with its own dims and data_type"),
     (r"decoupled transaction policy|use decoupled|decoupled: true",
      "model_transaction_policy {{ decoupled: true }}"),
@@ -99,9 +108,8 @@ _TABLE: Sequence[tuple[str, str]] = (
      "the path of a conda-pack archive, such as $$TRITON_MODEL_DIRECTORY/env.tar.gz"),
     (r"unknown Execution Accelerator", 'name: "openvino", "tensorrt" or "cuda"'),
     (r"SyntaxError|IndentationError", "code that Python can read: see the line"),
-    (r"has no attribute|needs as many|expects (the|one)",
+    (r"needs as many|expects (the|one)",
      "the tensors that the backend has, as its page in docs/ shows them"),
-    (r"expected one of", "one of the names that are listed, or leave it out"),
     (r'Expected "(?P<what>[^"]*)"', "'{what}' there, or close what is open above"),
     (r"Expected identifier", "the name of a field there, or one closing brace less"),
     (r"must be (?P<what>[^,;']*)", "{what}"),
@@ -114,7 +122,7 @@ _TABLE: Sequence[tuple[str, str]] = (
 _MEANT = re.compile(r"did you mean '([^']*)'")
 _SAYS_IT = re.compile(
     r"; (?:write|set|convert|keep|install|there is|use|serve|make|"
-    r"known are|installed backends|export|run|forests|language models|backend|leave|its fields)"
+    r"known are|export|run|forests|language models|backend|leave|its fields)"
     r"\b.*",
     re.DOTALL,
 )

@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from penstock.models.config.stray_bytes import without_stray_bytes
 
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+_TENSOR = re.compile(r"ensemble tensor ([^\s:]+)")
 _WORD = re.compile(r"[\w./-]*\w")
 _OPEN = {"{": "}", "<": ">"}
 
@@ -36,9 +37,16 @@ _NAMING = ("name", "key", "model_name")
 
 _BACKEND = ("backend", "platform")
 
-_VALUE, _WORD_VALUE, _FIELD, _OWNER, _AROUND = 8, 6, 6, 5, 2
-"""How much it says that a message has a field's value, in quotes or without, its name, the name of
-the tensor that it belongs to, or the name of a field around it.
+_GENERAL = ("count", "key", "kind", "name", "platform", "value")
+"""Fields whose names are words of most messages: they are meant in quotes only."""
+
+_VALUE, _WORD_VALUE = 16, 5
+"""How much it says that a message has a field's value, in quotes or without."""
+_PATH, _QUOTED_FIELD, _FIELD, _AROUND = 20, 10, 6, 2
+"""The same of its path, of its name in quotes or without, and of the name of a field around it."""
+_OWNER, _WORD_OWNER, _BACKEND_VALUE = 12, 3, 3
+"""The same of the name of the tensor, or parameter, that the field belongs to, and of the name of
+the backend, which stands in many messages.
 """
 
 
@@ -54,8 +62,21 @@ class Entry:
     entries: list[Entry] = field(default_factory=list)
 
     @property
+    def path(self) -> str:
+        """The names of the fields that lead to one inside another, with dots; else empty."""
+        names, at = [self.name], self.parent
+        while at is not None and at.parent is not None:
+            names.append(at.name)
+            at = at.parent
+        return ".".join(reversed(names)) if len(names) > 1 else ""
+
+    @property
     def owner(self) -> str:
-        """What the message is called that this is a field of; empty for fields of the model."""
+        """What the message is called that this is a field of; empty for fields of the model, and
+        for the field that says so.
+        """
+        if self.name in _NAMING:
+            return ""
         inside = self.parent is not None and self.parent.parent is not None
         beside = self.parent.entries if self.parent is not None and inside else []
         return next((e.value or "" for e in beside if e.name in _NAMING), "")
@@ -161,6 +182,7 @@ class _Words:
     def __init__(self, message: str) -> None:
         self._lower = message.lower()
         quoted = {one or other for one, other in _QUOTED.findall(message)}
+        quoted.update(_TENSOR.findall(message))
         self._quoted = quoted | {each.rpartition("/")[2] for each in quoted}
         words = _WORD.findall(message)
         self._words = {*words, *(word.rpartition("/")[2] for word in words)}
@@ -169,11 +191,21 @@ class _Words:
     def score(self, entry: Entry) -> int:
         """How well an entry fits; the model's own name stands in most messages."""
         if entry.parent is None or (entry.parent.parent is None and entry.name == "name"):
-            return 1 if "directory name" in self._lower else 0
-        score = (_FIELD if self._names(entry.name) else 0) + self._of_value(entry.value or "")
+            return _VALUE + _FIELD if "directory name" in self._lower else 0
+        score = self._of_name(entry) + self._of_value(entry)
         return score and score + self._of_owners(entry)
 
-    def _of_value(self, value: str) -> int:
+    def _of_name(self, entry: Entry) -> int:
+        if entry.path in self._words:
+            return _PATH
+        if entry.name in self._quoted:
+            return _QUOTED_FIELD
+        return _FIELD if self._names(entry.name) else 0
+
+    def _of_value(self, entry: Entry) -> int:
+        value = entry.value or ""
+        if entry.name in _BACKEND:
+            return _BACKEND_VALUE if value in self._quoted else 0
         if len(value) > 1 and value in self._quoted:
             return _VALUE
         return _WORD_VALUE if value in self._words and not value.isdecimal() else 0
@@ -181,17 +213,23 @@ class _Words:
     def _of_owners(self, entry: Entry) -> int:
         """How well the messages around an entry fit."""
         score = 0
-        if entry.owner and (entry.owner in self._quoted or entry.owner in self._words):
-            score += _OWNER
+        if entry.owner:
+            score += self._of_owner(entry.owner)
         around: Entry | None = entry.parent
         while around is not None and around.parent is not None:
             score += _AROUND if self._names(around.name) else 0
-            if around.owner in self._quoted:
-                score += _OWNER
+            score += self._of_owner(around.owner) // 2
             around = around.parent
         return score
 
+    def _of_owner(self, name: str) -> int:
+        if name in self._quoted:
+            return _OWNER
+        return _WORD_OWNER if name in self._words else 0
+
     def _names(self, name: str) -> bool:
+        if name in _GENERAL:
+            return name in self._quoted
         if name in self._fields or ("_" in name and name.replace("_", " ") in self._lower):
             return True
         called: Sequence[str] = _CALLED.get(name, ())
