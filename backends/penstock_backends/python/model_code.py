@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,10 @@ class ModelCode:
     def check(self) -> None:
         """Raise `InternalError` and `SyntaxError` for what is wrong to the eye; runs nothing."""
         source = self.existing_path.read_bytes()
-        tree = compile(source, str(self.path), "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-        compile(tree, str(self.path), "exec", dont_inherit=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the author's code are told when it runs
+            tree = ast.parse(source, str(self.path))
+            compile(source, str(self.path), "exec", dont_inherit=True)
         may_have_one = self.class_name or _MAYBE.search(source)
         if not may_have_one and not any(map(_may_be_model, ast.walk(tree))):
             raise self.without_class()
