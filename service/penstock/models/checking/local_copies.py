@@ -16,6 +16,16 @@ from penstock.models.remote.address import scheme_of
 from penstock.models.repository.places import LocalFolder, RemotePlace
 from penstock.models.repository.repository import CONFIG_FILE
 
+_LARGE = 1 << 24
+"""Bytes of a file that is weights; its content is not looked at."""
+_WITH_FACTS = (".gguf", ".pb")
+"""Files that say something of the model, besides its weights."""
+
+
+def _is_read(path: str, size: int) -> bool:
+    """Whether the check looks into a file."""
+    return size <= _LARGE or path.endswith(_WITH_FACTS)
+
 
 @dataclass(frozen=True, slots=True)
 class LocalCopies:
@@ -64,7 +74,7 @@ class _Fetching:
 
     def _fetch(self, name: str) -> None:
         try:
-            taken = self._place.take(name)
+            taken = self._place.take(name, _is_read)
         except ModelLoadError as error:
             self._copies.unfetched[name] = error
             return

@@ -10,7 +10,7 @@ import glob
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +73,10 @@ class HubRepository:
         """Whether there is a folder of a model; raises `OSError`."""
         return folder in self.states()
 
-    def take(self, folder: str) -> tuple[Path, Path | None] | None:
-        """The folder of a model in the cache of the hub's library, which keeps it."""
+    def take(
+        self, folder: str, needed: Callable[[str, int], bool] | None = None
+    ) -> tuple[Path, Path | None] | None:
+        """The folder of a model in the cache of the hub's library, which keeps it whole."""
         commit, states = self._listed()
         if folder not in states:
             return None
