@@ -95,7 +95,7 @@ class ConfigText:
         text, _ = without_stray_bytes(content)
         self._root = Entry("", 1, 1, None)
         self._tokens = _Tokens(text)
-        with suppress(text_format.ParseError):  # what stands before it is known
+        with suppress(text_format.ParseError, RecursionError):  # what stands before it is known
             self._message(self._root, "")
 
     def place_of(self, message: str) -> tuple[int, int]:
@@ -206,7 +206,7 @@ class _Words:
         value = entry.value or ""
         if entry.name in _BACKEND:
             return _BACKEND_VALUE if value in self._quoted else 0
-        if len(value) > 1 and value in self._quoted:
+        if value in self._quoted and (len(value) > 1 or entry.name in _NAMING):
             return _VALUE
         return _WORD_VALUE if value in self._words and not value.isdecimal() else 0
 

@@ -124,7 +124,8 @@ def as_sarif(report: Report, version: str) -> str:
 
 def _location(found: Finding) -> dict[str, Any]:
     file, line, column = found.place
-    artifact = {"artifactLocation": {"uri": quote(file, safe="/:@")}}
+    uri = quote(file, safe="/:@")
+    artifact = {"artifactLocation": {"uri": f"file://{uri}" if file.startswith("/") else uri}}
     region = {"region": {"startLine": line, "startColumn": max(column, 1)}} if line else {}
     return artifact | region
 

@@ -7,7 +7,13 @@ import os
 import re
 from pathlib import Path
 
-from penstock.core.errors import BackendNotInstalledError, ConfigError, as_inference_error
+from penstock.core.errors import (
+    BackendNotInstalledError,
+    ConfigError,
+    InferenceError,
+    InternalError,
+    as_inference_error,
+)
 from penstock.models.checking.advice import advice
 from penstock.models.checking.cautions import Caution
 from penstock.models.checking.config_text import ConfigText
@@ -37,7 +43,7 @@ class ModelFindings:
         """Add the error of a load; under a `rule` it is one of this machine only, a warning."""
         if isinstance(error, BackendNotInstalledError):
             rule = "engine-not-installed"
-        known = redacted(as_inference_error(error))
+        known = redacted(_as_told(error))
         reason = error.problem if isinstance(error, PbtxtError) else known.message
         level = Level.WARNING if rule else Level.ERROR
         self._add(level, rule or _rule_of(error), reason, advice(known.message, self._path), error)
@@ -74,8 +80,8 @@ class ModelFindings:
             level=level,
             rule=rule,
             place=self._place(reason, cause),
-            reason=reason,
-            fix=fix,
+            reason=self._told(reason),
+            fix=self._told(fix),
             cause=cause,
         )
         if found not in self._findings:
@@ -83,7 +89,7 @@ class ModelFindings:
 
     def _place(self, reason: str, cause: BaseException | None) -> Place:
         if isinstance(cause, PbtxtError) and self._config is not None:
-            if cause.line or not self._config.is_file():
+            if cause.line:
                 return Place(self._name_of(self._config), cause.line, cause.column)
             return self._in_config(reason)
         if (place := self._of_file(reason)) is not None:
@@ -94,6 +100,8 @@ class ModelFindings:
 
     def _in_config(self, reason: str) -> Place:
         assert self._config is not None
+        if not self._config.is_file():  # reading a pipe would block
+            return Place(self._name_of(self._config))
         if self._text is None:
             self._text = ConfigText(self._config.read_bytes())
         return Place(self._name_of(self._config), *self._text.place_of(reason))
@@ -111,6 +119,12 @@ class ModelFindings:
                 return Place(self._name_of(path), *_line_in(path, reason))
         return None
 
+    def _told(self, text: str) -> str:
+        """A text without the folder that a model was fetched into."""
+        if "://" not in self._shown or self._path is None:
+            return text
+        return text.replace(str(self._path.parent), self._shown.rstrip("/"))
+
     def _name_of(self, path: Path) -> str:
         """How a file of the model is called: from here on, or by the address of its repository."""
         root = self._path.parent if self._path is not None else path
@@ -118,6 +132,11 @@ class ModelFindings:
         if "://" in self._shown:
             return f"{self._shown.rstrip('/')}/{inside}"
         return os.path.join(self._shown, inside)
+
+
+def _as_told(error: BaseException) -> InferenceError:
+    """The error as a load tells it: what the disk says is repeated without its class."""
+    return InternalError(str(error)) if isinstance(error, OSError) else as_inference_error(error)
 
 
 def _rule_of(error: BaseException) -> str:
