@@ -124,6 +124,10 @@ ROWS: Mapping[str, Row] = {
     "no backend": Row(T),
     "another name": Row(f'name: "other" {IDENTITY}'),
     "no version": Row(f"{IDENTITY} version_policy {{ specific {{ versions: [ 3 ] }} }}"),
+    "no version, and agents": Row(
+        f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "checksum" }} ] }}'
+        " version_policy { specific { versions: [ 3 ] } }"
+    ),
     # -- all models ----------------------------------------------------------------------------
     "agents": Row(f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "checksum" }} ] }}'),
     "batch input": Row(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from models.checking.house import check, warnings, write_model
-from models.checking.refused_rows import GENAI, GPU, IDENTITY, ONNX, VLLM, T
+from models.checking.refused_rows import GENAI, GPU, IDENTITY, ONNX, VLLM, T, parameters
 from penstock.models.checking.findings import Level
 
+_MANY = parameters(penstock__max_queued_requests="4")
 _BATCHES = "max_batch_size: 8\n"
 _BATCHED = f"{IDENTITY}\n{_BATCHES}dynamic_batching {{\n"
 
@@ -92,9 +93,14 @@ async def test_an_engine_that_is_not_installed_is_told_with_the_line_of_pip(tmp_
 async def test_a_lack_of_gpus_here_is_a_warning_and_the_rest_is_checked(tmp_path: Path) -> None:
     write_model(tmp_path, "m", f"{ONNX}\n{GPU}", {"1/model.onnx": "x"})
     write_model(tmp_path, "other", f"{ONNX}\n{GPU}")
+    write_model(tmp_path, "third", f"{ONNX}\n{GPU} {_MANY}", {"1/model.onnx": "x"})
     report = await check(tmp_path)
-    rules = {model.name: [found.rule for found in model.findings] for model in report.models}
-    assert rules == {"m": ["gpu-not-here"], "other": ["refused-model", "gpu-not-here"]}
+    rules = {model.name: {found.rule for found in model.findings} for model in report.models}
+    assert rules == {
+        "m": {"gpu-not-here"},
+        "other": {"refused-model", "gpu-not-here"},
+        "third": {"refused-configuration", "gpu-not-here"},
+    }
     assert not list((await check(tmp_path, "m", gpus=(0,))).findings)
     here = await check(tmp_path, "m", other_machine=False)
     assert [found.level for found in here.findings] == [Level.ERROR]

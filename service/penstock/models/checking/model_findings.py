@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 from penstock.core.errors import (
-    BackendNotInstalledError,
     ConfigError,
     InferenceError,
     InternalError,
@@ -41,8 +40,6 @@ class ModelFindings:
 
     def refuse(self, error: BaseException, rule: str = "") -> None:
         """Add the error of a load; under a `rule` it is one of this machine only, a warning."""
-        if isinstance(error, BackendNotInstalledError):
-            rule = "engine-not-installed"
         known = redacted(_as_told(error))
         reason = error.problem if isinstance(error, PbtxtError) else known.message
         level = Level.WARNING if rule else Level.ERROR
