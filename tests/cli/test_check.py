@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from models.checking.house import write_model
-from models.checking.refused_rows import IDENTITY, ONNX
+from models.checking.refused_rows import FOREST, GENAI, IDENTITY, ONNX, VLLM, T, parameters
 from penstock.cli import main
 
 _FINE = f'name: "fine"\n{IDENTITY}'
@@ -137,3 +139,33 @@ def test_the_hook_is_for_what_the_command_takes() -> None:
     (hook,) = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())
     assert hook["entry"] == "penstock check"
     assert hook["language"] == "python"
+
+
+_ENGINES = ("onnxruntime", "openvino", "openvino_genai", "tokenizers", "torch", "treelite", "vllm")
+_IMPORTED = f"""
+import os, sys
+os.fork = os.posix_spawn = None
+import _posixsubprocess
+_posixsubprocess.fork_exec = None
+from penstock.cli import main
+status = main(["check", "models"])
+print(status, [name for name in {_ENGINES} if name in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+def test_no_engine_is_imported_and_no_process_started(tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    write_model(root, "onnx", ONNX, {"1/model.onnx": "x"})
+    write_model(root, "sparse", 'backend: "onnxruntime"', {"1/model.onnx": "x"})
+    write_model(root, "ir", 'backend: "openvino"', {"1/model.xml": "x"})
+    write_model(root, "trees", FOREST + parameters(is_classifier="true"), {"1/xgboost.model": "x"})
+    write_model(root, "script", f'platform: "pytorch_libtorch" {T}', {"1/model.pt": "x"})
+    write_model(root, "code", f'backend: "python" {T}', {"1/model.py": "raise SystemExit(9)"})
+    write_model(root, "words", GENAI, {"1/openvino_model.xml": "", "1/tokenizer.json": "{}"})
+    write_model(root, "llm", VLLM, {"1/model.json": '{"model": "x"}'})
+    ran = subprocess.run(
+        [sys.executable, "-c", _IMPORTED], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stderr.strip().endswith("1 []")
+    assert "8 models: 7 will load, 1 will not" in ran.stdout  # the code has no model
