@@ -15,6 +15,7 @@ from penstock.core.backend import (
     Backend,
     Controllable,
     Host,
+    Inspectable,
     InstanceContext,
     Outcome,
     Traits,
@@ -23,6 +24,7 @@ from penstock.core.backend import (
     WithMetrics,
     WithReadiness,
     WithVariants,
+    package_missing,
 )
 from penstock.core.config import (
     Accelerator,
@@ -130,6 +132,7 @@ __all__ = [
     "InferenceRequest",
     "InferenceResponse",
     "Input",
+    "Inspectable",
     "InstanceContext",
     "InstanceGroup",
     "InstanceKind",
@@ -173,6 +176,7 @@ __all__ = [
     "deliver",
     "encode_elements",
     "metrics_registry",
+    "package_missing",
     "rows_of",
     "series_name",
     "share_of_cores",

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.backend import ConfigError, InstanceContext, InstanceKind, ModelConfig
-from penstock_backends.fil.forest import CompiledTrees, Forest, read_forest
+from penstock.backend import (
+    ConfigError,
+    InstanceContext,
+    InstanceKind,
+    ModelConfig,
+    package_missing,
+)
+from penstock_backends.fil.forest import NOT_INSTALLED, CompiledTrees, Forest, read_forest
 from penstock_backends.fil.settings import FilSettings, warn_of_removed
 from penstock_backends.tensor_models import TensorModelBackend
 from penstock_backends.tensor_models.shared_model import SharedModel
@@ -46,3 +52,7 @@ class FilBackend(TensorModelBackend):
                 f"model '{config.name}' has an instance group of KIND_GPU, but trees run on CPUs"
                 " here; leave the kind out, or say KIND_CPU"
             )
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        return NOT_INSTALLED if package_missing("treelite", {}) else ""

@@ -31,6 +31,11 @@ from penstock_backends.tensor_models import Graph, GraphTensor
 Contributions = Callable[[Array], Array]
 """SHAP values: the share of each feature of a row in its answer, and last that of all rows."""
 
+NOT_INSTALLED = (
+    "the fil backend needs a package that is not installed; install it with: "
+    "pip install 'penstock[fil]'"
+)
+
 INPUT, OUTPUT, SHAP = "input__0", "output__0", "treeshap_output"
 
 
@@ -225,10 +230,7 @@ def _treelite() -> Any:
     try:
         import treelite
     except ImportError as error:
-        raise BackendNotInstalledError(
-            "the fil backend needs a package that is not installed; install it with: "
-            "pip install 'penstock[fil]'"
-        ) from error
+        raise BackendNotInstalledError(NOT_INSTALLED) from error
     return treelite
 
 

@@ -12,6 +12,7 @@ from penstock.backend import (
     Backend,
     InferenceError,
     InferenceRequest,
+    Inspectable,
     InstanceGroup,
     InstanceKind,
     ModelConfig,
@@ -28,7 +29,7 @@ from penstock_backends.language_model.delivery import WINDOW
 from penstock_backends.language_model.stream_interval import stream_interval
 
 
-class LanguageModelBackend(Backend):
+class LanguageModelBackend(Inspectable, Backend):
     """Passes every request to the engine at once; the engine runs in a process of its own.
 
     `title` is the backend's name in the texts of errors; `tensors` are those that its models have
@@ -50,6 +51,10 @@ class LanguageModelBackend(Backend):
             return completed
         on_cpu = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
         return replace(completed, instance_group=(on_cpu,))
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        return True
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:

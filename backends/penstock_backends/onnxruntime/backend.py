@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.backend import InstanceContext, ModelConfig, ModelLoadError
+from penstock.backend import InstanceContext, ModelConfig, ModelLoadError, package_missing
 from penstock_backends.onnxruntime.device_run import DeviceRun
 from penstock_backends.onnxruntime.graph import OnnxGraph
-from penstock_backends.onnxruntime.providers import Device
-from penstock_backends.onnxruntime.session import open_graph, read_graph
+from penstock_backends.onnxruntime.providers import Device, check_accelerators
+from penstock_backends.onnxruntime.session import NOT_INSTALLED, open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
 from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.shared_model import SharedModel
@@ -67,3 +67,15 @@ class OnnxRuntimeBackend(TensorModelBackend):
     def check_config(cls, config: ModelConfig) -> None:
         super().check_config(config)
         SessionSettings.from_config(config, {})
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        super().check_files(config, version_path, settings)
+        SessionSettings.from_config(config, settings)
+        check_accelerators(config)
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        return NOT_INSTALLED if package_missing("onnxruntime", {}) else ""

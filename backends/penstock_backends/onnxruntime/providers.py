@@ -83,6 +83,13 @@ def providers(config: ModelConfig, device: Device, available: Sequence[str]) -> 
     return [*chosen, (CPU, {})]
 
 
+def check_accelerators(config: ModelConfig) -> None:
+    """Raise `ModelLoadError` for accelerators and options that no build of the engine has."""
+    known = (CPU, *_GPU_PROVIDERS.values(), *_CPU_PROVIDERS.values())
+    for group in config.instance_group:
+        providers(config, Device(group.kind), known)
+
+
 def _cuda(config: ModelConfig, device: Device, available: Sequence[str]) -> list[Provider]:
     if CUDA in available:
         return [(CUDA, {"device_id": str(device.id)})]

@@ -18,6 +18,11 @@ from penstock_backends.onnxruntime.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
 
+NOT_INSTALLED = (
+    "the onnxruntime backend needs a package that is not installed; install it with: "
+    "pip install 'penstock[onnx]'"
+)
+
 _ERRORS_ONLY = 3
 _numbers = count()
 
@@ -97,10 +102,7 @@ def _runtime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise BackendNotInstalledError(
-            "the onnxruntime backend needs a package that is not installed; install it with: "
-            "pip install 'penstock[onnx]'"
-        ) from error
+        raise BackendNotInstalledError(NOT_INSTALLED) from error
     return onnxruntime
 
 

@@ -15,6 +15,7 @@ from penstock.backend import (
     InstanceKind,
     ModelConfig,
     ModelLoadError,
+    package_missing,
 )
 from penstock_backends.openvino.model_graph import OpenVinoGraph, prepared, reason
 from penstock_backends.openvino.settings import OpenVinoSettings
@@ -23,6 +24,10 @@ from penstock_backends.tensor_models.shared_model import SharedModel
 
 logger = logging.getLogger(__name__)
 
+_NOT_INSTALLED = (
+    "the openvino backend needs a package that is not installed; install it with: "
+    "pip install 'penstock[openvino-runtime]'"
+)
 _CPU_KINDS = (InstanceKind.KIND_CPU, InstanceKind.KIND_AUTO)
 
 
@@ -77,6 +82,10 @@ class OpenVinoBackend(TensorModelBackend):
                 " CPU and AUTO"
             )
 
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        return _NOT_INSTALLED if package_missing("openvino", {}) else ""
+
 
 def read_model(config: ModelConfig, path: Path, settings: OpenVinoSettings) -> Any:
     """Read a file or folder of any format that OpenVINO knows; raises `ModelLoadError`."""
@@ -113,8 +122,5 @@ def _core() -> Any:
     try:
         from openvino import Core
     except ImportError as error:
-        raise BackendNotInstalledError(
-            "the openvino backend needs a package that is not installed; install it with: "
-            "pip install 'penstock[openvino-runtime]'"
-        ) from error
+        raise BackendNotInstalledError(_NOT_INSTALLED) from error
     return Core()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.backend import (
@@ -13,12 +14,14 @@ from penstock.backend import (
     InferenceError,
     InferenceRequest,
     InstanceContext,
+    ModelConfig,
     ModelLoadError,
     Outcome,
     ResponseStream,
     WithApplication,
     WithMetrics,
     WithReadiness,
+    package_missing,
 )
 from penstock_backends.language_model import (
     Answer,
@@ -40,7 +43,7 @@ from penstock_backends.language_model import (
 from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
 from penstock_backends.openvino_genai.openai_app import open_openai_app
-from penstock_backends.openvino_genai.pipeline import GenAiPipeline, reason
+from penstock_backends.openvino_genai.pipeline import NOT_INSTALLED, GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
 from penstock_backends.openvino_genai.sampling import BACKEND, Sampling, read_sampling
 from penstock_backends.openvino_genai.sequence import TokenSequence
@@ -57,6 +60,16 @@ class OpenVinoGenAiBackend(WithApplication, WithMetrics, WithReadiness, Language
     traits = replace(LanguageModelBackend.traits, private_tmp=True)
     title: ClassVar[str] = "OpenVINO GenAI"
     on_cpu: ClassVar[bool] = True
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        read_settings(version_path)
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        return NOT_INSTALLED if package_missing("openvino_genai", settings) else ""
 
     async def initialize(self, context: InstanceContext) -> None:
         unsupported = unsupported_reason()

@@ -88,6 +88,9 @@ class GenAiHandle:
         self._handle.cancel()
 
 
+NOT_INSTALLED = "backend 'openvino_genai' needs OpenVINO GenAI: pip install 'penstock[openvino]'"
+
+
 class GenAiPipeline:
     """`ContinuousBatchingPipeline` on the CPU."""
 
@@ -96,10 +99,7 @@ class GenAiPipeline:
             import openvino
             import openvino_genai
         except ImportError as error:
-            raise BackendNotInstalledError(
-                "backend 'openvino_genai' needs OpenVINO GenAI: "
-                f"pip install 'penstock[openvino]' ({error})"
-            ) from error
+            raise BackendNotInstalledError(f"{NOT_INSTALLED} ({error})") from error
         self._openvino, self._genai = openvino, openvino_genai
         self._pipeline = self._open(settings)
         self._stops = self._stop_tokens()

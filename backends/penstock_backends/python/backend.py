@@ -8,13 +8,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from penstock.core.backend import Backend, InstanceContext, Outcome, Traits, WithInterpreter
+from penstock.core.backend import (
+    Backend,
+    Inspectable,
+    InstanceContext,
+    Outcome,
+    Traits,
+    WithInterpreter,
+)
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest
-from penstock_backends.python.environment.environment import find_interpreter
+from penstock_backends.python.environment.environment import check_environment, find_interpreter
 from penstock_backends.python.environment.one_shot import run_one_shot
-from penstock_backends.python.model_code import shared_code
+from penstock_backends.python.model_code import locate_code, shared_code
 from penstock_backends.python.process.memory_limit import memory_limit
 
 logger = logging.getLogger(__name__)
@@ -25,7 +32,7 @@ _HOOKS = ("auto_complete_config", "penstock.model")
 _COMPLETION = "penstock_backends.python.environment.completion:run"
 
 
-class PythonBackend(WithInterpreter, Backend):
+class PythonBackend(Inspectable, WithInterpreter, Backend):
     """Models with a `model.py`; each instance is a process, whose entry point is `process_main`."""
 
     traits = Traits(host="process", process_main="penstock_backends.python.process.process:run")
@@ -60,6 +67,21 @@ class PythonBackend(WithInterpreter, Backend):
                 config.name,
                 extra={"model": config.name},
             )
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        own_python = check_environment(config, version_path.parent) or "python" in settings
+        code = locate_code(config_to_json(config), str(version_path), settings)
+        if own_python:  # another version may take what this one does not
+            _ = code.existing_path
+        else:
+            code.check()
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        return not (config.runtime or _may_complete(version_path))
 
     async def initialize(self, context: InstanceContext) -> None:
         raise InternalError("models in Python run in processes of their own, not in the server")

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.core.errors import InternalError
+
 _FILE = "model.py"
+
+CLASS = "TritonPythonModel"
+"""The class of a model in Triton's form."""
+
+_MAYBE = re.compile(
+    rb"%s|import \*|__dict__|\b(?:exec|eval|globals|setattr|vars)\(" % CLASS.encode()
+)
+"""Words of code that may have a model which cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +36,35 @@ class ModelCode:
     name: str
     shared: bool = False
     class_name: str = ""
+
+    @property
+    def existing_path(self) -> Path:
+        """The code's file; raises `InternalError` where it is not there."""
+        if not self.path.is_file():
+            raise InternalError(f"model file '{self.path}' does not exist")
+        return self.path
+
+    @property
+    def module_name(self) -> str:
+        """The name of the code's module in its package."""
+        return f"{self.package}.{self.path.stem}"
+
+    def without_class(self) -> InternalError:
+        """The error of code in which no class is a model, in Triton's words."""
+        return InternalError(
+            f"AttributeError: module '{self.module_name}' has no attribute '{CLASS}'"
+        )
+
+    def check(self) -> None:
+        """Raise `InternalError` and `SyntaxError` for what is wrong to the eye; runs nothing."""
+        source = self.existing_path.read_bytes()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the author's code are told when it runs
+            tree = ast.parse(source, str(self.path))
+            compile(source, str(self.path), "exec", dont_inherit=True)
+        may_have_one = self.class_name or _MAYBE.search(source)
+        if not may_have_one and not any(map(_may_be_model, ast.walk(tree))):
+            raise self.without_class()
 
     @property
     def package(self) -> str:
@@ -61,6 +103,13 @@ def shared_code(name: str, runtime: str, settings: Mapping[str, str]) -> ModelCo
         return None
     path = Path(settings["backend-directory"], name, _FILE)
     return ModelCode(path, name, shared=True)
+
+
+def _may_be_model(node: ast.AST) -> bool:
+    """Whether a statement may bring a class made from `penstock.model.Model`."""
+    if isinstance(node, ast.ClassDef):
+        return bool(node.bases or node.keywords or node.decorator_list)
+    return isinstance(node, ast.ImportFrom) and any(a.name[:1].isupper() for a in node.names)
 
 
 def _is_taken(name: str) -> bool:

@@ -7,9 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.backend import InstanceContext, InstanceKind, ModelConfig, ModelLoadError
+from penstock.backend import (
+    InstanceContext,
+    InstanceKind,
+    ModelConfig,
+    ModelLoadError,
+    package_missing,
+)
 from penstock_backends.pytorch.naming import check_states
-from penstock_backends.pytorch.settings import TorchSettings, shares_weights
+from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings, shares_weights
 from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
 
@@ -40,6 +46,14 @@ class PyTorchBackend(TensorModelBackend):
                 config.name,
             )
         return config
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        return True
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        return NOT_INSTALLED if package_missing("torch", settings) else ""
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:

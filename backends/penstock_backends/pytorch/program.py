@@ -22,7 +22,7 @@ from penstock.backend import (
     zip_members,
 )
 from penstock_backends.pytorch.naming import input_names
-from penstock_backends.pytorch.settings import TorchSettings
+from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings
 
 _ONLY_TENSORS: Final = (
     "Only a single input of type Dict(str, Tensor) or input(s) of type Tensor are supported."
@@ -38,11 +38,7 @@ def pytorch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise BackendNotInstalledError(
-            "the pytorch backend needs a package that is not installed; install it with: "
-            "pip install 'penstock[torch]', or name the Python of an environment that has it: "
-            "--backend-config=pytorch,python=/path/to/python"
-        ) from error
+        raise BackendNotInstalledError(NOT_INSTALLED) from error
     return torch
 
 

@@ -13,6 +13,12 @@ _ALLOWING = ("allow-unsafe-models", "allow-pickle")
 """The backend settings that allow files which may run code while they are read: of the server's own
 flag, and of this backend alone."""
 
+NOT_INSTALLED = (
+    "the pytorch backend needs a package that is not installed; install it with: "
+    "pip install 'penstock[torch]', or name the Python of an environment that has it: "
+    "--backend-config=pytorch,python=/path/to/python"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TorchSettings:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.backend import (
     Backend,
     InferenceRequest,
+    Inspectable,
     InstanceContext,
     InstanceKind,
     ModelConfig,
@@ -53,13 +54,13 @@ from penstock_backends.tensor_models.text_model import (
     TextModel,
     check_text,
 )
-from penstock_backends.tensor_models.tokenizer import TOKENIZER, Tokenizer
+from penstock_backends.tensor_models.tokenizer import TOKENIZER, Tokenizer, find_tokenizer
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
 
 
-class TensorModelBackend(WithApplication, Backend):
+class TensorModelBackend(Inspectable, WithApplication, Backend):
     """Joins the requests of a batch, runs the graph once and returns each request its rows.
 
     An engine is a subclass that opens a `Graph`: completing and checking configurations, ragged
@@ -143,6 +144,18 @@ class TensorModelBackend(WithApplication, Backend):
         if config.parameter(TOKENIZER) is not None:
             check_text(config)
         check_files(config)
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        cls.model_path(config, version_path)
+        if (name := config.parameter(TOKENIZER)) is not None:
+            find_tokenizer(name, version_path)
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        return not cls.needs_completion(config)
 
     async def initialize(self, context: InstanceContext) -> None:
         self._run = context.run

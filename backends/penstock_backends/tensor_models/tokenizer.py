@@ -43,7 +43,7 @@ class Tokenizer:
     @classmethod
     def load(cls, config: ModelConfig, name: str, version_path: Path) -> Tokenizer:
         """Load the file `name` in the version's directory, or in the model's."""
-        inner = _open(_find(name, version_path))
+        inner = _open(find_tokenizer(name, version_path))
         if longest := positive(config, MAX_TOKENS):
             inner.enable_truncation(max_length=longest)
         return cls(inner, config)
@@ -72,7 +72,8 @@ class Tokenizer:
         return arrays
 
 
-def _find(name: str, version_path: Path) -> Path:
+def find_tokenizer(name: str, version_path: Path) -> Path:
+    """The file of a tokenizer, in the version's folder or the model's; raises `ModelLoadError`."""
     for folder in (version_path, version_path.parent):
         if (folder / name).is_file():
             return folder / name

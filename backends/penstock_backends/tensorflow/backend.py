@@ -67,6 +67,17 @@ class TensorFlowBackend(WithVariants, TensorModelBackend):
         return await super().complete_config(config, version_path, settings)
 
     @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        super().check_files(config, version_path, settings)
+        TensorFlowSettings.from_config(config, settings)
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        return True  # the signature is read without TensorFlow
+
+    @classmethod
     def can_batch(cls, config: ModelConfig, graph: Graph) -> bool:
         return signature_batches(config, graph)
 

@@ -23,12 +23,13 @@ from penstock.backend import (
     Outcome,
     Output,
     WithReadiness,
+    package_missing,
 )
 from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
 from penstock_backends.tensor_models.shared_model import SharedModel
 from penstock_backends.tensor_models.tensor_model import TensorModel
-from penstock_backends.tensorrt.cuda import WITHOUT_GPU, CudaError
+from penstock_backends.tensorrt.cuda import NOT_INSTALLED, WITHOUT_GPU, CudaError
 from penstock_backends.tensorrt.execution import Execution
 from penstock_backends.tensorrt.graph import TensorRtGraph
 from penstock_backends.tensorrt.plan import Plan, use_gpu
@@ -85,6 +86,18 @@ class TensorRtBackend(WithReadiness, TensorModelBackend):
         super().check_config(config)
         _check_kinds(config)
         TensorRtSettings.from_config(config, {})
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        super().check_files(config, version_path, settings)
+        TensorRtSettings.from_config(config, settings)
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        missing = any(package_missing(one, {}) for one in ("tensorrt", "cuda"))
+        return NOT_INSTALLED if missing else ""
 
     @classmethod
     def open(cls, context: InstanceContext, path: Path) -> TensorRtGraph:

@@ -21,15 +21,18 @@ WITHOUT_GPU = (
 """Advice where plans do not run."""
 
 
+NOT_INSTALLED = (
+    "the tensorrt backend needs packages that are not installed, and a GPU of NVIDIA; install them"
+    " with: pip install 'penstock[tensorrt]'"
+)
+
+
 def installed(package: str) -> Any:
     """A package of NVIDIA's; raises `BackendNotInstalledError`."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise BackendNotInstalledError(
-            "the tensorrt backend needs packages that are not installed, and a GPU of NVIDIA;"
-            f" install them with: pip install 'penstock[tensorrt]' ({error}); {WITHOUT_GPU}"
-        ) from error
+        raise BackendNotInstalledError(f"{NOT_INSTALLED} ({error}); {WITHOUT_GPU}") from error
 
 
 class CudaError(Exception):

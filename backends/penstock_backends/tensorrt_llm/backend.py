@@ -25,6 +25,7 @@ from penstock.backend import (
     WithApplication,
     WithMetrics,
     WithReadiness,
+    package_missing,
 )
 from penstock_backends.language_model import (
     GenerationRecord,
@@ -39,7 +40,7 @@ from penstock_backends.language_model import (
 from penstock_backends.language_model.request import MERGE
 from penstock_backends.tensorrt_llm.answer import OutputEncoder
 from penstock_backends.tensorrt_llm.declared_tensors import complete_tensors
-from penstock_backends.tensorrt_llm.engine import PREFIX, TensorRtLlmEngine
+from penstock_backends.tensorrt_llm.engine import NOT_INSTALLED, PREFIX, TensorRtLlmEngine
 from penstock_backends.tensorrt_llm.environment import leave_job, pin_devices
 from penstock_backends.tensorrt_llm.face import Face
 from penstock_backends.tensorrt_llm.generation import CANCELLED, Generation
@@ -89,6 +90,16 @@ class TensorRtLlmBackend(WithApplication, WithMetrics, WithReadiness, LanguageMo
         if config.max_batch_size and not cls.face(config).batches:
             raise ConfigError(_no_batches(config.max_batch_size))
         stream_interval(config)
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        cls.read_settings(config, version_path)
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        return NOT_INSTALLED if package_missing("tensorrt_llm", settings) else ""
 
     async def initialize(self, context: InstanceContext) -> None:
         self._running: dict[str, set[Generation]] = {}

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from penstock.backend import (
     BackendNotInstalledError,
@@ -150,14 +150,15 @@ def _start(settings: EngineSettings) -> Any:
         ) from error
 
 
+NOT_INSTALLED: Final = "backend 'tensorrt_llm' needs TensorRT-LLM: pip install 'penstock[trtllm]'"
+
+
 def _llm_class(settings: EngineSettings) -> Any:
     """The class that runs the model: checkpoints, or engines where the version still does."""
     try:
         package = import_module("tensorrt_llm")
     except ImportError as error:
-        raise BackendNotInstalledError(
-            f"backend 'tensorrt_llm' needs TensorRT-LLM: pip install 'penstock[trtllm]' ({error})"
-        ) from error
+        raise BackendNotInstalledError(f"{NOT_INSTALLED} ({error})") from error
     if not settings.is_engine:
         return package.LLM
     try:

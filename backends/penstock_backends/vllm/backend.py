@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from penstock.backend import (
@@ -15,11 +16,13 @@ from penstock.backend import (
     InferenceRequest,
     InstanceContext,
     InvalidRequestError,
+    ModelConfig,
     ModelLoadError,
     Outcome,
     WithApplication,
     WithMetrics,
     WithReadiness,
+    package_missing,
 )
 from penstock_backends.language_model import (
     Answer,
@@ -33,8 +36,12 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.language_model.declared_tensors import Tensors
 from penstock_backends.vllm.adapters import Adapter, Adapters
-from penstock_backends.vllm.arguments.devices import pin_devices
-from penstock_backends.vllm.arguments.engine_args import prepare_environment, read_arguments
+from penstock_backends.vllm.arguments.devices import devices_of, pin_devices
+from penstock_backends.vllm.arguments.engine_args import (
+    NOT_INSTALLED,
+    prepare_environment,
+    read_arguments,
+)
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.generation import VllmGeneration
@@ -71,6 +78,21 @@ class VllmBackend(Controllable, WithApplication, WithMetrics, WithReadiness, Lan
     title: ClassVar[str] = "vLLM Triton"
     tensors: ClassVar[Tensors] = VLLM_TENSORS
 
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        arguments = read_arguments(version_path)
+        for group in config.instance_group:
+            devices_of(arguments, config, group.kind, 0)
+        if arguments.enable_lora:
+            read_paths(version_path)
+        allowed_folders(config, version_path)
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        return NOT_INSTALLED if package_missing("vllm", settings) else ""
+
     async def initialize(self, context: InstanceContext) -> None:
         arguments = self._arguments = read_arguments(context.version_path)
         self._name = context.config.name
@@ -81,7 +103,7 @@ class VllmBackend(Controllable, WithApplication, WithMetrics, WithReadiness, Lan
         self._interval = stream_interval(context.config)
         self._media_limits = limits_of(context.config, context.settings, arguments.values)
         lora = read_paths(context.version_path) if arguments.enable_lora else None
-        folders = allowed_folders(context)
+        folders = allowed_folders(context.config, context.version_path)
         if lora is not None:
             keep_adapters(arguments, len(lora))
         self._engine: VllmEngine = await context.run(VllmEngine, arguments)

@@ -18,7 +18,11 @@ from penstock.backend import (
     UnavailableError,
 )
 from penstock_backends.vllm.adapters import Adapter, Adapters
-from penstock_backends.vllm.arguments.engine_args import EngineArguments, advice
+from penstock_backends.vllm.arguments.engine_args import (
+    NOT_INSTALLED,
+    EngineArguments,
+    advice,
+)
 from penstock_backends.vllm.arguments.engine_keywords import engine_keywords
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_calls import EngineCalls
@@ -295,9 +299,7 @@ def _start(arguments: EngineArguments, statistics: VllmStatistics) -> tuple[Insi
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
     except ImportError as error:
-        raise BackendNotInstalledError(
-            f"backend 'vllm' needs vLLM: pip install 'penstock[vllm]' ({error})"
-        ) from error
+        raise BackendNotInstalledError(f"{NOT_INSTALLED} ({error})") from error
     keywords = engine_keywords(arguments)
     inside = Inside()
     with noted_failure() if inside.has("start") else nullcontext(str) as cause:

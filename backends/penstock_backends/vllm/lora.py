@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from penstock.backend import InstanceContext, InvalidRequestError, ModelLoadError
+from penstock.backend import InvalidRequestError, ModelConfig, ModelLoadError
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
 
 FILE: Final = "multi_lora.json"
@@ -53,14 +53,14 @@ def keep_adapters(arguments: EngineArguments, count: int) -> None:
     arguments.values.setdefault("max_cpu_loras", kept)
 
 
-def allowed_folders(context: InstanceContext) -> list[Path]:
+def allowed_folders(config: ModelConfig, version_path: Path) -> list[Path]:
     """The folders below which operators may add adapters; raises `ModelLoadError`."""
-    further = (context.config.parameter(FOLDERS) or "").split(":")
+    further = (config.parameter(FOLDERS) or "").split(":")
     folders = [Path(one) for one in further if one]
     for folder in folders:
         if not folder.is_absolute():
             raise ModelLoadError(f"parameter '{FOLDERS}': '{folder}' is not an absolute path")
-    return [context.version_path, *folders]
+    return [version_path, *folders]
 
 
 def checked_name(name: object) -> str:

@@ -1,5 +1,5 @@
-"""The command line: `penstock serve`, `demo` and the commands that other packages bring, such as
-`perf`, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `check`, `demo` and the commands that other packages bring,
+such as `perf`, and `tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
+        "check": _check,
         "demo": _demo,
         "import": _import,
         "pull": _pull,
@@ -87,6 +88,12 @@ def _demo(arguments: Sequence[str]) -> int:
     from penstock.cli import demo
 
     return demo.run(arguments)
+
+
+def _check(arguments: Sequence[str]) -> int:
+    from penstock.cli import check
+
+    return check.run(arguments)
 
 
 def _import(arguments: Sequence[str]) -> int:

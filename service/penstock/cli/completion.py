@@ -6,13 +6,14 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 
-from penstock.cli import cache, demo, model_import
+from penstock.cli import cache, check, demo, model_import
 from penstock.cli.flags import FLAGS
 from penstock.cli.installed_commands import installed_commands
 
 _OWN = {
     "serve": "Serve the models of a repository.",
     "sagemaker": "Serve as an endpoint of SageMaker.",
+    "check": "Say what of a repository will load.",
     "demo": "Write a repository of small models.",
     "import": "Write a model into a repository.",
     "pull": "Fetch models from an address.",
@@ -91,9 +92,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def options_of_commands() -> Mapping[str, Sequence[str]]:
     """Every command with its long options."""
-    parsers = {"demo": demo.parser(), "import": model_import.parser(), "completion": parser()}
-    parsers |= {"pull": cache.pull_parser(), "list": cache.list_parser()}
-    parsers["remove"] = cache.remove_parser()
+    parsers = {"check": check.parser(), "demo": demo.parser(), "completion": parser()}
+    parsers |= {"import": model_import.parser(), "pull": cache.pull_parser()}
+    parsers |= {"list": cache.list_parser(), "remove": cache.remove_parser()}
     parsers |= {name: command.parser() for name, command in installed_commands().items()}
     found = {name: _options(each) for name, each in parsers.items()}
     serving = ["--help", *(f"--{name}=" for name in FLAGS)]

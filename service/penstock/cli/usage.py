@@ -17,6 +17,7 @@ Usage: penstock COMMAND [options]
 Commands:
   serve      Serve the models of a repository, or of files, as in `serve model.py:Double`,
              `serve resnet.onnx` and `serve hf://OWNER/NAME`; takes the options of `tritonserver`.
+  check REPO Say what of a repository will load, and what to write where it will not; loads nothing.
   demo DIR   Write a repository of small models to try the server with.
   import SOURCE DIR
              Write a model into a repository, with a configuration that loads.

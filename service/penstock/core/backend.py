@@ -182,7 +182,8 @@ class Backend(ABC):
     text; any other exception becomes an `InternalError` of its class and text.
 
     What only some backends have stands in parts of its own, which a class mixes in: `Controllable`,
-    `WithApplication`, `WithInterpreter`, `WithMetrics`, `WithReadiness`, `WithVariants`.
+    `Inspectable`, `WithApplication`, `WithInterpreter`, `WithMetrics`, `WithReadiness`,
+    `WithVariants`.
     """
 
     traits: ClassVar[Traits] = Traits()
@@ -257,6 +258,37 @@ class Controllable(ABC):
         actions and arguments are between the operator and the backend; the server allows commands
         only with `--allow-engine-control`. Raise `UnsupportedError` for an unknown action.
         """
+
+
+class Inspectable:
+    """Part of a backend that knows of a model what a look at its files shows, for `penstock check`.
+
+    Without it, the check knows what the configuration says. Nothing here may import an engine or
+    run the code of a model; a load calls the same rules where it opens the files.
+    """
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        """Raise `ModelLoadError`, as the load would, for files that are missing or misnamed.
+
+        `config` is complete where that could be had without the model; `settings` are the
+        `--backend-config` values of this backend.
+        """
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        """Whether `complete_config` needs neither the engine nor the model's code for this one."""
+        return False
+
+    @classmethod
+    def engine_missing(cls, settings: Mapping[str, str]) -> str:
+        """How to install the engine, as a `BackendNotInstalledError` says it; empty if it is there.
+
+        What cannot be known without an import, such as the engine of another Python, is there.
+        """
+        return ""
 
 
 class WithApplication(ABC):
@@ -363,6 +395,7 @@ class WithVariants(ABC):
 
 _PARTS = (
     Controllable,
+    Inspectable,
     WithApplication,
     WithInterpreter,
     WithMetrics,
@@ -373,6 +406,16 @@ _PARTS = (
 
 GROUP = "penstock.backends"
 """The entry point group where distributions announce their backends."""
+
+
+def package_missing(package: str, settings: Mapping[str, str]) -> bool:
+    """Whether an engine's package is not installed here; nothing is imported.
+
+    Of the Python of another environment, which the setting `python` names, that is not known.
+    """
+    from importlib.util import find_spec
+
+    return not settings.get("python") and find_spec(package) is None
 
 
 def installed_backends() -> list[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backend import InstanceContext
 from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import InvalidRequestError, ModelLoadError
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
@@ -93,20 +92,16 @@ def test_other_folders_are_refused(tmp_path: Path, path: object) -> None:
         checked_path(path, [allowed])
 
 
-def context(tmp_path: Path, folders: str) -> InstanceContext:
+def _allowed(tmp_path: Path, folders: str) -> list[Path]:
     config = ModelConfig(name="m", parameters={FOLDERS: Parameter(folders)})
-    return InstanceContext("m_0", config, 1, tmp_path, run=_nowhere)
-
-
-async def _nowhere(*_: object) -> None:
-    raise AssertionError("nothing runs here")
+    return allowed_folders(config, tmp_path)
 
 
 def test_parameter_names_further_folders(tmp_path: Path) -> None:
-    found = allowed_folders(context(tmp_path, "/srv/a:/srv/b:"))
+    found = _allowed(tmp_path, "/srv/a:/srv/b:")
     assert found == [tmp_path, Path("/srv/a"), Path("/srv/b")]
 
 
 def test_relative_folder_in_the_parameter_fails_the_load(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="'adapters' is not an absolute path"):
-        allowed_folders(context(tmp_path, "adapters"))
+        _allowed(tmp_path, "adapters")

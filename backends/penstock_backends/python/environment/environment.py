@@ -52,6 +52,17 @@ async def find_interpreter(
     return python
 
 
+def check_environment(config: ModelConfig, model_path: Path) -> bool:
+    """Whether the model brings an environment; raises `ModelLoadError` for one that is not there.
+
+    Nothing is unpacked, installed or run.
+    """
+    given = config.parameter(_PARAMETER) or None
+    if given is not None and (path := _given_path(given, model_path)).is_dir():
+        find_python(path)
+    return given is not None or _requires(model_path)
+
+
 def run(descriptor: int, parent: int, _: int) -> None:
     """Entry point of the one-shot process that prepares an environment; `parent` is the server."""
     call = OneShotCall(descriptor, parent)
@@ -80,14 +91,18 @@ def _requires(path: Path) -> bool:
 
 
 def _given_python(value: str, model_path: Path, log: Log) -> Path:
+    path = _given_path(value, model_path)
+    return check_python(path) if path.is_dir() else _unpacked_python(path, log)
+
+
+def _given_path(value: str, model_path: Path) -> Path:
+    """The directory or archive of an environment; raises `ModelLoadError` where it is neither."""
     if value.startswith(_MODEL_DIRECTORY):
         value = str(model_path) + value.removeprefix(_MODEL_DIRECTORY)
     path = Path(value).absolute()
-    if path.is_dir():
-        return check_python(path)
-    if not path.is_file():
+    if not path.is_dir() and not path.is_file():
         raise ModelLoadError(f"{_PARAMETER} '{value}' is neither a directory nor an archive")
-    return _unpacked_python(path, log)
+    return path
 
 
 def _unpacked_python(archive: Path, log: Log) -> Path:

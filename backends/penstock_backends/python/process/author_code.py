@@ -11,10 +11,8 @@ from typing import Any
 
 from penstock.core.errors import InternalError, ModelLoadError
 from penstock.model import Model
-from penstock_backends.python.model_code import ModelCode
+from penstock_backends.python.model_code import CLASS, ModelCode
 from penstock_backends.python.process.asyncio_config import find_model
-
-_CLASS = "TritonPythonModel"
 
 
 def load_class(code: ModelCode) -> type[Any]:
@@ -22,13 +20,11 @@ def load_class(code: ModelCode) -> type[Any]:
     module = _import(code)
     if code.class_name:
         return _named_class(module, code)
-    found = getattr(module, _CLASS, None) or find_model(module)
+    found = getattr(module, CLASS, None) or find_model(module)
     if found is None:
-        raise InternalError(
-            f"AttributeError: module '{module.__name__}' has no attribute '{_CLASS}'"
-        )
+        raise code.without_class()
     if not isinstance(found, type):
-        raise InternalError(f"'{_CLASS}' in '{code.path}' is not a class")
+        raise InternalError(f"'{CLASS}' in '{code.path}' is not a class")
     return found
 
 
@@ -45,10 +41,8 @@ def _named_class(module: ModuleType, code: ModelCode) -> type[Any]:
 
 def _import(code: ModelCode) -> ModuleType:
     """Run the file as a module of a package, so that relative imports work."""
-    path, package = code.path, code.package
-    if not path.is_file():
-        raise InternalError(f"model file '{path}' does not exist")
-    name = f"{package}.{path.stem}"
+    path, package = code.existing_path, code.package
+    name = code.module_name
     code.make_importable()
     parent = ModuleType(package)
     parent.__path__ = [str(path.parent)]

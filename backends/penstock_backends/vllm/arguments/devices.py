@@ -28,12 +28,19 @@ def pin_devices(
 
     Any other sees them all. Raises `ModelLoadError` for GPUs that the engine cannot use.
     """
+    if devices := devices_of(arguments, config, kind, device_id):
+        see_only(devices, environment)
+
+
+def devices_of(
+    arguments: EngineArguments, config: ModelConfig, kind: str, device_id: int
+) -> list[int]:
+    """The GPUs of an instance, empty for all; raises `ModelLoadError`, as `pin_devices` does."""
     named = (config.parameter(PARAMETER) or "").strip()
     if kind == _GPU:
         _check_single(arguments, named)
-        see_only([device_id], environment)
-    elif named:
-        see_only(_numbers(named, arguments), environment)
+        return [device_id]
+    return _numbers(named, arguments) if named else []
 
 
 def _check_single(arguments: EngineArguments, named: str) -> None:

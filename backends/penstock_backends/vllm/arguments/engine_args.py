@@ -17,6 +17,8 @@ from penstock_backends.vllm.arguments.openai_arguments import OpenAiArguments, t
 
 FILE = "model.json"
 
+NOT_INSTALLED = "backend 'vllm' needs vLLM: pip install 'penstock[vllm]'"
+
 _PATHS = ("model", "tokenizer", "hf_config_path", "generation_config", "lora_modules")
 _CPU_CACHE_GIB = "1"
 _MOST_SEQUENCES = "128"

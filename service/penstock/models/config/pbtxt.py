@@ -27,14 +27,26 @@ MOST_CHARACTERS = 1 << 20
 """Characters of the configuration in a load request, at most."""
 
 
+class PbtxtError(ConfigError):
+    """A file that is no configuration; `problem` is what is wrong, from `line` and `column` on.
+
+    Both are 0 where the file as a whole is at fault.
+    """
+
+    def __init__(self, path: Path | str, problem: str, line: int = 0, column: int = 0) -> None:
+        where = f"{line}:{column}:" if line else ""
+        super().__init__(f"failed to read text proto from {path}:{where} {problem}")
+        self.problem, self.line, self.column = problem, line, column
+
+
 def read_pbtxt(path: Path) -> ModelConfig:
     """Parse a `config.pbtxt`; errors name file, line and column."""
     if path.exists() and not path.is_file():  # reading a pipe would block
-        raise _unreadable(path, " it is not a file")
+        raise PbtxtError(path, "it is not a file")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, f" {error.strerror or error}") from error
+        raise PbtxtError(path, error.strerror or str(error)) from error
     return parse_pbtxt(content, path)
 
 
@@ -55,13 +67,13 @@ def parse_pbtxt(content: bytes, path: Path | str) -> ModelConfig:
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
-        raise _unreadable(path, _located(error, text)) from error
+        raise _located(path, error, text) from error
     except ValueError as error:  # such as an enumeration value beyond 32 bits
-        raise _unreadable(path, f" {error}") from error
+        raise PbtxtError(path, str(error)) from error
     try:
         return config_from_message(message)
     except ConfigError as error:
-        raise _unreadable(path, f" {error}") from error
+        raise PbtxtError(path, str(error)) from error
 
 
 def parse_override(text: str) -> ModelConfig:
@@ -93,25 +105,21 @@ def config_to_message(config: ModelConfig) -> model_config_pb2.ModelConfig:
 # -- error messages ----------------------------------------------------------------------------
 
 
-def _unreadable(path: Path | str, problem: str) -> ConfigError:
-    return ConfigError(f"failed to read text proto from {path}:{problem}")
-
-
 _UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
 _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named (\w+)')
 
 
-def _located(error: text_format.ParseError, text: str) -> str:
-    """Line, column and message of an error, without the source line that protobuf prepends."""
+def _located(path: Path | str, error: text_format.ParseError, text: str) -> PbtxtError:
+    """The error with its place, without the source line that protobuf prepends."""
     line, column = error.GetLine(), error.GetColumn()
     if line is None or column is None:
-        return f" {error}"
+        return PbtxtError(path, str(error))
     problem = str(error).removeprefix(f"{line}:{column} : ")
     lines = text.split("\n")
     if line <= len(lines):
         problem = problem.removeprefix(f"'{lines[line - 1]}': ")
     problem = problem.removeprefix("'': ")  # at the end of the text
-    return f"{line}:{column}: {problem.rstrip('.')}{_expected(problem)}"
+    return PbtxtError(path, f"{problem.rstrip('.')}{_expected(problem)}", line, column)
 
 
 def _expected(problem: str) -> str:

@@ -26,15 +26,12 @@ from penstock.core.request import ANY_VERSION
 from penstock.inflight.inference import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.measurement import Measurement
-from penstock.models.config.defaults import normalized, on_cpu
+from penstock.models.config.defaults import normalized
 from penstock.models.config.pins import pins_of
-from penstock.models.config.unsupported import (
-    refuse_batch_tensors,
-    refuse_unsupported,
-    warn_without_effect,
-)
+from penstock.models.config.unsupported import refuse_unsupported
 from penstock.models.config.validation import validate
 from penstock.models.config.validation.composition import composed
+from penstock.models.loading.acceptance import accepted, refuse_whatever_versions, settled
 from penstock.models.loading.backends import FoundBackend, backend_of
 from penstock.models.loading.dependencies import needs_of
 from penstock.models.loading.instance_factory import BackendSettingsOf, InstanceFactory, host_of
@@ -51,7 +48,7 @@ from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.scheduling.tokens.scheduler import TokenScheduler
@@ -152,8 +149,7 @@ class VersionBuilder:
             if not config.is_ensemble:
                 found = await self._backend_of(config)
                 backend, config = found.backend, found.config
-            validate(self._normalized(config), self._gpus)
-            refuse_unsupported(config, backend)
+            refuse_whatever_versions(config, backend, self._gpus, cpu_only=self._cpu_only)
         except InferenceError as error:
             return error
         return None
@@ -309,27 +305,11 @@ class VersionBuilder:
             if completed != config and logger.isEnabledFor(logging.DEBUG):
                 _log_completed(completed)
             config = completed
-        if self._cpu_only and any(
-            group.kind is InstanceKind.KIND_GPU for group in config.instance_group
-        ):
-            logger.warning(
-                "instance groups of '%s' for GPUs are served on the CPU, with --cpu-only or"
-                " TRITON_SERVER_CPU_ONLY",
-                config.name,
-            )
-        config = self._normalized(config)
-        validate(config, self._gpus)
-        refuse_unsupported(config, backend)
-        refuse_batch_tensors(config, backend)
-        warn_without_effect(config, backend)
-        BatcherSettings.from_config(config)  # raises for parameters that are not usable
-        backend.check_config(config)
-        token_queue(backend, config, None)  # raises for limits that are not usable
-        return config
+        return accepted(config, backend, self._gpus, cpu_only=self._cpu_only)
 
     def _normalized(self, config: ModelConfig) -> ModelConfig:
         """The configuration with all defaults, its instances on devices that may be used."""
-        return normalized(on_cpu(config) if self._cpu_only else config, self._gpus)
+        return settled(config, self._gpus, cpu_only=self._cpu_only)
 
 
 def _log_completed(config: ModelConfig) -> None:
@@ -444,7 +424,7 @@ async def _made(config: ModelConfig, version_path: Path, tokenizer: str) -> Asgi
 
 
 def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp | None:
-    found = _tokenizer(config, version_path) or (Path(tokenizer) if tokenizer else None)
+    found = named_tokenizer(config, version_path) or (Path(tokenizer) if tokenizer else None)
     for entry in entry_points(group=GROUP):
         make: MakeApplication = entry.load()
         application = make(config, found)
@@ -463,8 +443,11 @@ def _warn_of_tokenizer(config: ModelConfig, why: str) -> None:
         )
 
 
-def _tokenizer(config: ModelConfig, version_path: Path) -> Path | None:
-    """The tokenizer that a configuration names, from the version's directory or the model's on."""
+def named_tokenizer(config: ModelConfig, version_path: Path) -> Path | None:
+    """The tokenizer that a configuration names, in the version's directory or the model's.
+
+    `None` where it names none. Raises `ModelLoadError` for one that is in neither.
+    """
     name = config.parameter(TOKENIZER)
     if name is None:
         return None

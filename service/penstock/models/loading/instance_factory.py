@@ -91,26 +91,25 @@ class InstanceFactory:
     def _maker(
         self, backend: type[Backend], config: ModelConfig, interpreter: str | None
     ) -> Callable[[InstanceContext], ModelInstance]:
-        host = host_of(backend, config)
-        if host == "thread" and backend.traits.host == "thread":
-            refuse_process_parameters(config)
+        spec = hosting(
+            backend,
+            config,
+            interpreter,
+            self._max_responses,
+            self.environment,
+            tenants=self._tenants,
+        )
+        if spec is None:
             return lambda context: ThreadInstance(backend, context)
-        if host == "process":
-            usage = wants_usage(backend, config, tenants=self._tenants)
-            spec = process_spec(
-                backend, config, interpreter, self._max_responses, self.environment, usage=usage
-            )
-            return lambda context: self._process(spec, context)
-        allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.traits.host, "process")))
-        raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")
+        return lambda context: self._process(spec, context)
 
     def _process(self, spec: ProcessSpec, context: InstanceContext) -> ProcessInstance:
         """An instance in a process, which has cores for itself where its model says so."""
-        text = context.config.parameter(ENGINE_CORES)
-        if text is None:
+        cores = engine_cores(context.config)
+        if cores is None:
             return ProcessInstance(spec, context, self._reaper, self.services)
-        cores = parse_cores(f"parameter '{ENGINE_CORES}'", text)
         if problem := self._own_cores.problem(range(cores[0], cores[1] + 1)):
+            text = context.config.parameter(ENGINE_CORES)
             raise ConfigError(f"parameter '{ENGINE_CORES}' cannot be '{text}': {problem}")
         context = replace(context, placement=replace(context.placement, cores=cores))
         return ProcessInstance(spec, context, self._reaper, self.services, self._own_cores)
@@ -183,6 +182,36 @@ NOTHING: Mapping[str, str] = {}
 
 _AHEAD = 16
 """Batches that may be in flight at the only instance of a model without batching."""
+
+
+def hosting(
+    backend: type[Backend],
+    config: ModelConfig,
+    interpreter: str | None = None,
+    max_responses: int | None = None,
+    environment: Mapping[str, str] = NOTHING,
+    *,
+    tenants: bool = False,
+) -> ProcessSpec | None:
+    """The command, settings and limits of the model's processes; `None` for instances on threads.
+
+    Raises `ConfigError` for parameters that its host does not take. Starts nothing.
+    """
+    host = host_of(backend, config)
+    if host == "thread" and backend.traits.host == "thread":
+        refuse_process_parameters(config)
+        return None
+    if host != "process":
+        allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.traits.host, "process")))
+        raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")
+    usage = wants_usage(backend, config, tenants=tenants)
+    return process_spec(backend, config, interpreter, max_responses, environment, usage=usage)
+
+
+def engine_cores(config: ModelConfig) -> tuple[int, int] | None:
+    """The first and the last core of the model's processes; `None` without cores of their own."""
+    text = config.parameter(ENGINE_CORES)
+    return None if text is None else parse_cores(f"parameter '{ENGINE_CORES}'", text)
 
 
 def process_spec(

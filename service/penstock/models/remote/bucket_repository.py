@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,6 +28,11 @@ State = frozenset[tuple[str, str, int]]
 """Path, ETag and size of each object of a model."""
 
 
+def _all_are(path: str, size: int) -> bool:
+    """Needed, as to serve a model."""
+    return True
+
+
 class BucketRepository:
     """Lists models, and brings them to the disk; each call asks the store, on any thread.
 
@@ -47,10 +52,13 @@ class BucketRepository:
         """Whether there is a folder of a model; raises `OSError`."""
         return folder in self.folders()
 
-    def take(self, folder: str) -> tuple[Path, Path | None] | None:
+    def take(
+        self, folder: str, needed: Callable[[str, int], bool] = _all_are
+    ) -> tuple[Path, Path | None] | None:
         """A folder on the disk with the files of a model; `None` if there are none.
 
-        Who has no more use for it removes the second folder. Raises `OSError`, and
+        What is not `needed`, by path and size, is not fetched: zeros are in its place. Who has no
+        more use for the folder removes the second one. Raises `OSError`, and
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
         what = f"{self._bucket.address.text} {folder}"
@@ -62,10 +70,12 @@ class BucketRepository:
                 return None
             before, (files, folders) = objects, _sorted_out(objects)
             try:
-                here = self._downloads.fetch(self._bucket, files, what)
+                wanted = [f for f in files if needed(f.path, f.size)]
+                here = self._downloads.fetch(self._bucket, wanted, what)
                 objects = self._listed_again(folder, before)
                 if _state(objects) == _state(before):
                     laid_out = self._downloads.cache.lay_out(folder, here, folders)
+                    _fill(laid_out, [each for each in files if each.path not in here])
                     return laid_out, laid_out.parent
             except ObjectChangedError as error:
                 objects = self._bucket.objects(folder)
@@ -121,6 +131,15 @@ class BucketRepository:
         if 0 <= age < _SETTLE_SECONDS and self._bucket.thread.wait(_SETTLE_SECONDS - age):
             raise StoppedError
         return self._bucket.objects(folder)
+
+
+def _fill(folder: Path, missing: Iterable[StoredObject]) -> None:
+    """Make files of zeros of the objects' sizes, which take no room on the disk."""
+    for each in missing:
+        path = folder / each.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.truncate(each.size)
 
 
 def _is_model(folder: str) -> bool:

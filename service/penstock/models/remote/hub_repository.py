@@ -10,7 +10,7 @@ import glob
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -75,8 +75,10 @@ class HubRepository:
         """Whether there is a folder of a model; raises `OSError`."""
         return folder in self.states()
 
-    def take(self, folder: str) -> tuple[Path, Path | None] | None:
-        """The folder of a model in the cache of the hub's library, which keeps it.
+    def take(
+        self, folder: str, needed: Callable[[str, int], bool] | None = None
+    ) -> tuple[Path, Path | None] | None:
+        """The folder of a model in the cache of the hub's library, which keeps it whole.
 
         Raises `OSError`, and `ModelLoadError` for files whose names are no paths.
         """

@@ -22,16 +22,20 @@ Paths begin at the folder, so that they are the same wherever it was laid out.
 """
 
 
+Needed = Callable[[str, int], bool]
+"""Whether the content of a file is needed, by its path in the model's folder and its size."""
+
+
 class RemotePlace(Protocol):
     """A repository that lies elsewhere; calls may take long, and raise `OSError`."""
 
     def folders(self) -> list[str]:
         """The names of the models' folders."""
 
-    def take(self, folder: str) -> tuple[Path, Path | None] | None:
+    def take(self, folder: str, needed: Needed = ...) -> tuple[Path, Path | None] | None:
         """The folder of a model's files on the disk, and the one to remove after use, if any.
 
-        `None` if there is no such model.
+        `None` if there is no such model. What is not `needed` may be of zeros only, in its size.
         """
 
     def has(self, folder: str) -> bool:

@@ -197,11 +197,13 @@ class ModelRepository:
 
     def _read_config(self, path: Path) -> ModelConfig | None:
         """The configuration in the model's file; `None` if the file does not exist."""
+        file = self.config_file(path)
+        return None if file is None else read_pbtxt(file)
+
+    def config_file(self, path: Path) -> Path | None:
+        """The file of a model's configuration in its folder, if there is one."""
         custom = path / "configs" / f"{self._config_name}.pbtxt"
-        for candidate in (custom, path / CONFIG_FILE):
-            if candidate.exists():
-                return read_pbtxt(candidate)
-        return None
+        return next((file for file in (custom, path / CONFIG_FILE) if file.exists()), None)
 
 
 def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> ModelFiles:

@@ -1,0 +1,50 @@
+"""Thirty broken repositories: the check tells file, line, reason and fix, and the load the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from models.checking.broken import BROKEN, Broken
+from models.checking.house import check, errors, told_by_load, write_model
+
+
+def _write(root: Path, broken: Broken) -> None:
+    write_model(root, "m", broken.config, broken.files, broken.version)
+    for name, config in broken.others.items():
+        write_model(root, name, config)
+
+
+def test_there_are_thirty() -> None:
+    assert len(BROKEN) == 30
+
+
+@pytest.mark.contract("C-01", "C-02", "C-03", "C-08", "C-10", "C-39", "R-13", "R-24")
+@pytest.mark.parametrize("name", BROKEN)
+async def test_file_line_reason_and_fix_are_told(tmp_path: Path, name: str) -> None:
+    broken = BROKEN[name]
+    _write(tmp_path, broken)
+    found, *others = await errors(tmp_path, "m")
+    assert f"{Path(found.place.file).name}:{found.place.line}" == broken.place
+    assert Path(found.place.file).is_relative_to(tmp_path / "m")
+    assert broken.reason in found.reason
+    assert broken.fix in found.fix
+    assert others == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROKEN)
+async def test_the_load_tells_the_same_reason(tmp_path: Path, name: str) -> None:
+    _write(tmp_path, BROKEN[name])
+    (found,) = await errors(tmp_path, "m")
+    assert found.reason in await told_by_load(tmp_path, "m")
+
+
+async def test_all_of_them_are_checked_at_once(tmp_path: Path) -> None:
+    for number, broken in enumerate(BROKEN.values()):
+        if not broken.others:
+            write_model(tmp_path, f"m{number}", broken.config, broken.files, broken.version)
+    write_model(tmp_path, "fine", BROKEN["no dims"].config.replace("FP32 ", "FP32 dims: 4", 1))
+    report = await check(tmp_path)
+    assert [model.name for model in report.models if model.loads] == ["fine"]
