@@ -1,5 +1,5 @@
-"""The command line: `penstock serve`, `demo` and the commands that other packages bring, such as
-`perf`, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `demo`, `plan` and the commands that other packages bring,
+such as `perf`, and `tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
         "demo": _demo,
+        "plan": _plan,
         "sagemaker": _sagemaker,
         "completion": _completion,
     }
@@ -83,6 +84,12 @@ def _demo(arguments: Sequence[str]) -> int:
     from penstock.cli import demo
 
     return demo.run(arguments)
+
+
+def _plan(arguments: Sequence[str]) -> int:
+    from penstock.cli import plan
+
+    return plan.run(arguments)
 
 
 def _completion(arguments: Sequence[str]) -> int:

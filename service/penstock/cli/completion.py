@@ -6,7 +6,7 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 
-from penstock.cli import demo
+from penstock.cli import demo, plan
 from penstock.cli.flags import FLAGS
 from penstock.cli.installed_commands import installed_commands
 
@@ -14,6 +14,7 @@ _OWN = {
     "serve": "Serve the models of a repository.",
     "sagemaker": "Serve as an endpoint of SageMaker.",
     "demo": "Write a repository of small models.",
+    "plan": "Tell what memory models take.",
     "completion": "Print a script that completes commands in a shell.",
 }
 
@@ -87,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def options_of_commands() -> Mapping[str, Sequence[str]]:
     """Every command with its long options."""
-    parsers = {"demo": demo.parser(), "completion": parser()}
+    parsers = {"demo": demo.parser(), "plan": plan.parser(), "completion": parser()}
     parsers |= {name: command.parser() for name, command in installed_commands().items()}
     found = {name: _options(each) for name, each in parsers.items()}
     serving = ["--help", *(f"--{name}=" for name in FLAGS)]

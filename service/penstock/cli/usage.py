@@ -18,6 +18,7 @@ Commands:
   serve      Serve the models of a repository, or of files, as in `serve model.py:Double` and
              `serve resnet.onnx`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
+  plan REPO  Tell what memory the models of a repository take, and which cards they fit on.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.
   completion Print a script that completes all this in bash or zsh.

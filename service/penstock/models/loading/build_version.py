@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -48,6 +48,8 @@ from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.server_application import ServerApplication
+from penstock.models.sizing.budget import Claim, MemoryBudget
+from penstock.models.sizing.estimate import ModelFacts
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.dynamic_batcher import BatcherSettings, DynamicBatcher
 from penstock.scheduling.cached import CachedScheduler
@@ -70,7 +72,8 @@ class VersionBuilder:
     `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
     With `cpu_only`, instance groups for GPUs are served on the CPU. With `fairness`, language
     models are shared between tenants. `openai_tokenizer` is the file or folder of the tokenizer of
-    text models that name none. `running` has the requests of all models by their ids.
+    text models that name none. `budget` is the memory that all models may take, if that is limited.
+    `running` has the requests of all models by their ids.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class VersionBuilder:
         max_responses: int | None = None,
         fairness: FairnessPolicy | None = None,
         openai_tokenizer: str = "",
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -103,6 +107,7 @@ class VersionBuilder:
         self._measurement = measurement or Measurement()
         self._fairness = fairness
         self._openai_tokenizer = openai_tokenizer
+        self._budget = budget
         self.backends: dict[str, str] = {}
         self.running = RunningRequests()
         self.factory = InstanceFactory(
@@ -123,13 +128,15 @@ class VersionBuilder:
         loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
         if self._gpu_limits:
             await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits, self._used_memory)
-        instances = self.factory.instances(backend, config, version, loaded.path, python)
-        statistics = statistics_of(config, self._measurement)
-        active = [instance for instance in instances if not instance.passive]
-        batcher = make_scheduler(config, files.path, active)
-        application = await server_application(backend, config, loaded.path, self._openai_tokenizer)
-        await _start(instances, config, files.path, statistics)
-        return self._model(backend, loaded, instances, batcher, statistics, application)
+        claim = None if self._budget is None else self._budget.claim(await _facts(loaded))
+        with claim or nullcontext():
+            instances = self.factory.instances(backend, config, version, path, python)
+            statistics = statistics_of(config, self._measurement)
+            active = [instance for instance in instances if not instance.passive]
+            batcher = make_scheduler(config, files.path, active)
+            application = await server_application(backend, config, path, self._openai_tokenizer)
+            await _start(instances, config, files.path, statistics)
+            return self._model(backend, loaded, instances, batcher, statistics, application, claim)
 
     async def refusal(self, files: ModelFiles) -> InferenceError | None:
         """Why a model could not be built whatever versions it had, by its configuration alone."""
@@ -177,8 +184,20 @@ class VersionBuilder:
         python = await self.factory.interpreter(backend, config, path)
         wanted = self.factory.instances(backend, config, version, path, python)
         kept, added, removed = matched(wanted, model.instances)
-        await _start(added, config, files.path, model.statistics)
-        return Resizing(model, config, origin, kept, added, removed)
+        claim, surplus = await self._claim_growth(model, config, version, path)
+        with claim or nullcontext():
+            await _start(added, config, files.path, model.statistics)
+            return Resizing(model, config, origin, kept, added, removed, claim, surplus)
+
+    async def _claim_growth(
+        self, model: LoadedModel, config: ModelConfig, version: int, path: Path
+    ) -> tuple[Claim | None, int]:
+        """What other instances take more, if they do; and what they take less."""
+        if self._budget is None or model.claim is None:
+            return None, 0
+        facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
+        growth = self._budget.grown(model.claim, facts)
+        return growth, self._budget.surplus(model.claim, facts)
 
     async def build_ensemble(
         self, files: ModelFiles, version: int, find: FindModel
@@ -225,6 +244,7 @@ class VersionBuilder:
         batcher: Scheduler,
         statistics: Statistics,
         application: ServerApplication | None,
+        claim: Claim | None,
     ) -> LoadedModel:
         queue = token_queue(backend, version.config, self._fairness)
         tokens = None if queue is None else TokenScheduler(batcher, queue)
@@ -249,6 +269,7 @@ class VersionBuilder:
             application=application,
             accounts=accounts,
             queue_metrics=None if counted is None else counted.metrics,
+            claim=claim,
             takes_device_tensors=(
                 backend.traits.takes_device_tensors
                 and host_of(backend, version.config) == "thread"
@@ -323,6 +344,11 @@ def _log_completed(config: ModelConfig) -> None:
     """Log a configuration as it was completed, in Triton's form (contract AC-16)."""
     text = json.dumps(config_to_json(config, with_defaults=True), indent=4)
     logger.info("post auto-complete:\n%s", text, extra={"verbatim": True})
+
+
+async def _facts(version: VersionFiles) -> ModelFacts:
+    """What is known of a version's memory before it is loaded."""
+    return await asyncio.to_thread(ModelFacts.read, version.config, version.number, version.path)
 
 
 async def _start(
