@@ -1,7 +1,7 @@
 """What models take of the host's memory once they are loaded, beside what `penstock plan` says.
 
     python -m loadtest.scenarios.sizes           the demo's models
-    python -m loadtest.scenarios.sizes --large   and random ones of 200 and 500 MB
+    python -m loadtest.scenarios.sizes --large   and random ones of 200, 300 and 500 MB
 
 Each model gets a server of its own. Measured is the proportional set size (PSS) of the server and
 its model processes, with the model and without it; of a language model once its cache is full.
@@ -30,21 +30,32 @@ from penstock.demo.onnx_graph import OnnxGraphBuilder
 
 _MIB = 1 << 20
 _LAYERS, _WIDTH = 12, 2048
-_LLM = RandomLlm("sizes", hidden=1536, layers=10, heads=12, kv_heads=4, intermediate=4096)
+_LLMS = {
+    "random_llm": RandomLlm(
+        "sizes", hidden=1536, layers=10, heads=12, kv_heads=4, intermediate=4096
+    ),
+    "random_llm_300": RandomLlm(
+        "20ms", hidden=1024, layers=12, heads=16, kv_heads=8, intermediate=2816
+    ),
+}
 _CACHE_TOKENS = 16384
 
 
 def main() -> None:
     parser = arguments(__doc__, timed=False)
-    parser.add_argument("--large", action="store_true", help="also models of 200 and 500 MB")
+    parser.add_argument("--large", action="store_true", help="also models of 200, 300 and 500 MB")
+    parser.add_argument(
+        "--models", nargs="+", metavar="MODEL", help="those to measure (default: all)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory)
         write_demo(repository, report=lambda _: None)
         if options.large:
             _write_network(repository / "random_network")
-            _write_llm(repository / "random_llm")
-        names = sorted(path.name for path in repository.iterdir())
+            for name in _LLMS:
+                _write_llm(repository / name)
+        names = options.models or sorted(path.name for path in repository.iterdir())
         rows = median_rows(options.rounds, lambda: [_row(repository, name) for name in names])
     show("memory of models, in MiB", rows, options.json)
 
@@ -140,10 +151,10 @@ def _write_network(folder: Path) -> None:
 
 
 def _write_llm(folder: Path) -> None:
-    """A random Llama of half a gigabyte in FP16, on OpenVINO GenAI."""
+    """A random Llama in FP16, on OpenVINO GenAI."""
     version = folder / "1"
     version.mkdir(parents=True)
-    for file in _LLM.gguf().iterdir():
+    for file in _LLMS[folder.name].gguf().iterdir():
         (version / file.name).symlink_to(file)
     settings = {
         "num_kv_blocks": _CACHE_TOKENS // 32,
@@ -154,7 +165,7 @@ def _write_llm(folder: Path) -> None:
     config = (Path(cli.__file__).parents[1] / "demo" / "assets" / "templates").joinpath(
         "tiny_llm-openvino_genai", "config.pbtxt"
     )
-    (folder / "config.pbtxt").write_text(config.read_text().replace("tiny_llm", "random_llm"))
+    (folder / "config.pbtxt").write_text(config.read_text().replace("tiny_llm", folder.name))
 
 
 if __name__ == "__main__":

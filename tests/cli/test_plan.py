@@ -29,7 +29,11 @@ def repository(tmp_path: Path) -> Path:
     network = _write(tmp_path, "net", "onnxruntime")
     (network / "model.onnx").write_bytes(onnx(tensor(1, [1 << 20], raw=bytes(4 << 20))))
     (_write(tmp_path, "code", "python") / "model.py").write_text("")
-    steps = "".join(f'step {{ model_name: "{name}" }}' for name in ("net", "code"))
+    steps = "".join(
+        f'step {{ model_name: "{name}" input_map {{ key: "X" value: "X" }}'
+        f' output_map {{ key: "Y" value: "of_{name}" }} }}'
+        for name in ("net", "code")
+    )
     ensemble = tmp_path / "both" / "1"
     ensemble.mkdir(parents=True)
     (ensemble.parent / "config.pbtxt").write_text(
@@ -48,7 +52,7 @@ def test_parts_of_all_models_are_shown_with_their_sum(repository: Path, capsys: 
     assert status == 0
     models = {model["name"]: model for model in plan["models"]}
     assert list(models) == ["both", "code", "net"]
-    assert models["net"]["devices"]["host"]["weights"] == {"FP32": 4 << 20}
+    assert models["net"]["devices"]["host"]["weights"] == {"FP32": int((4 << 20) * 1.08)}
     assert models["net"]["instances"] == 2
     parts = [part for model in plan["models"] for part in model["devices"].values()]
     needed = sum(part["sum"] for part in parts) + plan["server"]["host"]["sum"]
@@ -61,7 +65,7 @@ def test_the_text_has_a_row_for_each_model_and_says_what_fits(
 ) -> None:
     assert cli.main(["plan", str(repository), "--memory=4GiB"]) == 0
     text = capsys.readouterr().out
-    assert "net:1     host    2          4.00 MiB FP32" in text
+    assert "net:1     host    2          4.32 MiB FP32" in text
     assert "fits the memory of the host, of which programs may use 4.00 GiB" in text
     assert "cards: v100, t4" in text
 

@@ -22,8 +22,8 @@ from penstock.system.reaper import Reaper
 _MIB = 1 << 20
 _CONFIG = """
 backend: "fake"
-input { name: "IN" data_type: TYPE_INT32 dims: 1 }
-output { name: "OUT" data_type: TYPE_INT32 dims: 1 }
+input { name: "IN" data_type: TYPE_INT32 dims: [ 1, 1 ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1, 1 ] }
 """
 _BUFFERS = 4 * 8
 """Bytes of the tensors above, as they are estimated."""
@@ -207,7 +207,7 @@ async def test_instances_that_fail_to_start_give_back(house: House) -> None:
 async def test_a_damaged_file_is_one_error(house: House) -> None:
     house.write("a", 1)
     (house.path / "a" / "1" / "model.safetensors").write_bytes(b"\xff" * 8)
-    with pytest.raises(InvalidRequestError, match="model.safetensors' is cut short"):
+    with pytest.raises(InvalidRequestError, match=r"model\.safetensors' is cut short"):
         await house.lifecycle.load("a")
     assert house.budget.used == 0
     await house.lifecycle.close()

@@ -131,7 +131,7 @@ def test_buffers_follow_the_largest_batch_and_the_tensors() -> None:
 
 
 def test_an_ensemble_takes_nothing_of_its_own() -> None:
-    config = ModelConfig(name="e", ensemble_scheduling=EnsembleScheduling())
+    config = ModelConfig(name="e", platform="ensemble", ensemble_scheduling=EnsembleScheduling())
     found = estimate(ModelFacts.read(config, 1, Path("gone")), Place())
     assert (found.parts, found.planned) == ({}, 0)
 

@@ -57,6 +57,7 @@ from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.scheduling.tokens.scheduler import TokenScheduler
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 from penstock.scheduling.tokens.tenants import FairnessPolicy
+from penstock.system.allocator import return_freed_memory
 from penstock.system.reaper import Reaper
 
 logger = logging.getLogger(__name__)
@@ -357,11 +358,12 @@ async def _start(
     model_path: Path,
     statistics: Statistics,
 ) -> None:
-    """Start instances and warm them up."""
+    """Start instances and warm them up; what that took for a moment goes back to the system."""
     samples = await asyncio.to_thread(read_samples, config, model_path)
     await start_instances(
         instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
     )
+    await asyncio.to_thread(return_freed_memory)
 
 
 _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"

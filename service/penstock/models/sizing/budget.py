@@ -133,7 +133,9 @@ class MemoryBudget:
         )
 
     def _unloads(self, name: str, missing: int) -> list[str]:
-        """Advice to unload other models: the smallest that is enough, else the largest."""
+        """Advice to unload: the smallest other model that is enough, else the largest."""
+        if name in self._held:
+            return [f"unload '{name}' first, so that it is not there twice"]
         others = sorted((size, other) for other, size in self._held.items() if other != name)
         enough = [pair for pair in others if pair[0] >= missing] or others[-1:]
         return [f"unload '{other}' ({shown_size(size)})" for size, other in enough[:1]]

@@ -31,11 +31,14 @@ ASSUMED: Final = "assumed"
 _MIB = 1 << 20
 _TABLE = Path(__file__).with_name("engines.toml")
 _SETTINGS = "model.json"
+_TOKENIZER = "penstock.tokenizer"
 _SHARE = "share_session_between_instances"
 _UNKNOWN_DIMENSION = 256
 """Taken for a dimension of a tensor that varies."""
 _BUFFERS = 4
 """How often a tensor model has its tensors at once: as they came, joined, between layers, split."""
+_WIDE = 8
+"""Bytes of a number between the layers of a language model on a CPU: FP32, twice."""
 _BATCHED = 2048
 """Tokens of a step of a language model whose settings do not say."""
 
@@ -286,13 +289,16 @@ def _taken(
     weights = engine.loaded(facts.weights, device)
     memory = place.memory if device != HOST else 0
     cache, reserved = _cache(facts, engine, device, memory, notes)
+    text = int(_table()["text"] * _MIB) if facts.config.parameter(_TOKENIZER) is not None else 0
+    processes = count if in_process else 1
     on_host = count * (engine.instance + (_process(engine) if in_process else 0))
+    on_host += processes * text
     yield (
         device,
         Parts(
             {dtype: size * copies // share for dtype, size in weights.items()},
             cache * count // min(share, facts.attention.heads if facts.attention else 1),
-            _activations(facts) * count // share,
+            _activations(facts, engine) * count // share,
             on_host if device == HOST else count * engine.context * in_process,
             reserved * count,
         ),
@@ -340,16 +346,18 @@ def _cache(
     return attention.cache(length, settings.sequences or 1, dtype, scales=scales), reserved
 
 
-def _activations(facts: ModelFacts) -> int:
+def _activations(facts: ModelFacts, engine: Engine) -> int:
     """Buffers of an instance while it computes its largest batch: a rule of thumb."""
     attention = facts.attention
     if attention is not None:
         tokens = facts.settings.batched or _BATCHED
         widths = 4 * attention.hidden + 2 * attention.intermediate
         logits = (facts.settings.sequences or 1) * attention.vocabulary * 4
-        return tokens * widths * 2 + logits
+        width = _WIDE if engine.device == "cpu" else 2
+        return tokens * widths * width + logits
     config = facts.config
-    tensors = [(one.data_type, one.dims) for one in (*config.input, *config.output)]
+    tensors = [(one.data_type, one.dims) for one in config.input]
+    tensors += [(one.data_type, one.dims) for one in config.output]
     row = sum(
         (dtype.itemsize or 1 if dtype is not None else 1)
         * prod(size if size > 0 else _UNKNOWN_DIMENSION for size in dims)

@@ -39,7 +39,9 @@ def whole(number: int, value: int) -> bytes:
     return varint(number << 3) + varint(value)
 
 
-def tensor(dtype: int, dims: Sequence[int], *, raw: bytes | None = None, more: bytes = b"") -> bytes:
+def tensor(
+    dtype: int, dims: Sequence[int], *, raw: bytes | None = None, more: bytes = b""
+) -> bytes:
     """A `TensorProto`."""
     head = b"".join(whole(1, size) for size in dims) + whole(2, dtype)
     return head + (message(9, raw) if raw is not None else b"") + more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_it_reads_what_the_demo_writes(tmp_path: Path) -> None:
     from penstock.demo.gguf import write_gguf
 
     path = tmp_path / "m.gguf"
-    tensors = {"a": np.ones((8, 8), np.float16), "b": np.ones(8, np.float32)}
+    tensors: dict[str, Any] = {"a": np.ones((8, 8), np.float16), "b": np.ones(8, np.float32)}
     write_gguf(path, {"x.y": 7, "words": ["a", "bc"], "on": True, "rate": 0.5}, tensors)
     header = read_gguf(path)
     assert header.weights == {"FP16": 128, "FP32": 32}

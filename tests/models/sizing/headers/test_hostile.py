@@ -1,4 +1,4 @@
-"""Properties of all readers: whatever a file holds, there is one error, or sizes that it can have."""
+"""Properties of all readers: whatever a file holds, there is one error, or sizes that can be."""
 
 from __future__ import annotations
 

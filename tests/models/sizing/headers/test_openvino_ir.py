@@ -53,8 +53,6 @@ def test_a_tag_is_found_where_the_file_is_cut_for_reading(tmp_path: Path) -> Non
         (_constant("f32", "-1", "4"), "which is no number"),
     ],
 )
-def test_constants_that_are_not_there_are_refused(
-    tmp_path: Path, constant: str, said: str
-) -> None:
+def test_constants_that_are_not_there_are_refused(tmp_path: Path, constant: str, said: str) -> None:
     with pytest.raises(ModelLoadError, match=said):
         read_openvino_ir(_model(tmp_path, 64, constant))

@@ -59,5 +59,5 @@ def test_tensors_that_overlap_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="m.safetensors' cannot be read"):
+    with pytest.raises(ModelLoadError, match=r"m\.safetensors' cannot be read"):
         read_safetensors(tmp_path / "m.safetensors")

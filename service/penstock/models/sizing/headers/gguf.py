@@ -13,13 +13,8 @@ from penstock.models.sizing.headers.header_file import HeaderFile
 
 Value = int | float | str | tuple[int, ...]
 
-_SCALARS = "BbHhIif?"
-_WIDE = {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_KINDS = {
-    **{number: letter for number, letter in enumerate(_SCALARS)},
-    **_WIDE,
-}
+_KINDS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 """Letters of `struct` by the number of a type of value."""
 
 _TYPES = {
@@ -116,19 +111,19 @@ def _array(file: HeaderFile) -> Value:
         if length > _MOST_STRINGS:
             file.fail(f"has an array of {length} texts, more than any model")
         for _ in range(length):
-            file.skip(file.number("Q"), counted=True)
+            file.skip(file.number("Q"))
         return length
     letter = _letter(file, kind)
     size = struct.calcsize(letter)
     if length > _KEPT or letter in "fd":
-        file.skip(size * length, counted=True)
+        file.skip(size * length)
         return length
     return struct.unpack(f"<{length}{letter}", file.read(size * length))
 
 
 def _tensor(file: HeaderFile) -> tuple[str, int, int]:
     """Data type, bytes and begin of a tensor, from the begin of the first."""
-    file.skip(file.number("Q"), counted=True)  # its name
+    file.skip(file.number("Q"))  # its name
     dimensions = file.number("I")
     if dimensions > _DIMENSIONS:
         file.fail(f"has a tensor of {dimensions} dimensions")

@@ -17,7 +17,7 @@ MOST_BYTES = 64 << 20
 class HeaderFile:
     """Reads forward; raises `ModelLoadError` at the end of the file, and of what a header may have.
 
-    `most` are the bytes that may be read; those passed over count where `skip` is told so.
+    `most` are the bytes that may be read or skipped; what `go` passes over is no header.
     """
 
     def __init__(self, file: BinaryIO, path: Path, most: int = MOST_BYTES) -> None:
@@ -45,13 +45,10 @@ class HeaderFile:
             self.fail("is cut short")
         return data
 
-    def skip(self, count: int, *, counted: bool = False) -> None:
-        """Pass over bytes; `counted`: they are part of the header."""
-        if counted:
-            self._pass(count)
-        else:
-            self._check_end(count)
-        self.go(self.at if counted else self.at + count)
+    def skip(self, count: int) -> None:
+        """Pass over bytes of the header."""
+        self._pass(count)
+        self.go(self.at)
 
     def go(self, place: int) -> None:
         """Read on from this place."""
@@ -69,12 +66,9 @@ class HeaderFile:
         raise ModelLoadError(f"'{self.path}' {problem}")
 
     def _pass(self, count: int) -> None:
-        self._check_end(count)
+        if self.at + count > self.size:
+            self.fail("is cut short, or damaged: its header speaks of bytes behind its end")
         self._left -= count
         if self._left < 0:
             self.fail("has a header longer than any model's")
         self.at += count
-
-    def _check_end(self, count: int) -> None:
-        if count < 0 or self.at + count > self.size:
-            self.fail("is cut short, or damaged: its header speaks of bytes behind its end")

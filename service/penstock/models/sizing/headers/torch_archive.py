@@ -49,7 +49,7 @@ STORED = "as stored"
 
 
 def read_torch_archive(path: Path) -> dict[str, int]:
-    """Bytes of all files in the archive, by data type where it says one. Raises `ModelLoadError`."""
+    """Bytes of all files in the archive, by data type where it is said. Raises `ModelLoadError`."""
     with HeaderFile.opened(path) as file:
         _check_directory(file)
         try:
@@ -95,7 +95,9 @@ def _sizes(file: HeaderFile, archive: zipfile.ZipFile) -> dict[str, int]:
         file.fail("is a damaged archive: its files overlap")
     for entry in entries:
         if entry.file_size > entry.compress_size * _RATIO + _COMMENT:
-            file.fail(f"is a damaged archive: {entry.filename[:80]!r} is of {entry.file_size} bytes")
+            file.fail(
+                f"is a damaged archive: {entry.filename[:80]!r} is of {entry.file_size} bytes"
+            )
     types = _types(file, archive)
     found = Counter[str]()
     for entry in entries:
