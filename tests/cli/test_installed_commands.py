@@ -65,7 +65,7 @@ def test_help_without_the_client_package_says_where_its_commands_are(
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert re.findall(r"^  ([a-z]+) ", text, re.MULTILINE) == [
-        *("serve", "demo", "sagemaker", "completion")
+        *("serve", "demo", "plan", "sagemaker", "completion")
     ]
     assert "pip install penstock-client" in text
 
@@ -73,7 +73,13 @@ def test_help_without_the_client_package_says_where_its_commands_are(
 def test_completion_without_the_client_package_has_the_commands_of_the_server(
     alone: None,
 ) -> None:
-    assert [*completion.options_of_commands()] == ["serve", "sagemaker", "demo", "completion"]
+    assert [*completion.options_of_commands()] == [
+        "serve",
+        "sagemaker",
+        "demo",
+        "plan",
+        "completion",
+    ]
 
 
 def test_a_mistyped_command_of_the_client_package_gets_the_right_one(

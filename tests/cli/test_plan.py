@@ -37,7 +37,10 @@ def repository(tmp_path: Path) -> Path:
     ensemble = tmp_path / "both" / "1"
     ensemble.mkdir(parents=True)
     (ensemble.parent / "config.pbtxt").write_text(
-        f'platform: "ensemble" ensemble_scheduling {{ {steps} }}'
+        'input { name: "X" data_type: TYPE_FP32 dims: 1 }'
+        ' output { name: "of_net" data_type: TYPE_FP32 dims: 1 }'
+        ' output { name: "of_code" data_type: TYPE_FP32 dims: 1 }'
+        f' platform: "ensemble" ensemble_scheduling {{ {steps} }}'
     )
     return tmp_path
 

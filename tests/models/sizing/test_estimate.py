@@ -87,10 +87,10 @@ CPU, GPU, MODEL = InstanceKind.KIND_CPU, InstanceKind.KIND_GPU, InstanceKind.KIN
 def test_instances_of_a_cpu_share_weights_where_their_engine_does(
     facts: ModelFacts, copies: int
 ) -> None:
-    facts = replace(facts, weights={"INT8": 1000})
     found = estimate(facts, Place())
     assert found.instances == 3
-    assert found.parts[HOST].weights == {"INT8": 1000 * copies}
+    one = Engine.of(facts.config.backend).loaded(facts.weights, HOST)
+    assert found.parts[HOST].weights == {"FP32": one["FP32"] * copies}
 
 
 def test_instances_on_a_gpu_have_weights_each() -> None:
