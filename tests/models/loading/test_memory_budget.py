@@ -87,7 +87,7 @@ async def test_a_model_that_does_not_fit_is_refused_before_it_starts(house: Hous
     house.write("a", 500)
     house.write("b", 500)
     await house.lifecycle.load("a")
-    with pytest.raises(InvalidRequestError, match=r"'b' needs 650 MiB.*unload 'a' \(650 MiB\)"):
+    with pytest.raises(InvalidRequestError, match=r"'b' needs 607 MiB.*unload 'a' \(607 MiB\)"):
         await house.lifecycle.load("b")
     assert len(house.script.contexts) == 1
     assert house.budget.used == _one(500)
