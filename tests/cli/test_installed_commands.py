@@ -65,7 +65,7 @@ def test_help_without_the_client_package_says_where_its_commands_are(
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert re.findall(r"^  ([a-z]+) ", text, re.MULTILINE) == [
-        *("serve", "check", "demo", "sagemaker", "completion")
+        *("serve", "check", "demo", "plan", "import", "pull", "sagemaker", "completion")
     ]
     assert "pip install penstock-client" in text
 
@@ -74,7 +74,8 @@ def test_completion_without_the_client_package_has_the_commands_of_the_server(
     alone: None,
 ) -> None:
     assert [*completion.options_of_commands()] == [
-        *("serve", "sagemaker", "check", "demo", "completion")
+        *("serve", "sagemaker", "check", "plan", "demo", "import", "pull", "list", "remove"),
+        "completion",
     ]
 
 

@@ -87,6 +87,7 @@ def test_a_port_that_cannot_exist_is_refused(port: str) -> None:
         (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0."),
         (["--cuda-memory-pool-byte-size=5"], "requires format <first>:<second>. Found: 5"),
         (["--model-load-gpu-limit=0:2"], "in range [0.0, 1.0], got 2.000000"),
+        (["--memory-budget=much"], "is a number of bytes, or like 48GiB or 80GB. Got much"),
         (["--host-policy=a,b=c"], "Unsupported host policy setting 'b' is specified"),
         (["--grpc-restricted-protocol=nope:k=v"], "unknown restricted protocol 'nope' "),
         (["--http-restricted-api=metrics:k=v"], "unknown restricted api 'metrics' "),

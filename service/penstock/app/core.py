@@ -24,6 +24,7 @@ from penstock.models.loading.load_graph import code_name
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.sizing.budget import MemoryBudget
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
 from penstock.server.answers import ServerMetadata
@@ -145,7 +146,14 @@ def _version_builder(
         fairness=None if tenants is None else tenants.policy,
         openai_tokenizer=settings.openai.tokenizer if settings.openai.enabled else "",
         signature_key=signature_key,
+        budget=_memory_budget(settings.devices, gpus),
     )
+
+
+def _memory_budget(settings: DeviceSettings, gpus: ServerGpus) -> MemoryBudget | None:
+    if not settings.memory_budget:
+        return None
+    return MemoryBudget(settings.memory_budget, tuple(gpus.usable), gpus.least_memory())
 
 
 def _facade(

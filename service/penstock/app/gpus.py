@@ -40,6 +40,15 @@ class ServerGpus:
             raise ModelLoadError(f"cannot read the memory use of GPU {device}: {error}") from error
         return used / total
 
+    def least_memory(self) -> int:
+        """Bytes of the smallest of the GPUs; 0 where that cannot be read. May block."""
+        try:
+            if self._nvml is None:
+                return 0
+            return min((self._nvml.gpu(gpu).memory()[1] for gpu in self.usable), default=0)
+        except NvmlError:
+            return 0
+
 
 @contextmanager
 def open_gpus(

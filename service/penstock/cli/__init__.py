@@ -1,5 +1,5 @@
-"""The command line: `penstock serve`, `check`, `demo` and the commands that other packages bring,
-such as `perf`, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `check`, `plan`, `demo` and further commands, those that other
+packages bring, such as `perf`, and `tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "pull": _pull,
         "list": _list,
         "remove": _remove,
+        "plan": _plan,
         "sagemaker": _sagemaker,
         "completion": _completion,
     }
@@ -118,6 +119,12 @@ def _remove(arguments: Sequence[str]) -> int:
     from penstock.cli import cache
 
     return cache.remove(arguments)
+
+
+def _plan(arguments: Sequence[str]) -> int:
+    from penstock.cli import plan
+
+    return plan.run(arguments)
 
 
 def _completion(arguments: Sequence[str]) -> int:

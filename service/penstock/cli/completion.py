@@ -6,7 +6,7 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 
-from penstock.cli import cache, check, demo, model_import
+from penstock.cli import cache, check, demo, model_import, plan
 from penstock.cli.flags import FLAGS
 from penstock.cli.installed_commands import installed_commands
 
@@ -19,6 +19,7 @@ _OWN = {
     "pull": "Fetch models from an address.",
     "list": "List what was fetched.",
     "remove": "Remove what was fetched.",
+    "plan": "Tell what memory models take.",
     "completion": "Print a script that completes commands in a shell.",
 }
 
@@ -92,9 +93,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def options_of_commands() -> Mapping[str, Sequence[str]]:
     """Every command with its long options."""
-    parsers = {"check": check.parser(), "demo": demo.parser(), "completion": parser()}
+    parsers = {"check": check.parser(), "plan": plan.parser(), "demo": demo.parser()}
     parsers |= {"import": model_import.parser(), "pull": cache.pull_parser()}
     parsers |= {"list": cache.list_parser(), "remove": cache.remove_parser()}
+    parsers["completion"] = parser()
     parsers |= {name: command.parser() for name, command in installed_commands().items()}
     found = {name: _options(each) for name, each in parsers.items()}
     serving = ["--help", *(f"--{name}=" for name in FLAGS)]

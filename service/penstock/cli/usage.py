@@ -19,6 +19,7 @@ Commands:
              `serve resnet.onnx` and `serve hf://OWNER/NAME`; takes the options of `tritonserver`.
   check REPO Say what of a repository will load, and what to write where it will not; loads nothing.
   demo DIR   Write a repository of small models to try the server with.
+  plan REPO  Tell what memory the models of a repository take, and which cards they fit on.
   import SOURCE DIR
              Write a model into a repository, with a configuration that loads.
   pull ADDRESS, list, remove ADDRESS

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from penstock.models.sizing.sizes import parsed_size
+
 E = TypeVar("E", bound=StrEnum)
 
 Parser = Callable[[str], Any]
@@ -60,6 +62,14 @@ def integer(value: str, bounds: range = _INT32) -> int:
 
 def big_integer(value: str) -> int:
     return integer(value, _INT64)
+
+
+def byte_size(value: str) -> int:
+    """Bytes, or a number with a unit such as 48GiB."""
+    size = parsed_size(value)
+    if size is None:
+        raise ValueRefused(f"a size is a number of bytes, or like 48GiB or 80GB. Got {value}")
+    return size
 
 
 def port(value: str) -> int:

@@ -210,7 +210,10 @@ class RateLimitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSettings:
-    """Memory pools and placement; mappings are by GPU ordinal or by name of a host policy."""
+    """Memory pools and placement; mappings are by GPU ordinal or by name of a host policy.
+
+    `memory_budget` are the bytes that models may take, as they are estimated; 0 for no limit.
+    """
 
     pinned_memory_pool_byte_size: int = 256 * 1024 * 1024
     cuda_memory_pool_byte_size: Mapping[int, int] = field(default_factory=dict)
@@ -221,6 +224,7 @@ class DeviceSettings:
     host_policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     load_limits: Mapping[int, float] = field(default_factory=dict)
     cpu_only: bool = False
+    memory_budget: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,10 @@ def _row(config: str, **others: str) -> Row:
 
 
 ROWS: Mapping[str, Row] = {
+    "a namespace": _row(
+        ensemble(_ONE.replace("model_version", 'model_namespace: "other" model_version')),
+        one=model(),
+    ),
     "a step without a model": _row(ensemble(_ONE)),
     "a ring": _row(
         ensemble(step("f", "X", "Y", input="X", output="Y")),

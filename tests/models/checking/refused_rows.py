@@ -125,11 +125,11 @@ ROWS: Mapping[str, Row] = {
     "another name": Row(f'name: "other" {IDENTITY}'),
     "no version": Row(f"{IDENTITY} version_policy {{ specific {{ versions: [ 3 ] }} }}"),
     "no version, and agents": Row(
-        f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "checksum" }} ] }}'
+        f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "another" }} ] }}'
         " version_policy { specific { versions: [ 3 ] } }"
     ),
     # -- all models ----------------------------------------------------------------------------
-    "agents": Row(f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "checksum" }} ] }}'),
+    "agents": Row(f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "another" }} ] }}'),
     "batch input": Row(
         f"{BATCHED} batch_input [ {{ kind: BATCH_ELEMENT_COUNT target_name: 'N'"
         " data_type: TYPE_FP32 source_input: 'IN' } ]"
@@ -143,6 +143,9 @@ ROWS: Mapping[str, Row] = {
     ),
     "own parameter": Row(IDENTITY + parameters(penstock__hosst="process")),
     "tokenizer for OpenAI": Row(IDENTITY + parameters(penstock__openai_tokenizer="nowhere")),
+    "a file's name with a control character": Row(
+        IDENTITY.replace('"OUT"', '"OUT" label_filename: "a\\001b"')
+    ),
     "path outside": Row(IDENTITY.replace('"OUT"', '"OUT" label_filename: "../x"')),
     "default priority": Row(
         f"{IDENTITY} max_batch_size: 4 dynamic_batching {{ priority_levels: 2 }}"
@@ -369,6 +372,13 @@ ROWS: Mapping[str, Row] = {
         RAGGED + parameters(penstock__tokenizer="tokenizer.json", penstock__padding="IN=0")
     ),
     "an encoder of numbers": Row(ONNX + parameters(penstock__tokenizer="tokenizer.json")),
+    "pooling of another kind": Row(
+        f'backend: "onnxruntime" {TEXTS}'
+        + parameters(penstock__tokenizer="tokenizer.json", penstock__pooling="max")
+    ),
+    "pooling without a tokenizer": Row(ONNX + parameters(penstock__pooling="mean")),
+    "normalization that is no switch": Row(ONNX + parameters(penstock__normalize="yes")),
+    "normalization without pooling": Row(ONNX + parameters(penstock__normalize="true")),
     "no tokenizer": Row(
         f'backend: "onnxruntime" {TEXTS}' + parameters(penstock__tokenizer="tokenizer.json"),
         {"1/model.onnx": ""},

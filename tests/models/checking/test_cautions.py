@@ -141,7 +141,7 @@ async def test_what_a_model_may_complete_is_no_error_and_the_rest_is(tmp_path: P
     code = {"1/model.py": "class TritonPythonModel:\n    auto_complete_config = None\n"}
     python = 'backend: "python"'
     write_model(tmp_path, "completed", f'{python} input {{ name: "IN" }}', code)
-    agents = 'model_repository_agents { agents { name: "checksum" } }'
+    agents = 'model_repository_agents { agents { name: "another" } }'
     write_model(tmp_path, "refused", f"{python} {agents}", code)
     completed, refused = (await check(tmp_path)).models
     assert completed.loads

@@ -81,6 +81,7 @@ NEED_MORE: Mapping[str, str] = {
     "penstock_backends/tensorflow/saved_model.py *": "of signatures: read as by the load, tested"
     " there",
     "penstock_backends/tensorrt/backend.py *": "TensorRT reads the plan",
+    "penstock/models/repository/integrity.py *": "a load hashes the files",
     "penstock_backends/tensorrt/cuda.py *": "CUDA is asked",
     "penstock_backends/tensorrt/execution.py *": "the plan is executed",
     "penstock_backends/tensorrt/plan.py *": "TensorRT reads the plan",

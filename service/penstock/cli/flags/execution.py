@@ -164,5 +164,14 @@ DEVICES = Group(
             "Load no model on a GPU whose used memory exceeds this fraction. Repeatable.",
             by_key,
         ),
+        Flag(
+            "memory-budget",
+            "size",
+            values.byte_size,
+            "devices.memory_budget",
+            "Memory that all models may take together, in bytes or like 48GiB: a model whose "
+            "estimate (docs/plan.md) does not fit into what is left is refused before it starts. "
+            "Default: no limit.",
+        ),
     ),
 )

@@ -46,7 +46,7 @@ from penstock.hosting.link.region_sharing import Borrower, Offer
 from penstock.hosting.link.response_sender import EndKinds, ResponseSender, ResponseSenders
 from penstock.hosting.worker.health import HealthMonitor
 from penstock.system import event_loop
-from penstock.system.allocator import tune_allocator
+from penstock.system.allocator import return_freed_memory, tune_allocator
 from penstock.system.process_control import die_with_parent
 from penstock.system.reap import kill_group
 
@@ -145,6 +145,7 @@ class Host:
             await backend.initialize(instance_context(header, self._run))
             self._application = BackendApplication(backend, self._model)
             await self._application.start()
+            return_freed_memory()
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
             if not isinstance(error, InferenceError):
                 logger.exception("initializing '%s' failed", header["name"])

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -47,6 +47,8 @@ from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.server_application import ServerApplication
+from penstock.models.sizing.budget import Claim, MemoryBudget
+from penstock.models.sizing.estimate import ModelFacts
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.cached import CachedScheduler
@@ -54,6 +56,7 @@ from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.scheduling.tokens.scheduler import TokenScheduler
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 from penstock.scheduling.tokens.tenants import FairnessPolicy
+from penstock.system.allocator import return_freed_memory
 from penstock.system.reaper import Reaper
 
 logger = logging.getLogger(__name__)
@@ -69,8 +72,9 @@ class VersionBuilder:
     `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
     With `cpu_only`, instance groups for GPUs are served on the CPU. With `fairness`, language
     models are shared between tenants. `openai_tokenizer` is the file or folder of the tokenizer of
-    text models that name none. With `signature_key`, models must be signed. `running` has the
-    requests of all models by their ids.
+    text models that name none. With `signature_key`, models must be signed. `budget` is the memory
+    that all models may take, if that is limited. `running` has the requests of all models by their
+    ids.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class VersionBuilder:
         fairness: FairnessPolicy | None = None,
         openai_tokenizer: str = "",
         signature_key: SignatureKey | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -105,6 +110,7 @@ class VersionBuilder:
         self._fairness = fairness
         self._openai_tokenizer = openai_tokenizer
         self._signature_key = signature_key
+        self._budget = budget
         self.backends: dict[str, str] = {}
         self.running = RunningRequests()
         self.factory = InstanceFactory(
@@ -125,13 +131,15 @@ class VersionBuilder:
         loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
         if self._gpu_limits:
             await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits, self._used_memory)
-        instances = self.factory.instances(backend, config, version, loaded.path, python)
-        statistics = statistics_of(config, self._measurement)
-        active = [instance for instance in instances if not instance.passive]
-        batcher = make_scheduler(config, files.path, active)
-        application = await server_application(backend, config, loaded.path, self._openai_tokenizer)
-        await _start(instances, config, files.path, statistics)
-        return self._model(backend, loaded, instances, batcher, statistics, application)
+        claim = None if self._budget is None else self._budget.claim(await _facts(loaded))
+        with claim or nullcontext():
+            instances = self.factory.instances(backend, config, version, path, python)
+            statistics = statistics_of(config, self._measurement)
+            active = [instance for instance in instances if not instance.passive]
+            batcher = make_scheduler(config, files.path, active)
+            application = await server_application(backend, config, path, self._openai_tokenizer)
+            await _start(instances, config, files.path, statistics)
+            return self._model(backend, loaded, instances, batcher, statistics, application, claim)
 
     def must_check(self, files: ModelFiles) -> bool:
         """Whether the files of a model are to be checked before they are opened."""
@@ -186,8 +194,20 @@ class VersionBuilder:
         python = await self.factory.interpreter(backend, config, path)
         wanted = self.factory.instances(backend, config, version, path, python)
         kept, added, removed = matched(wanted, model.instances)
-        await _start(added, config, files.path, model.statistics)
-        return Resizing(model, config, origin, kept, added, removed)
+        claim, surplus = await self._claim_growth(model, config, version, path)
+        with claim or nullcontext():
+            await _start(added, config, files.path, model.statistics)
+            return Resizing(model, config, origin, kept, added, removed, claim, surplus)
+
+    async def _claim_growth(
+        self, model: LoadedModel, config: ModelConfig, version: int, path: Path
+    ) -> tuple[Claim | None, int]:
+        """What other instances take more, if they do; and what they take less."""
+        if self._budget is None or model.claim is None:
+            return None, 0
+        facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
+        growth = self._budget.grown(model.claim, facts)
+        return growth, self._budget.surplus(model.claim, facts)
 
     async def build_ensemble(
         self, files: ModelFiles, version: int, find: FindModel
@@ -234,6 +254,7 @@ class VersionBuilder:
         batcher: Scheduler,
         statistics: Statistics,
         application: ServerApplication | None,
+        claim: Claim | None,
     ) -> LoadedModel:
         queue = token_queue(backend, version.config, self._fairness)
         tokens = None if queue is None else TokenScheduler(batcher, queue)
@@ -258,6 +279,7 @@ class VersionBuilder:
             application=application,
             accounts=accounts,
             queue_metrics=None if counted is None else counted.metrics,
+            claim=claim,
             takes_device_tensors=(
                 backend.traits.takes_device_tensors
                 and host_of(backend, version.config) == "thread"
@@ -318,17 +340,23 @@ def _log_completed(config: ModelConfig) -> None:
     logger.info("post auto-complete:\n%s", text, extra={"verbatim": True})
 
 
+async def _facts(version: VersionFiles) -> ModelFacts:
+    """What is known of a version's memory before it is loaded."""
+    return await asyncio.to_thread(ModelFacts.read, version.config, version.number, version.path)
+
+
 async def _start(
     instances: Sequence[ModelInstance],
     config: ModelConfig,
     model_path: Path,
     statistics: Statistics,
 ) -> None:
-    """Start instances and warm them up."""
+    """Start instances and warm them up; what that took for a moment goes back to the system."""
     samples = await asyncio.to_thread(read_samples, config, model_path)
     await start_instances(
         instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
     )
+    await asyncio.to_thread(return_freed_memory)
 
 
 _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"

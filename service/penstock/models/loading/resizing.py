@@ -13,6 +13,7 @@ from penstock.inflight.statistics import Statistics
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
+from penstock.models.sizing.budget import Claim
 from penstock.scheduling import SequenceScheduler
 
 
@@ -20,7 +21,8 @@ from penstock.scheduling import SequenceScheduler
 class Resizing:
     """A prepared change of a model's instances: those kept, those added and started, those removed.
 
-    Ends with either `commit` or `discard`.
+    Ends with either `commit` or `discard`. `claim` is the memory that those added take more,
+    `surplus` are the bytes that the model takes less without those removed.
     """
 
     model: LoadedModel
@@ -29,25 +31,39 @@ class Resizing:
     kept: Sequence[ModelInstance]
     added: Sequence[ModelInstance]
     removed: Sequence[ModelInstance]
+    claim: Claim | None = None
+    surplus: int = 0
 
     def commit(self) -> LoadedModel | None:
         """Switch the model to its new instances; returns the removed ones as a model to stop."""
         self.model.resize(self.config, self.origin, (*self.kept, *self.added))
-        return self._removed_model(self.removed, self.model.sequences)
+        freed = None
+        if self.model.claim is not None:
+            if self.claim is not None:
+                self.model.claim.absorb(self.claim)
+            freed = self.model.claim.split(self.surplus)
+        return self._removed_model(self.removed, freed, self.model.sequences)
 
     def discard(self) -> LoadedModel | None:
         """Leave the model as it is; returns the added instances as a model to stop."""
-        return self._removed_model(self.added)
+        return self._removed_model(self.added, self.claim)
 
     def _removed_model(
-        self, instances: Sequence[ModelInstance], sequences: SequenceScheduler | None = None
+        self,
+        instances: Sequence[ModelInstance],
+        claim: Claim | None,
+        sequences: SequenceScheduler | None = None,
     ) -> LoadedModel | None:
+        """The instances as a model, which gives their memory back once they are stopped."""
         if not instances:
+            if claim is not None:
+                claim.release()
             return None
         model = self.model
         scheduler = _RemovedInstances(instances, sequences)
         return LoadedModel(
-            ModelParts(model.config, model.version, scheduler, Statistics()), instances
+            ModelParts(model.config, model.version, scheduler, Statistics(), claim=claim),
+            instances,
         )
 
 

@@ -55,6 +55,7 @@ from penstock.models.serving.answers import (
 )
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.server_application import ServerApplication
+from penstock.models.sizing.budget import Claim
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 
@@ -79,8 +80,8 @@ class ModelParts:
     output; `max_pending` limits the queue, 0 for no limit. `running` keeps the requests in flight
     by their ids, `folder` the files that came with a request to load it. `accounts` count what
     tenants ask of OpenAI's API of a model without queues of theirs; `queue_metrics` are those of
-    its queues, or of the accounts. `takes_device_tensors`: other models may leave its inputs in
-    device memory.
+    its queues, or of the accounts. `claim` is what it has of the memory budget, if there is one.
+    `takes_device_tensors`: other models may leave its inputs in device memory.
     """
 
     config: ModelConfig
@@ -97,6 +98,7 @@ class ModelParts:
     application: ServerApplication | None = None
     accounts: TenantAccounts | None = None
     queue_metrics: Callable[[], Mapping[str, float]] | None = None
+    claim: Claim | None = None
     takes_device_tensors: bool = False
 
 
@@ -136,6 +138,7 @@ class LoadedModel:
         self._deadlines = Deadlines()
         self._stopping = False
         self._described: Mapping[str, Any] = {}
+        self.claim = parts.claim
         self._folder = parts.folder
         if parts.folder is not None:
             parts.folder.retain()
@@ -361,6 +364,8 @@ class LoadedModel:
         folder, self._folder = self._folder, None
         if folder is not None:
             await folder.release()
+        if self.claim is not None:
+            self.claim.release()
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -1,0 +1,172 @@
+"""What models take of the host's memory once they are loaded, beside what `penstock plan` says.
+
+    python -m loadtest.scenarios.sizes           the demo's models
+    python -m loadtest.scenarios.sizes --large   and random ones of 200, 300 and 500 MB
+
+Each model gets a server of its own. Measured is the proportional set size (PSS) of the server and
+its model processes, with the model and without it; of a language model once its cache is full.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadtest.process import Server, family, penstock
+from loadtest.random_llms import RandomLlm
+from loadtest.report import Row, arguments, median_rows, show
+from penstock import cli
+from penstock.demo import write_demo
+from penstock.demo.onnx_graph import OnnxGraphBuilder
+
+_MIB = 1 << 20
+_LAYERS, _WIDTH = 12, 2048
+_LLMS = {
+    "random_llm": RandomLlm(
+        "sizes", hidden=1536, layers=10, heads=12, kv_heads=4, intermediate=4096
+    ),
+    "random_llm_300": RandomLlm(
+        "20ms", hidden=1024, layers=12, heads=16, kv_heads=8, intermediate=2816
+    ),
+}
+_CACHE_TOKENS = 16384
+
+
+def main() -> None:
+    parser = arguments(__doc__, timed=False)
+    parser.add_argument("--large", action="store_true", help="also models of 200, 300 and 500 MB")
+    parser.add_argument(
+        "--models", nargs="+", metavar="MODEL", help="those to measure (default: all)"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        repository = Path(directory)
+        write_demo(repository, report=lambda _: None)
+        if options.large:
+            _write_network(repository / "random_network")
+            for name in _LLMS:
+                _write_llm(repository / name)
+        names = options.models or sorted(path.name for path in repository.iterdir())
+        rows = median_rows(options.rounds, lambda: [_row(repository, name) for name in names])
+    show("memory of models, in MiB", rows, options.json)
+
+
+def _row(repository: Path, name: str) -> Row:
+    plan = _plan(repository, name)
+    (model,) = plan["models"]
+    parts = model["devices"]["host"]
+    bare = _plan(None, name)["server"]["host"]["sum"]
+    library = plan["server"]["host"]["sum"] - bare
+    planned = parts["sum"] + library
+    measured = _measured(repository, name)
+    return {
+        "model": name,
+        "weights": sum(parts["weights"].values()) / _MIB,
+        "KV cache": parts["kv_cache"] / _MIB,
+        "activations": parts["activations"] / _MIB,
+        "runtime": (parts["runtime"] + library) / _MIB,
+        "planned": planned / _MIB,
+        "measured": measured / _MIB,
+        "planned/measured": planned / measured,
+    }
+
+
+def _plan(repository: Path | None, name: str) -> Any:
+    words = ["--also=nothing=1"] if repository is None else [str(repository), name]
+    with redirect_stdout(StringIO()) as printed:
+        cli.main(["plan", *words, "--format=json"])
+    return json.loads(printed.getvalue())
+
+
+def _measured(repository: Path, name: str) -> int:
+    with penstock(repository, "--model-control-mode=explicit") as server:
+        before = _memory(server)
+        _post(server, f"repository/models/{name}/load", {})
+        for _ in _prompts(repository / name):
+            _fill(server, name, repository / name)
+            break
+        return _memory(server) - before
+
+
+def _memory(server: Server) -> int:
+    """The proportional set size of the server and all processes below it."""
+    found = 0
+    for pid in family(server.pid):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        (line,) = (line for line in text.splitlines() if line.startswith("Pss:"))
+        found += int(line.split()[1]) * 1024
+    return found
+
+
+def _prompts(model: Path) -> Iterator[str]:
+    """Different prompts of 1,000 tokens, as many as the cache of a language model holds."""
+    if not (model / "1" / "model.json").exists():
+        return
+    random = np.random.default_rng(1)
+    words = ["file", "the", "of", "and", "in", "is", "to", "a"]
+    for _ in range(_CACHE_TOKENS // 1000 + 1):
+        yield " ".join(words[at] for at in random.integers(0, len(words), 990))
+
+
+def _fill(server: Server, name: str, model: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        asked = (
+            pool.submit(
+                _post, server, f"models/{name}/generate", {"text_input": text, "max_tokens": 1}
+            )
+            for text in list(_prompts(model))
+        )
+        for answer in list(asked):
+            answer.result()
+
+
+def _post(server: Server, path: str, body: dict[str, Any]) -> None:
+    url = f"http://127.0.0.1:{server.http_port}/v2/{path}"
+    request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
+    urllib.request.urlopen(request, timeout=300).close()
+
+
+def _write_network(folder: Path) -> None:
+    """Products with random matrices: 12 of 16 MiB."""
+    version = folder / "1"
+    version.mkdir(parents=True)
+    random = np.random.default_rng(1)
+    graph = OnnxGraphBuilder("random")
+    state = graph.input("x", "float32", ("batch", _WIDTH))
+    for _ in range(_LAYERS):
+        matrix = random.standard_normal((_WIDTH, _WIDTH), np.float32) * 0.02
+        state = graph.op("Relu", graph.op("MatMul", state, graph.weight(matrix)))
+    graph.output("y", state, "float32", ("batch", _WIDTH))
+    graph.save(version / "model.onnx")
+    (folder / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 8')
+
+
+def _write_llm(folder: Path) -> None:
+    """A random Llama in FP16, on OpenVINO GenAI."""
+    version = folder / "1"
+    version.mkdir(parents=True)
+    for file in _LLMS[folder.name].gguf().iterdir():
+        (version / file.name).symlink_to(file)
+    settings = {
+        "num_kv_blocks": _CACHE_TOKENS // 32,
+        "max_model_len": 1024,
+        "properties": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"},
+    }
+    (version / "model.json").write_text(json.dumps(settings))
+    config = (Path(cli.__file__).parents[1] / "demo" / "assets" / "templates").joinpath(
+        "tiny_llm-openvino_genai", "config.pbtxt"
+    )
+    (folder / "config.pbtxt").write_text(config.read_text().replace("tiny_llm", folder.name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How much memory models take: read from the headers of their files, before they are loaded."""

@@ -1,0 +1,141 @@
+"""`MemoryBudget`: the account of the memory that models may take, as they are estimated."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from penstock.core.errors import UnavailableError
+from penstock.models.sizing.estimate import ModelEstimate, ModelFacts, Place, estimate
+from penstock.models.sizing.plan import changes
+from penstock.models.sizing.sizes import shown_size
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 3
+"""Models and changes that a refusal names."""
+
+
+class Claim:
+    """What a version of a model has of a budget, until it is released.
+
+    As a context, it is released where what is done in it fails.
+    """
+
+    def __init__(self, budget: MemoryBudget, name: str, size: int) -> None:
+        self._budget = budget
+        self.name = name
+        self.size = size
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.release()
+
+    def release(self) -> None:
+        """Give all of it back; a second call does nothing."""
+        self._budget.shrink(self, self.size)
+
+    def absorb(self, other: Claim) -> None:
+        """Take over what another claim has."""
+        size = other.size
+        other.size -= size
+        self.size += size
+
+    def split(self, size: int) -> Claim:
+        """Hand over a part, to a claim of its own."""
+        size = min(size, self.size)
+        self.size -= size
+        return Claim(self._budget, self.name, size)
+
+
+class MemoryBudget:
+    """Bytes that all models may take together, and what is left of them.
+
+    Lives on the event loop. Counted is what a model takes of the GPUs that it runs on, or of the
+    host, with headroom; not the server's own process.
+    """
+
+    def __init__(self, limit: int, gpus: tuple[int, ...] = (), card: int = 0) -> None:
+        self._limit = limit
+        self._place = Place(gpus, card)
+        self._used = 0
+        self._held: dict[str, int] = {}
+
+    @property
+    def used(self) -> int:
+        """Bytes that models have now."""
+        return self._used
+
+    def claim(self, facts: ModelFacts) -> Claim:
+        """Take what a model needs. Raises `UnavailableError` where it is not left."""
+        return self._taken(estimate(facts, self._place))
+
+    def grown(self, claim: Claim, facts: ModelFacts) -> Claim | None:
+        """Take what a model needs more than it has; `None` if it needs no more.
+
+        Raises as `claim` does.
+        """
+        found = estimate(facts, self._place)
+        more = found.planned - claim.size
+        return self._taken(found, more) if more > 0 else None
+
+    def surplus(self, claim: Claim, facts: ModelFacts) -> int:
+        """What a claim has more than the model needs."""
+        return max(0, claim.size - estimate(facts, self._place).planned)
+
+    def shrink(self, claim: Claim, size: int) -> None:
+        """Give a part of a claim back."""
+        size = min(size, claim.size)
+        if not size:
+            return
+        claim.size -= size
+        self._used -= size
+        self._held[claim.name] -= size
+        if not self._held[claim.name]:
+            del self._held[claim.name]
+
+    def _taken(self, found: ModelEstimate, size: int | None = None) -> Claim:
+        size = found.planned if size is None else size
+        name = found.facts.name
+        if self._used + size > self._limit:
+            raise UnavailableError(self._refusal(found, size))
+        self._used += size
+        self._held[name] = self._held.get(name, 0) + size
+        logger.info(
+            "'%s' version %d takes %s of the memory budget, of which %s are left",
+            name,
+            found.facts.version,
+            shown_size(size),
+            shown_size(self._limit - self._used),
+        )
+        return Claim(self, name, size)
+
+    def _refusal(self, found: ModelEstimate, size: int) -> str:
+        left = self._limit - self._used
+        ways = [*self._unloads(found.facts.name, size - left)]
+        ways += [
+            f"{change.what} (saves {shown_size(change.saved)})"
+            for change in changes(found.facts, self._place, size - left)[:_MOST_NAMED]
+        ]
+        ways.append("a larger --memory-budget")
+        return (
+            f"model '{found.facts.name}' needs {shown_size(size)} of memory, and of the"
+            f" --memory-budget of {shown_size(self._limit)} there are {shown_size(left)} left;"
+            f" what helps: {', or '.join(ways)}; 'penstock plan' shows the parts"
+        )
+
+    def _unloads(self, name: str, missing: int) -> list[str]:
+        """Advice to unload: the smallest other model that is enough, else the largest."""
+        if name in self._held:
+            return [f"unload '{name}' first, so that it is not there twice"]
+        others = sorted((size, other) for other, size in self._held.items() if other != name)
+        enough = [pair for pair in others if pair[0] >= missing] or others[-1:]
+        return [f"unload '{other}' ({shown_size(size)})" for size, other in enough[:1]]

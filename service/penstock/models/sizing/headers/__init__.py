@@ -1,0 +1,1 @@
+"""Headers of model files, read under limits and without the weights behind them."""

@@ -1,0 +1,126 @@
+"""Weights of a model: bytes by data type, from the headers of its files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.core.errors import ModelLoadError
+from penstock.models.sizing.headers.gguf import read_gguf
+from penstock.models.sizing.headers.onnx import read_onnx
+from penstock.models.sizing.headers.openvino_ir import read_openvino_ir
+from penstock.models.sizing.headers.safetensors import read_safetensors
+from penstock.models.sizing.headers.torch_archive import STORED, is_archive, read_torch_archive
+
+Weights = Mapping[str, int]
+"""Bytes by data type, such as `FP16` or `Q4_K`; `as stored` where the files do not say."""
+
+_INDEX = "*.safetensors.index.json"
+_MOST_INDEX = 64 << 20
+_SAVED_MODEL = "saved_model.pb"
+
+_KINDS = (
+    ("*.safetensors",),
+    ("*.gguf",),
+    ("model.onnx",),
+    ("*.onnx",),
+    ("*.xml",),
+    ("*.plan", "*.engine", "*.trt"),
+    ("*.pt2",),
+    ("*.pt", "*.pth", "pytorch_model*.bin", "*.ckpt"),
+    ("*.tflite",),
+    ("*.graphdef", "*.pb"),
+    ("xgboost.*", "model.txt", "checkpoint.tl", "*.ubj", "*.tl"),
+    ("*.joblib", "*.pkl", "*.npz", "*.npy", "*.h5", "*.keras"),
+)
+"""Patterns of files with weights: of a folder the first that it has counts, since the same weights
+often lie there in several formats."""
+
+_ORIGINAL = "consolidated"
+"""How the name of a file begins that has the weights of all the others once more."""
+
+
+def read_weights(path: Path) -> Weights:
+    """The weights in a file or a folder; empty for a folder without any.
+
+    Raises `ModelLoadError` for a file that is damaged.
+    """
+    if not path.is_dir():
+        return _of_file(path)
+    files = _index_files(path) or weight_files(path)
+    found = Counter[str]()
+    for file in files:
+        found.update(_of_folder_model(file) if file.is_dir() else _of_file(file))
+    return dict(found)
+
+
+def weight_files(folder: Path) -> Sequence[Path]:
+    """The files in a folder that have weights; a folder of TensorFlow's counts as one."""
+    if (folder / _SAVED_MODEL).is_file():
+        return [folder]
+    saved = sorted(path.parent for path in folder.glob(f"*/{_SAVED_MODEL}"))
+    if saved:
+        return saved[:1]
+    for patterns in _KINDS:
+        found = sorted({file for pattern in patterns for file in folder.glob(pattern)})
+        files = [file for file in found if file.is_file()]
+        if files:
+            return [f for f in files if not f.name.startswith(_ORIGINAL)] or files
+    return []
+
+
+def _index_files(folder: Path) -> Sequence[Path]:
+    """The parts that the index of a Hugging Face folder names; empty without one."""
+    index = next(iter(sorted(folder.glob(_INDEX))), None)
+    if index is None:
+        return []
+    try:
+        if index.stat().st_size > _MOST_INDEX:
+            raise ModelLoadError(f"'{index}' is longer than any model's index")
+        names = sorted(set(map(str, json.loads(index.read_bytes())["weight_map"].values())))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise ModelLoadError(f"'{index}' is no index of weights: {error}") from error
+    for name in names:
+        if "/" in name or "\0" in name or name == ".." or not (folder / name).is_file():
+            raise ModelLoadError(f"'{index}' names '{name[:80]}', which is not beside it")
+    return [folder / name for name in names]
+
+
+def _of_file(path: Path) -> Weights:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is not None:
+        return reader(path)
+    return {STORED: _size(path)}
+
+
+def _of_folder_model(folder: Path) -> Weights:
+    """A SavedModel: its graph, whose constants are weights too, and its variables."""
+    files = [folder / _SAVED_MODEL, *sorted(folder.glob("variables/variables.data-*"))]
+    return {STORED: sum(map(_size, files))}
+
+
+def _of_torch(path: Path) -> Weights:
+    # What `torch.save` wrote years ago is no archive.
+    return read_torch_archive(path) if is_archive(path) else {STORED: _size(path)}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise ModelLoadError(f"'{path}' cannot be read: {error.strerror}") from error
+
+
+_READERS: Mapping[str, Callable[[Path], Weights]] = {
+    ".safetensors": read_safetensors,
+    ".gguf": lambda path: read_gguf(path).weights,
+    ".onnx": read_onnx,
+    ".xml": read_openvino_ir,
+    ".pt": _of_torch,
+    ".pth": _of_torch,
+    ".pt2": _of_torch,
+    ".bin": _of_torch,
+    ".ckpt": _of_torch,
+}

@@ -1,0 +1,111 @@
+"""The account of a memory budget."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
+from penstock.core.errors import UnavailableError
+from penstock.models.sizing.budget import Claim, MemoryBudget
+from penstock.models.sizing.estimate import ModelFacts, Place, estimate
+
+_MIB = 1 << 20
+
+
+def _facts(name: str, size: int, count: int = 1) -> ModelFacts:
+    group = InstanceGroup(kind=InstanceKind.KIND_CPU, count=count)
+    config = ModelConfig(name=name, backend="fil", instance_group=(group,))
+    return ModelFacts(config, weights={"as stored": size})
+
+
+def _planned(facts: ModelFacts) -> int:
+    return estimate(facts, Place()).planned
+
+
+def test_a_model_takes_its_estimate_with_headroom_until_it_is_released() -> None:
+    budget = MemoryBudget(100)
+    claim = budget.claim(_facts("a", 40))
+    assert budget.used == claim.size == 46
+    claim.release()
+    claim.release()
+    assert budget.used == 0
+
+
+def test_a_model_that_does_not_fit_is_refused_with_what_helps() -> None:
+    budget = MemoryBudget(100 * _MIB)
+    budget.claim(_facts("small", 10 * _MIB))
+    budget.claim(_facts("large", 50 * _MIB))
+    with pytest.raises(UnavailableError) as refused:
+        budget.claim(_facts("m", 40 * _MIB))
+    assert refused.value.message == (
+        "model 'm' needs 46.0 MiB of memory, and of the --memory-budget of 100 MiB there are"
+        " 31.0 MiB left; what helps: unload 'large' (57.5 MiB), or a larger --memory-budget;"
+        " 'penstock plan' shows the parts"
+    )
+
+
+def test_the_smallest_model_whose_end_is_enough_is_named() -> None:
+    budget = MemoryBudget(100 * _MIB)
+    budget.claim(_facts("small", 10 * _MIB))
+    budget.claim(_facts("large", 50 * _MIB))
+    with pytest.raises(UnavailableError, match=r"unload 'small' \(11\.5 MiB\)"):
+        budget.claim(_facts("m", 30 * _MIB))
+
+
+def test_what_is_done_in_a_claim_gives_back_where_it_fails() -> None:
+    budget = MemoryBudget(100)
+    with pytest.raises(ValueError, match="broken"), budget.claim(_facts("a", 40)):
+        raise ValueError("broken")
+    assert budget.used == 0
+    with budget.claim(_facts("a", 40)):
+        pass
+    assert budget.used == 46
+
+
+def test_a_claim_grows_by_what_a_model_needs_more() -> None:
+    few, many = _facts("a", 40), _facts("a", 80)
+    budget = MemoryBudget(100)
+    claim = budget.claim(few)
+    assert budget.grown(claim, few) is None
+    growth = budget.grown(claim, many)
+    assert growth is not None
+    claim.absorb(growth)
+    growth.release()
+    assert budget.used == claim.size == 92
+    assert budget.surplus(claim, few) == 46
+    freed = claim.split(46)
+    freed.release()
+    assert budget.used == claim.size == 46
+
+
+def test_a_claim_that_cannot_grow_stays(caplog: pytest.LogCaptureFixture) -> None:
+    budget = MemoryBudget(100)
+    with caplog.at_level(logging.INFO):
+        claim = budget.claim(_facts("a", 40))
+    assert "'a' version 1 takes 46 B of the memory budget, of which 54 B are left" in caplog.text
+    with pytest.raises(UnavailableError, match="needs 69 B of memory"):
+        budget.grown(claim, _facts("a", 100))
+    assert budget.used == 46
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.booleans()), max_size=30))
+def test_never_more_is_used_than_there_is_and_nothing_is_lost(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    budget, held = MemoryBudget(100), list[Claim]()
+    for name, size, release in steps:
+        if release and held:
+            held.pop(size % len(held)).release()
+            continue
+        try:
+            held.append(budget.claim(_facts(name, size)))
+        except UnavailableError:
+            assert budget.used + _planned(_facts(name, size)) > 100
+        assert budget.used == sum(claim.size for claim in held) <= 100
+    for claim in held:
+        claim.release()
+    assert budget.used == 0
