@@ -1,5 +1,5 @@
-"""The command line: `penstock serve`, `check`, `plan`, `demo` and further commands, those that other
-packages bring, such as `perf`, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `check`, `plan`, `demo` and further commands, those of other
+packages, such as `perf`, and `tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
