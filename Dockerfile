@@ -54,7 +54,7 @@ CMD ["trtllm-llmapi-launch", "tritonserver", "--model-repository=/models"]
 
 FROM python:${PYTHON}-slim
 RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin penstock \
-    && install --directory --owner=penstock --group=penstock /models
+    && install --directory --owner=penstock --group=penstock /models /cache
 COPY --from=install /opt/penstock /opt/penstock
 ENV PATH=/opt/penstock/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -49,7 +49,7 @@ def test_image_is_built_with_extras_that_there_are() -> None:
     default = re.findall(r"^ARG ENGINE=(.+)$", _IMAGE, re.MULTILINE)
     assert default == ["onnx,openvino,openai"]
     chosen = [_service(name)["build"]["args"]["ENGINE"] for name in _files()]
-    assert {*default[0].split(","), *chosen} <= _extras().keys()
+    assert {*",".join([*default, *chosen]).split(",")} <= _extras().keys()
     assert "openai" in _extras()["demo"][0]
 
 
@@ -60,8 +60,7 @@ def _files() -> list[str]:
 def test_command_is_one_of_the_server() -> None:
     shell, _, _, program, *arguments = _service()["command"]
     settings = settings_of(*arguments)
-    assert (shell, program) == ("sh", "tritonserver")
-    assert settings.repository.paths[-1:] == ("/models",)
+    assert (shell, program) == ("sh", "penstock")
     assert settings.openai.enabled
 
 
@@ -80,26 +79,29 @@ def test_health_is_that_of_the_api() -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "done"),
+    ("models", "named", "done"),
     [
-        ([], "penstock demo {folder}\ntritonserver --http-port=8000\n"),
-        (["mine"], "tritonserver --http-port=8000\n"),
+        ([], "", "penstock demo {folder}\npenstock serve {folder} --http-port=8000\n"),
+        (["mine"], "", "penstock serve {folder} --http-port=8000\n"),
+        ([], "hf://a/b", "penstock serve hf://a/b --http-port=8000\n"),
+        (["mine"], "hf://a/b", "penstock serve hf://a/b --http-port=8000\n"),
     ],
 )
-def test_demo_goes_into_an_empty_volume_only(tmp_path: Path, models: list[str], done: str) -> None:
+def test_demo_goes_into_an_empty_volume_only(
+    tmp_path: Path, models: list[str], named: str, done: str
+) -> None:
     folder, programs = tmp_path / "models", tmp_path / "bin"
     folder.mkdir()
     programs.mkdir()
     for model in models:
         (folder / model).mkdir()
-    for name in ("penstock", "tritonserver"):
-        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
-        (programs / name).chmod(0o755)
+    (programs / "penstock").write_text('#!/bin/sh\necho penstock "$@"\n')
+    (programs / "penstock").chmod(0o755)
     shell, option, script, program, *_ = _service()["command"]
     script = script.replace("$$", "$").replace("/models", str(folder))
     told = subprocess.run(
         [shell, option, script, program, "--http-port=8000"],
-        env={"PATH": f"{programs}:/usr/bin:/bin"},
+        env={"PATH": f"{programs}:/usr/bin:/bin", "MODEL": named},
         capture_output=True,
         text=True,
         check=True,

@@ -93,19 +93,21 @@ class HubRepository:
         """What each model is, for comparison: the paths and contents of its files."""
         return dict(_by_models(self._listed()[1]))
 
-    def file_names(self) -> list[str]:
-        """The paths of all files; raises `OSError`."""
-        return sorted(self._listed()[1])
-
-    def fetch(self, names: Iterable[str]) -> Path:
-        """A folder with these files, in the cache of the hub's library.
+    def listing(self) -> tuple[str, list[str]]:
+        """The commit, empty where the hub may not be asked, and the paths of all files.
 
         Raises `OSError`, and `ModelLoadError` for names that are no paths.
         """
-        wanted = [*names]
-        self._check_names(wanted)
-        commit, _ = self._listed()
-        return self._downloaded(commit, [glob.escape(name) for name in wanted])
+        commit, files = self._listed()
+        self._check_names([*files])
+        return commit, sorted(files)
+
+    def fetch(self, commit: str, names: Iterable[str]) -> Path:
+        """A folder with these files of a listing, in the cache of the hub's library.
+
+        Raises `OSError`.
+        """
+        return self._downloaded(commit, [glob.escape(name) for name in names])
 
     def _check_names(self, paths: Sequence[str]) -> None:
         for path in sorted(paths):

@@ -47,19 +47,30 @@ class LocalFolder:
 
 
 class HubFolder:
-    """A repository of the hub; the hub's library keeps what it fetches."""
+    """A commit of a repository of the hub; the hub's library keeps what it fetches.
+
+    Raises `OSError`, and `ModelLoadError` for names of files that are no paths.
+    """
 
     def __init__(self, repository: HubRepository) -> None:
         self._repository = repository
+        self._commit, self._names = repository.listing()
+        self._here: set[str] = set()
+        self._path = Path()
         self.text = repository.address.text
         self.name = repository.address.name.rpartition("/")[2]
 
     def names(self) -> list[str]:
         """All files of the commit that is asked for."""
-        return self._repository.file_names()
+        return self._names
 
     def take(self, names: Iterable[str]) -> dict[str, Path]:
-        """The files in the cache of the hub's library."""
-        wanted = [*names]
-        path = self._repository.fetch(wanted)
-        return {name: path / name for name in wanted}
+        """The files in the cache of the hub's library; with the first all that is small."""
+        wanted = {*names}
+        missing = wanted - self._here
+        if not self._here:
+            missing |= {each for each in self._names if each.endswith(".json")}
+        if missing:
+            self._path = self._repository.fetch(self._commit, missing)
+            self._here |= missing
+        return {name: self._path / name for name in wanted}
