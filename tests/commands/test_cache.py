@@ -45,7 +45,7 @@ def _run(*arguments: str) -> tuple[int, str, str]:
 
 def test_models_are_fetched_once_listed_and_removed(store: ObjectStore, cache: str) -> None:
     status, told, _ = _run("pull", store.address, "a", cache)
-    assert (status, told) == (0, f"{store.address}/a: 3.0 MiB\n")
+    assert (status, told) == (0, f"{store.address}/a: 3.00 MiB\n")
     _run("pull", store.address, cache)
     assert store.gets["a/1/weights.bin"] == 1
     _, told, _ = _run("list", cache)
@@ -55,12 +55,20 @@ def test_models_are_fetched_once_listed_and_removed(store: ObjectStore, cache: s
         f"{store.address}/b",
     }
     status, told, _ = _run("remove", f"{store.address}/b", cache)
-    assert (status, told) == (0, f"{store.address}/b: 3.0 MiB removed\n")
+    assert (status, told) == (0, f"{store.address}/b: 3.00 MiB removed\n")
     _, told, _ = _run("list", cache)
     assert f"{store.address}/b" not in told
     # The contents of both are equal, and kept once: that of the other is still there.
     _run("pull", store.address, "a", cache)
     assert store.gets["a/1/weights.bin"] == 1
+
+
+def test_a_path_with_a_number_is_no_version(store: ObjectStore, cache: str) -> None:
+    store.put("2024/m/config.pbtxt", 'backend: "identity"')
+    store.put("2024/m/1/weights.bin", b"weights")
+    _run("pull", f"{store.address}/2024", cache)
+    rows = [line.split()[0] for line in _run("list", cache)[1].splitlines()]
+    assert rows == [f"{store.address}/2024/m"]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +115,13 @@ def test_of_the_hub_what_is_served_is_fetched(found: Hub, cache: str) -> None:
     assert "hf://owner/models" in told
     assert _run("remove", "hf://owner/models", cache)[0] == 0
     assert "hf://owner/models" not in _run("list", cache)[1]
+
+
+def test_files_of_the_hub_are_fetched_by_their_names(found: Hub, cache: str) -> None:
+    status, told, _ = _run("pull", "hf://owner/models", "pytorch_model.bin", cache)
+    assert status == 0
+    assert (Path(told.strip()) / "pytorch_model.bin").read_bytes() == b"the same"
+    assert _run("pull", "hf://owner/models", "none.bin", cache)[0] == 1
 
 
 def test_a_model_of_the_hub_is_imported(found: Hub, tmp_path: Path) -> None:

@@ -56,6 +56,16 @@ def test_nothing_is_overwritten(
     assert [path.name for path in Path(models).iterdir()] == ["plus"]
 
 
+def test_a_further_version_has_the_name_of_the_first(tmp_path: Path) -> None:
+    graphs.save_identity(tmp_path / "one.onnx")
+    (tmp_path / "two.onnx").write_bytes((tmp_path / "one.onnx").read_bytes())
+    models = tmp_path / "models"
+    assert cli.main(["import", str(tmp_path / "one.onnx"), str(models)]) == 0
+    later = [str(tmp_path / "two.onnx"), str(models), "--name=one", "--version=2"]
+    assert cli.main(["import", *later]) == 0
+    assert [path.name for path in (models / "one" / "2").iterdir()] == ["one.onnx"]
+
+
 def test_large_files_may_be_linked(model: Path, tmp_path: Path) -> None:
     assert cli.main(["import", str(model), str(tmp_path / "m"), "--link", "--name=other"]) == 0
     linked = tmp_path / "m" / "other" / "1" / "plus.onnx"

@@ -70,12 +70,13 @@ class PooledGraph:
         return [self._vectors(array, mask) for array in found]
 
     def _vectors(self, array: Array, mask: Array) -> Array:
-        vectors = self._pool(array, mask) if array.ndim == 3 else array
-        if not self._normalized or vectors.ndim != 2:
-            return vectors
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit: Array = (vectors / np.maximum(lengths, 1e-12)).astype(vectors.dtype, copy=False)
-        return unit
+        wide = array.astype(np.result_type(array.dtype, np.float32), copy=False)  # sums overflow
+        vectors = self._pool(wide, mask) if array.ndim == 3 else wide
+        if self._normalized and vectors.ndim == 2:
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.maximum(lengths, 1e-12)
+        found: Array = vectors.astype(array.dtype, copy=False)
+        return found
 
     def close(self) -> None:
         self._inner.close()

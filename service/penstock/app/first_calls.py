@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 _FEW = 64
 """Elements of an input that are written out."""
+_MANY = 1 << 24
+"""Elements that a program may write out."""
 _FILES = ("penstock.image", "penstock.audio")
 _JSON = "-H 'Content-Type: application/json'"
 
@@ -61,6 +63,7 @@ class _Places:
             if title not in ports or address.startswith("unix:"):
                 return ""
             host = "localhost" if address in ("0.0.0.0", "::", "[::]") else address
+            host = f"[{host}]" if ":" in host and not host.startswith("[") else host
             return f"{host}:{ports[title]}"
 
         web, own = place("HTTPService", http.address), place("OpenAIService", http.host)
@@ -84,7 +87,7 @@ def _openai_calls(name: str, paths: Collection[str], url: str) -> Iterator[str]:
     for path in found:
         body = json.dumps({"model": name, **bodies[path]})
         yield f"curl -s {url}{path} {_JSON} -d {shlex.quote(body)}"
-    yield f"OpenAI's clients: base_url {url}/v1, model {name}, any api_key"
+    yield f"OpenAI's clients: base_url {url}/v1, model {name}"
 
 
 def _calls(config: ModelConfig, places: _Places) -> Iterator[str]:
@@ -92,22 +95,22 @@ def _calls(config: ModelConfig, places: _Places) -> Iterator[str]:
     if any(config.parameter(name) for name in _FILES):
         yield "its inputs are files, one for each row: docs/tensor-models.md has a client"
         return
-    inputs = [tensor for tensor in config.input if not tensor.optional]
+    inputs = [_Filled.of(each, config) for each in config.input if not each.optional]
     policy = config.model_transaction_policy
     if policy is not None and policy.decoupled:
         yield from _stream_calls(config, places)
         return
-    body = {"inputs": [_tensor(tensor, config) for tensor in inputs]}
     url = f"{places.http}/v2/models/{config.name}/infer"
-    large = any(len(tensor["data"]) > _FEW for tensor in body["inputs"])
-    if places.http and not large:
-        yield f"curl -s {url} -d {shlex.quote(json.dumps(body))}"
-    elif places.http:
-        filled = json.dumps({"inputs": [_shortened(tensor) for tensor in body["inputs"]]})
-        program = f"import json; print(json.dumps({filled.replace(_OPEN, '').replace(_CLOSE, '')}))"
+    most = max([each.count for each in inputs], default=0)
+    if places.http and most <= _FEW:
+        body = json.dumps({"inputs": [each.as_json() for each in inputs]})
+        yield f"curl -s {url} -d {shlex.quote(body)}"
+    elif places.http and most <= _MANY:
+        tensors = ", ".join(each.as_program() for each in inputs)
+        program = f"import json; print(json.dumps({{'inputs': [{tensors}]}}))"
         yield f"python3 -c {shlex.quote(program)} | curl -s {url} -d @-"
-    if places.grpc and not large:
-        asked = {"model_name": config.name, "inputs": [_typed(each) for each in body["inputs"]]}
+    if places.grpc and most <= _FEW and all(each.contents for each in inputs):
+        asked = {"model_name": config.name, "inputs": [each.as_message() for each in inputs]}
         yield (
             f"grpcurl -plaintext -d {shlex.quote(json.dumps(asked))} {places.grpc}"
             " inference.GRPCInferenceService/ModelInfer"
@@ -120,39 +123,6 @@ def _stream_calls(config: ModelConfig, places: _Places) -> Iterator[str]:
         body = json.dumps({texts[0].name: "Once upon a time"})
         url = f"{places.http}/v2/models/{config.name}/generate_stream"
         yield f"curl -sN {url} -d {shlex.quote(body)}"
-
-
-_OPEN, _CLOSE = '"<', '>"'
-"""Marks around what stands for itself in a program."""
-
-
-def _shortened(tensor: Mapping[str, Any]) -> dict[str, Any]:
-    """A tensor whose many equal elements are written as a product, between marks."""
-    data = tensor["data"]
-    if len(data) <= _FEW:
-        return dict(tensor)
-    return {**tensor, "data": f"<[{data[0]!r}] * {len(data)}>"}
-
-
-def _tensor(tensor: Input, config: ModelConfig) -> dict[str, Any]:
-    """An input in KServe's JSON: each free dimension is 1, and so are all elements."""
-    rows = [1] if config.max_batch_size else []
-    shape = [*rows, *(1 if size < 0 else size for size in tensor.dims)]
-    assert tensor.data_type is not None
-    return {
-        "name": tensor.name,
-        "shape": shape,
-        "datatype": tensor.data_type.value,
-        "data": [_element(tensor.data_type)] * prod(shape),
-    }
-
-
-def _element(datatype: DataType) -> Any:
-    if datatype is DataType.BYTES:
-        return "text"
-    if datatype is DataType.BOOL:
-        return True
-    return 1.0 if datatype.numpy.kind == "f" else 1
 
 
 _CONTENTS = {
@@ -169,12 +139,52 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+"""The field of a message that holds the elements of a datatype."""
 
 
-def _typed(tensor: Mapping[str, Any]) -> dict[str, Any]:
-    """A tensor as grpcurl takes it; bytes in base64."""
-    data = tensor["data"]
-    if tensor["datatype"] == "BYTES":
-        data = ["dGV4dA=="] * len(data)
-    field = _CONTENTS.get(tensor["datatype"], "bytes_contents")
-    return {**{k: v for k, v in tensor.items() if k != "data"}, "contents": {field: data}}
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """An input whose free dimensions are 1, as are its elements, or `text`."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    element: Any
+    count: int
+
+    @classmethod
+    def of(cls, tensor: Input, config: ModelConfig) -> _Filled:
+        assert tensor.data_type is not None
+        rows = [1] if config.max_batch_size else []
+        shape = [*rows, *(1 if size < 0 else size for size in tensor.dims)]
+        element = _element(tensor.data_type)
+        return cls(tensor.name, shape, tensor.data_type.value, element, prod(shape))
+
+    @property
+    def contents(self) -> str:
+        """Its field in a message; empty for a datatype that has none."""
+        return _CONTENTS.get(self.datatype, "")
+
+    def _head(self) -> dict[str, Any]:
+        return {"name": self.name, "shape": self.shape, "datatype": self.datatype}
+
+    def as_json(self) -> dict[str, Any]:
+        """As KServe's JSON has it."""
+        return {**self._head(), "data": [self.element] * self.count}
+
+    def as_program(self) -> str:
+        """An expression of Python for the same."""
+        return f"{{**{self._head()!r}, 'data': [{self.element!r}] * {self.count}}}"
+
+    def as_message(self) -> dict[str, Any]:
+        """As grpcurl takes it; bytes in base64."""
+        element = "dGV4dA==" if self.datatype == DataType.BYTES.value else self.element
+        return {**self._head(), "contents": {self.contents: [element] * self.count}}
+
+
+def _element(datatype: DataType) -> Any:
+    if datatype is DataType.BYTES:
+        return "text"
+    if datatype is DataType.BOOL:
+        return True
+    return 1.0 if datatype.numpy.kind == "f" else 1

@@ -19,6 +19,9 @@ from penstock.cli.unsupported import refuse_unsupported
 from penstock.core.nearest_name import nearest_name
 from penstock.settings.rules import SettingsError
 
+_INTERRUPTED = 130
+"""The exit status after SIGINT, as shells have it."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `penstock` command; returns its exit status."""
@@ -44,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage.commands_usage(), end="")
         return 0
     if command in commands:
-        return commands[command](rest)
+        try:
+            return commands[command](rest)
+        except KeyboardInterrupt:
+            return _INTERRUPTED
     if (installed := installed_command(command)) is not None:
         return installed.run(rest)
     if command in OF_CLIENT:

@@ -95,7 +95,6 @@ class _SettingsBuilder:
 
     def complete(self, environment: Mapping[str, str]) -> None:
         """Set the fields that depend on several options, or on the environment."""
-        self._add_sources()
         self._complete_trace(environment)
         self._complete_model_config()
         if {"response-cache-byte-size", "cache-config"} <= self._given:
@@ -113,6 +112,7 @@ class _SettingsBuilder:
         if environment.get("AIP_STORAGE_URI"):
             self.fields.setdefault("repository.paths", (environment["AIP_STORAGE_URI"],))
         self._apply_switches(environment)
+        self._add_sources()
 
     def _add_sources(self) -> None:
         """Add the models and repositories that are given as arguments."""
@@ -121,19 +121,20 @@ class _SettingsBuilder:
         if not self._sources:
             return
         from penstock.models.sources.draft import SourceError, Wishes  # heavy
-        from penstock.models.sources.recognise import model_of
+        from penstock.models.sources.recognise import model_of, named
 
         name = self._wishes.pop("name", "")
         wishes = Wishes(**self._wishes)
         if name and len(self._sources) > 1:
             raise UsageError("--name is of one model; of several each is given as NAME=MODEL")
         for source in self._sources:
-            argument = f"{name}={source}" if name else source
+            given, place = (name, source) if name else named(source)
             try:
-                draft = model_of(argument, wishes)
+                draft = model_of(place, wishes, given)
+                file = None if draft is None else draft.model_file(wishes)
             except SourceError as error:
                 raise UsageError(str(error)) from None
-            self._add_source(source, None if draft is None else draft.model_file(wishes))
+            self._add_source(place, file)
 
     def _add_source(self, source: str, file: ModelFile | None) -> None:
         if file is None:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import InferenceError
+from penstock.models.sizing.sizes import shown_size
 
 if TYPE_CHECKING:
     from penstock.models.remote.remote_repositories import RemoteRepositories
-
-_VERSION = re.compile(r"(.*?)/\d+(/|$)")
-"""A model's folder is what stands before the first number of an object's address."""
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def pull_parser() -> ArgumentParser:
     """The parser of `penstock pull`."""
     made = _parser("pull", "Fetch models from an address, so that `serve` starts with them here.")
     made.add_argument("address", metavar="ADDRESS", help="as --model-repository or serve take it")
-    made.add_argument("models", metavar="MODEL", nargs="*", help="default: all of the repository")
-    made.add_argument("--repository-cache-byte-size", type=int, default=0, metavar="BYTES")
+    made.add_argument(
+        "models", metavar="MODEL", nargs="*", help="of a repository; or files of the hub"
+    )
+    made.add_argument("--repository-cache-byte-size", type=_bytes, default=0, metavar="BYTES")
     return made
 
 
@@ -74,8 +73,6 @@ def _run(work: Callable[[RemoteRepositories, Namespace], int], chosen: Namespace
             return work(remote, chosen)
     except (InferenceError, OSError) as error:
         return _failed(str(error))
-    except KeyboardInterrupt:
-        return 130
 
 
 def _failed(problem: str) -> int:
@@ -88,24 +85,42 @@ def _pull(remote: RemoteRepositories, chosen: Namespace) -> int:
     from penstock.models.sources.draft import SourceError, Wishes
     from penstock.models.sources.recognise import model_of
 
-    if not scheme_of(chosen.address):
+    scheme = scheme_of(chosen.address)
+    if not scheme:
         return _failed(f"'{chosen.address}' is a folder of this machine")
+    if scheme == "hf" and (folder := _pulled_files(chosen.address, chosen.models)):
+        print(folder)
+        return 0
     try:
-        draft = model_of(chosen.address, Wishes())
+        draft = None if chosen.models else model_of(chosen.address, Wishes())
     except SourceError as error:
         return _failed(str(error))
     if draft is not None:
-        print(f"{chosen.address}: {_written(sum(p.stat().st_size for p in draft.links.values()))}")
+        print(
+            f"{chosen.address}: {shown_size(sum(p.stat().st_size for p in draft.links.values()))}"
+        )
         return 0
+    return _pull_models(remote, chosen)
+
+
+def _pulled_files(address: str, names: Sequence[str]) -> Path | None:
+    """The folder with these files of the hub; `None` if some are none."""
+    from penstock.models.remote.hub_repository import HubAddress, HubRepository
+
+    repository = HubRepository(HubAddress.parse(address))
+    commit, there = repository.listing()
+    return repository.fetch(commit, names) if names and {*names} <= {*there} else None
+
+
+def _pull_models(remote: RemoteRepositories, chosen: Namespace) -> int:
     place = remote.open(chosen.address)
-    names = chosen.models or place.folders()
-    for name in names:
+    for name in chosen.models or place.folders():
         taken = place.take(name)
         if taken is None:
             return _failed(f"there is no model '{name}' in '{chosen.address}'")
         path, temporary = taken
         size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
-        print(f"{chosen.address.rstrip('/')}/{name}: {_written(size)}", flush=True)
+        print(f"{chosen.address.rstrip('/')}/{name}: {shown_size(size)}", flush=True)
         if temporary is not None:
             shutil.rmtree(temporary)
     return 0
@@ -116,7 +131,7 @@ def _list(remote: RemoteRepositories, chosen: Namespace) -> int:
     width = max([len(address) for address, *_ in rows], default=0)
     for address, size, used in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
-        print(f"{address:{width}}  {_written(size):>10}  {when}")
+        print(f"{address:{width}}  {shown_size(size):>10}  {when}")
     return 0
 
 
@@ -134,8 +149,7 @@ def _kept(remote: RemoteRepositories) -> Mapping[str, tuple[int, float]]:
 def _objects(remote: RemoteRepositories) -> Iterator[tuple[str, int, float]]:
     for cache in remote.caches():
         for each in cache.objects():
-            inside = _VERSION.match(each.address)
-            yield inside[1] if inside else each.address, each.size, each.used
+            yield each.model, each.size, each.used
 
 
 def _remove(remote: RemoteRepositories, chosen: Namespace) -> int:
@@ -145,7 +159,7 @@ def _remove(remote: RemoteRepositories, chosen: Namespace) -> int:
         wanted = address.rstrip("/")
         gone = 0
         for cache in remote.caches():
-            inside = [e for e in cache.objects() if f"{e.address}/".startswith(f"{wanted}/")]
+            inside = [e for e in cache.objects() if f"{e.model}/".startswith(f"{wanted}/")]
             cache.forget(inside)
             gone += sum(each.size for each in inside)
         models = [each for each in kept_models() if each.address == wanted]
@@ -154,12 +168,11 @@ def _remove(remote: RemoteRepositories, chosen: Namespace) -> int:
             gone += sum(each.size for each in models)
         if not gone:
             return _failed(f"nothing was fetched from '{address}'; `penstock list` shows what was")
-        print(f"{address}: {_written(gone)} removed", flush=True)
+        print(f"{address}: {shown_size(gone)} removed", flush=True)
     return 0
 
 
-def _written(size: float) -> str:
-    power = 0
-    while size >= 1024 and power < len(_UNITS) - 1:
-        size, power = size / 1024, power + 1
-    return f"{size:.{min(power, 1)}f} {_UNITS[power]}"
+def _bytes(value: str) -> int:
+    if not (value.isascii() and value.isdecimal()):
+        raise ArgumentTypeError(f"a number of bytes, not '{value}'")
+    return int(value)

@@ -38,14 +38,16 @@ def run(arguments: Sequence[str]) -> int:
     from penstock.core.errors import InferenceError
     from penstock.models.sources.draft import SourceError, Wishes
     from penstock.models.sources.entry import write_entry
-    from penstock.models.sources.recognise import model_of
+    from penstock.models.sources.recognise import model_of, named
 
     wishes = Wishes(
         chosen.task, chosen.device or "", chosen.batching, chosen.instances, chosen.version
     )
-    source = f"{chosen.name}={chosen.source}" if chosen.name else chosen.source
+    name, source = (chosen.name, chosen.source) if chosen.name else named(chosen.source)
     try:
-        draft = model_of(source, wishes)
+        if chosen.link and source.startswith("hf://"):
+            raise SourceError("--link: what the hub's library keeps may be removed; it is copied")
+        draft = model_of(source, wishes, name)
         if draft is None:
             raise SourceError(
                 f"'{chosen.source}' is a repository of models, not a model: serve it as it is, or"

@@ -57,6 +57,28 @@ def unpack_tar(
     members.check_links(target)
 
 
+def tar_texts(
+    archive: Path, wanted: re.Pattern[str], longest: int, limits: ArchiveLimits = LIMITS
+) -> Iterator[tuple[str, bytes]]:
+    """The files of an archive whose names match, `longest` bytes of each; raises `ArchiveError`.
+
+    What lies before them is read and counted, and nothing is unpacked.
+    """
+    members = _Members(limits, archive.stat().st_size, None)
+    try:
+        with closing(_opened(archive)) as plain:
+            counted = _Counted(plain, members.check_total)
+            with tarfile.open(fileobj=counted, mode="r:") as contents:  # type: ignore[call-overload]
+                for count, member in enumerate(contents, 1):
+                    limits.check_members(count)
+                    if member.isfile() and wanted.fullmatch(member.name):
+                        file = contents.extractfile(member)
+                        assert file is not None
+                        yield member.name, file.read(min(member.size, longest))
+    except _DAMAGE as error:
+        raise ArchiveError(str(error)) from error
+
+
 def _opened(archive: Path) -> IO[bytes]:
     with archive.open("rb") as file:
         begin = file.read(_BLOCK)

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.config import ModelConfig
 from penstock.models.config.pbtxt import parse_pbtxt
 from penstock.models.sources.draft import SourceError, Wishes
-from penstock.models.sources.recognise import model_of
+from penstock.models.sources.recognise import model_of, named
 from penstock.settings import ModelFile
 
 _CLASSES = 'parameters { key: "is_classifier" value: { string_value: "true" } }'
@@ -28,7 +28,8 @@ def _file(path: Path, config: str = "") -> Path:
 
 
 def _model_file(argument: str) -> ModelFile:
-    draft = model_of(argument, Wishes())
+    name, source = named(argument)
+    draft = model_of(source, Wishes(), name)
     assert draft is not None
     return draft.model_file(Wishes())
 

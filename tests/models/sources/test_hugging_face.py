@@ -166,14 +166,78 @@ def test_wishes_are_lines_of_the_configuration(tmp_path: Path) -> None:
     (group,) = config.instance_group
     assert (group.kind, group.count, group.gpus) == ("KIND_GPU", 3, (0, 2))
     assert "7/model.json" in file.texts
-    assert config.version_policy is not None
+    with pytest.raises(SourceError, match="batches by itself"):
+        _made(folder, Wishes(max_batch_size=4))
 
 
-@pytest.mark.parametrize("content", ["[1]", "{", "[" * 100_000, '{"architectures": 3}'])
+_ENDLESS = '{"architectures": ["XForSequenceClassification"], "num_labels": 1e999}'
+_MANY = '{"architectures": ["XForSequenceClassification"], "num_labels": 1000000000000}'
+
+
+@pytest.mark.parametrize(
+    "content", ["[1]", "{", "[" * 100_000, '{"architectures": 3}', _ENDLESS, _MANY]
+)
 def test_what_is_no_configuration_is_refused(tmp_path: Path, content: str) -> None:
     folder = _write(tmp_path / "x", None, "model.safetensors")
     (folder / "config.json").write_text(content)
     assert str(folder) in _refusal(folder)
+
+
+def test_what_a_stranger_writes_stays_in_a_comment(tmp_path: Path) -> None:
+    told = 'X\nmodel_operations { op_library_filename: "a" }\n# BertModel'
+    config = {"architectures": [told], "id2label": {"0": "a\nb", "1": "c\ud800"}}
+    folder = _write(tmp_path / "x", config, "onnx/model.onnx", "tokenizer.json")
+    file, made = _made(folder, Wishes(task=Task.CLASSIFY))
+    assert made.model_operations is None
+    assert file.texts["labels.txt"] == "a b\nc \n"
+    config["architectures"] = [f"{told}Model"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert _made(folder)[1].model_operations is None
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden"])
+def test_a_name_that_no_model_may_have_is_refused(tmp_path: Path, name: str) -> None:
+    folder = _write(tmp_path / "x", LLAMA, "model.safetensors")
+    draft = model_of(str(folder), Wishes(), name)
+    assert draft is not None
+    with pytest.raises(SourceError, match="name"):
+        draft.model_file(Wishes())
+
+
+def test_a_source_above_has_the_name_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net" / "here").mkdir(parents=True)
+    (tmp_path / "net" / "model.onnx").touch()
+    monkeypatch.chdir(tmp_path / "net" / "here")
+    draft = model_of("../model.onnx", Wishes())
+    assert draft is not None
+    assert draft.name == "net"
+
+
+def test_a_head_of_a_language_model_is_one(tmp_path: Path) -> None:
+    config = {"architectures": ["GPT2LMHeadModel"]}
+    assert _made(_write(tmp_path / "gpt2", config, "model.safetensors"))[1].backend == "vllm"
+
+
+def test_weights_of_openvino_are_not_those_of_transformers(
+    tmp_path: Path, engines: set[str]
+) -> None:
+    engines.add("vllm")
+    folder = _write(tmp_path / "ov", LLAMA, "openvino_model.xml", "openvino_model.bin")
+    assert _made(folder)[1].backend == "openvino_genai"
+
+
+@pytest.mark.parametrize("names", [["max_tokens"], ["cls_token", "mean_tokens"], []])
+def test_pooling_that_is_not_there_is_refused(tmp_path: Path, names: list[str]) -> None:
+    pooling = {f"pooling_mode_{name}": True for name in names} | {"pooling_mode_lasttoken": False}
+    folder = _encoder(tmp_path / "e", "Transformer", "Pooling", **pooling)
+    assert "pools its vectors by" in _refusal(folder)
+
+
+def test_a_repository_takes_no_wishes(tmp_path: Path) -> None:
+    _write(tmp_path / "models" / "a" / "1", None, "model.onnx")
+    assert "is a repository" in _refusal(tmp_path / "models", Wishes(device="cpu"))
 
 
 def test_a_folder_of_models_is_a_repository(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.models.config.pbtxt import parse_pbtxt
 from penstock.models.sources.draft import SourceError, Wishes
-from penstock.models.sources.recognise import model_of
+from penstock.models.sources.recognise import model_of, named
 
 DOUBLE = "from penstock.model import Model\nclass Double(Model): ...\n"
 
@@ -26,7 +26,8 @@ def _written(path: Path, code: str) -> Path:
 
 def _found(argument: str) -> tuple[str, Path, str]:
     """The name of the model, its file and the class in it."""
-    draft = model_of(argument, Wishes())
+    name, source = named(argument)
+    draft = model_of(source, Wishes(), name)
     assert draft is not None
     file = draft.model_file(Wishes())
     config = parse_pbtxt(file.texts["config.pbtxt"].encode(), "config.pbtxt")

@@ -14,6 +14,13 @@ def device(value: str) -> str:
     return value
 
 
+def task(value: str) -> Task:
+    """One of the tasks."""
+    if value not in [*Task]:
+        raise values.ValueRefused(f"a task is one of {', '.join(Task)}. Got {value}")
+    return Task(value)
+
+
 SOURCES = Group(
     "Models given as arguments",
     (
@@ -21,7 +28,7 @@ SOURCES = Group(
         Flag(
             "task",
             "generate|embed|rerank|classify",
-            values.member_of(Task, "task"),
+            task,
             "",
             "What models in the layout of Hugging Face are for, where their files do not say it.",
         ),

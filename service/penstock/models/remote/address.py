@@ -99,9 +99,9 @@ class BucketAddress:
         return "|".join((self.scheme, self.endpoint, self.account, self.bucket))
 
     def of(self, key: str) -> str:
-        """The address of an object, as the repository's is written."""
+        """The repository's address, and in a second line the path of an object from there."""
         rest = key.removeprefix(self.prefix).lstrip("/")
-        return f"{self.text.rstrip('/')}/{rest}"
+        return f"{self.text.rstrip('/')}\n{rest}"
 
     def key(self, *parts: str) -> str:
         """The key of something below the repository."""

@@ -17,7 +17,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -43,9 +42,11 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CachedObject(NamedTuple):
-    """An object that was fetched: its address, size in bytes, and the time of its last use."""
+    """An object that was fetched: its model's address, its path there, its size in bytes, and the
+    time of its last use."""
 
-    address: str
+    model: str
+    path: str
     size: int
     used: float
     key: str
@@ -173,15 +174,21 @@ class ObjectCache:
                 digest, _, size, _, address = name.read_text().split()
                 if (self._folder / "objects" / digest).exists():
                     used = name.stat().st_mtime
-                    found.append(CachedObject(unquote(address), int(size), used, name.name))
-        return sorted(found, key=lambda each: each.address)
+                    repository, _, path = unquote(address).rpartition("\n")
+                    model, _, inside = path.partition("/")
+                    where = f"{repository}/{model}"
+                    found.append(CachedObject(where, inside, int(size), used, name.name))
+        return sorted(found)
 
     def forget(self, objects: Iterable[CachedObject]) -> None:
         """Remove objects; what serves from them keeps its own links."""
         with self._lock(self._folder / "lock"):
             for each in objects:
                 (self._folder / "names" / each.key).unlink(missing_ok=True)
-            self._evict(sys.maxsize)
+            named = {digest for _, digest, _ in self._names()}
+            for path in (self._folder / "objects").iterdir():
+                if path.name not in named:
+                    path.unlink(missing_ok=True)
 
     # -- what is served from ------------------------------------------------------------------
 

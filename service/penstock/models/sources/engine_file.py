@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.models.config.pbtxt import read_pbtxt
-from penstock.models.sources.draft import Draft, SourceError
+from penstock.models.sources.draft import Draft, SourceError, safe_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +123,4 @@ def model_name(path: Path) -> str:
     while (name == "model" or name.isdecimal()) and path.parent != path:
         path = path.parent
         name = path.name
-    return re.sub(r"[^\w.-]", "_", name) or "model"
+    return safe_name(name)

@@ -15,11 +15,12 @@ from google.protobuf import text_format
 from penstock.core.backend import WithInterpreter
 from penstock.core.config import ModelConfig
 from penstock.core.errors import BackendNotInstalledError, ConfigError, InferenceError
-from penstock.models.config.pbtxt import config_to_message, parse_pbtxt
+from penstock.models.config.pbtxt import config_to_message, parse_pbtxt, read_pbtxt
 from penstock.models.loading.backends import backend_of
 from penstock.models.sources.draft import Draft, SourceError, Wishes
 from penstock.settings import ModelFile
 
+_PYTHON = "python"
 _COMPLETED = ("max_batch_size", "input", "output", "dynamic_batching")
 
 
@@ -43,12 +44,16 @@ def write_entry(draft: Draft, wishes: Wishes, repository: Path, *, link: bool = 
         folder = made / file.name
         _write(file, folder, link)
         config = folder / "config.pbtxt"
-        config.write_text(config.read_text() + _completion(config, folder / version))
-        made.chmod(0o755)
-        if target.exists():
+        if (target / config.name).exists():
+            _adapt(target / config.name, config, folder / version)
             os.rename(folder / version, target / version)
-        else:
-            os.rename(folder, target)
+            return target
+        config.write_text(config.read_text() + _completion(config, folder / version))
+        if target.exists():
+            raise SourceError(
+                f"'{target}' is there already, and is no entry: it has no config.pbtxt"
+            )
+        os.rename(folder, target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return target
@@ -68,6 +73,25 @@ def _write(file: ModelFile, folder: Path, link: bool) -> None:
             shutil.copytree(source, path)
         else:
             shutil.copyfile(source, path)
+
+
+def _adapt(own: Path, made: Path, version_path: Path) -> None:
+    """Make a further version one of the configuration that is there; raises `SourceError`."""
+    there, new = read_pbtxt(own), read_pbtxt(made)
+    if there.backend and there.backend != new.backend:
+        raise SourceError(
+            f"'{own.parent}' is a model of backend '{there.backend}', and this one of"
+            f" '{new.backend}': give --name"
+        )
+    if there.default_model_filename != new.default_model_filename:
+        files = [path for path in version_path.iterdir() if path.is_file()]
+        if len(files) != 1 or not there.default_model_filename or new.backend == _PYTHON:
+            raise SourceError(
+                f"'{own}' calls its file '{there.default_model_filename}': name yours so"
+            )
+        files[0].rename(version_path / there.default_model_filename)
+    made.write_bytes(own.read_bytes())
+    _completion(made, version_path)
 
 
 def _completion(path: Path, version_path: Path) -> str:

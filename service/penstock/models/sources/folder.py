@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.models.remote.hub_repository import HubRepository
+from penstock.models.sources.draft import SourceError
+
+_LONGEST_JSON = 16 << 20
 
 
 class Folder(Protocol):
@@ -74,3 +78,18 @@ class HubFolder:
             self._path = self._repository.fetch(self._commit, missing)
             self._here |= missing
         return {name: self._path / name for name in wanted}
+
+
+def json_object(path: Path, kind: type[Any] = dict) -> Any:
+    """What a file of JSON holds, which is of that kind; raises `SourceError`, and `OSError`."""
+    try:
+        if path.stat().st_size > _LONGEST_JSON:
+            raise SourceError(f"'{path}' has more than {_LONGEST_JSON:,} bytes")
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise SourceError(f"there is no '{path}'") from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"'{path}' is not JSON: {error}") from error
+    if not isinstance(found, kind):
+        raise SourceError(f"'{path}' is not what a file of this name holds")
+    return found

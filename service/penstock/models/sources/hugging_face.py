@@ -13,11 +13,17 @@ from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from penstock.models.sources.draft import Draft, SourceError, Wishes, as_json
-from penstock.models.sources.folder import Folder
+from penstock.models.sources.draft import (
+    Draft,
+    SourceError,
+    Wishes,
+    as_json,
+    one_line,
+    safe_name,
+)
+from penstock.models.sources.folder import Folder, json_object
 from penstock.settings import Task
 
-_LONGEST_JSON: Final = 16 << 20
 _MOST_TOKENS: Final = 1 << 20
 """Tokenizers that have no limit say a larger number."""
 
@@ -28,9 +34,9 @@ _PART: Final = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 _TASKS: Final = {
     "ForCausalLM": Task.GENERATE,
     "ForConditionalGeneration": Task.GENERATE,
+    "LMHeadModel": Task.GENERATE,
     "ForSequenceClassification": Task.CLASSIFY,
     "ForImageClassification": Task.CLASSIFY,
-    "ForMaskedLM": Task.EMBED,
     "Model": Task.EMBED,
     "ModelWithProjection": Task.EMBED,
 }
@@ -42,6 +48,21 @@ _GRAPHS: Final = (
 )
 """Backend, the file's name in the version's folder, and where the layout has it."""
 
+_POOLING: Final = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "last",
+}
+"""What sentence-transformers calls the ways to make one vector, and what they are called here."""
+_POOLED: Final = (
+    "pooling_mode_max_tokens",
+    "pooling_mode_mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens",
+)
+"""Those that are not there."""
+
+_MOST_LABELS: Final = 1 << 16
+
 _FILTERS: Final = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Pillow's, by their numbers."""
 
@@ -52,12 +73,13 @@ def hugging_face(folder: Folder, name: str, wishes: Wishes) -> Draft | None:
     ggufs = [each for each in names if each.endswith(".gguf") and "/" not in each]
     if "config.json" not in names and not ggufs:
         return None
-    draft = Draft(name or _safe(folder.name))
+    draft = Draft(name or safe_name(folder.name))
     try:
         return _Layout(folder, names, ggufs, draft, wishes).draft()
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # of foreign JSON
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise SourceError(
-            f"'{folder.text}' has files that are not what transformers writes: {error!r}"
+            f"'{folder.text}' has files that are not what transformers writes: "
+            + one_line(repr(error))
         ) from error
 
 
@@ -110,18 +132,22 @@ class _Layout:
         )
 
     def _architecture(self) -> str:
-        return str((self._config.get("architectures") or [""])[0])
+        return re.sub(r"\W", "_", str((self._config.get("architectures") or [""])[0]))
 
     def _labels(self) -> list[str]:
         named = self._config.get("id2label")
         if isinstance(named, dict) and named:
-            return [str(label) for _, label in sorted(named.items(), key=lambda one: int(one[0]))]
-        return [f"LABEL_{at}" for at in range(int(self._config.get("num_labels", 2)))]
+            ordered = sorted(named.items(), key=lambda one: int(one[0]))
+            return [one_line(str(label)) for _, label in ordered]
+        count = int(self._config.get("num_labels", 2))
+        if not 0 < count <= _MOST_LABELS:
+            raise SourceError(f"'{self._folder.text}' has {count:,} labels")
+        return [f"LABEL_{at}" for at in range(count)]
 
     # -- language models ------------------------------------------------------------------------
 
     def _generate(self, why: str) -> None:
-        weights = [n for n in self._names if n.endswith((".safetensors", ".bin")) and "/" not in n]
+        weights = self._weights()
         ir = next((each for each in _GRAPHS[1][2] if each in self._names), "")
         if weights and (find_spec("vllm") or not (ir or self._ggufs)):
             self._vllm(why)
@@ -130,16 +156,28 @@ class _Layout:
             self._take(*[n for n in self._names if str(PurePosixPath(n).parent) == inside])
             self._take("tokenizer.json", "config.json", "generation_config.json")
             self._draft.links = {PurePosixPath(n).name: p for n, p in self._draft.links.items()}
+            self._draft.batches = False
             self._draft.backend("openvino_genai", f"{why}, in OpenVINO's format")
         elif self._ggufs:
             chosen = self._chosen_gguf()
             self._take(chosen, "tokenizer.json", "tokenizer_config.json", "config.json")
+            self._draft.batches = False
             self._draft.backend("openvino_genai", f"{why}; of a file in GGUF, {chosen}")
         else:
             raise SourceError(
                 f"'{self._folder.text}' has no weights: neither *.safetensors, nor *.bin, *.gguf or"
                 " openvino_model.xml"
             )
+
+    def _weights(self) -> list[str]:
+        """Those of transformers; OpenVINO's have a graph of the same name beside them."""
+        return [
+            each
+            for each in self._names
+            if "/" not in each
+            and each.endswith((".safetensors", ".bin"))
+            and f"{each.removesuffix('.bin')}.xml" not in self._names
+        ]
 
     def _vllm(self, why: str, **settings: object) -> None:
         """The whole folder, less weights that are there in another format, too."""
@@ -152,6 +190,7 @@ class _Layout:
         ]
         taken = self._folder.take(wanted)
         self._draft.links |= {f"weights/{name}": path for name, path in taken.items()}
+        self._draft.batches = False
         self._draft.texts["model.json"] = as_json({"model": "weights", **settings})
         self._draft.backend("vllm", f"{why}; weights as transformers has them")
 
@@ -163,7 +202,7 @@ class _Layout:
                 return choice[0]
         raise SourceError(
             f"'{self._folder.text}' has several GGUF files: {', '.join(self._ggufs)}; give the path"
-            " of one, which `penstock pull` brings to the disk"
+            " of one (penstock pull hf://OWNER/NAME FILE brings it to the disk)"
         )
 
     # -- graphs ---------------------------------------------------------------------------------
@@ -181,7 +220,7 @@ class _Layout:
         backend, name, path = next(
             (each for each in found if find_spec(each[0]) is not None), found[0]
         )
-        stem, begins = path.removesuffix(PurePosixPath(path).suffix), f"{path}_"
+        stem, begins = path.removesuffix(PurePosixPath(path).suffix), (f"{path}_", f"{path}.")
         for each in self._names:
             if each == path:
                 self._link(each, name)
@@ -196,7 +235,7 @@ class _Layout:
         """A model that reads texts through a tokenizer."""
         if "tokenizer.json" in self._names and self._graph(why):
             self._text_graph(task)
-        elif any(each.endswith((".safetensors", ".bin")) for each in self._names):
+        elif self._weights():
             runner = "classify" if task is Task.CLASSIFY else ""
             self._vllm(why, runner="pooling", **({"convert": runner} if runner else {}))
         else:
@@ -234,13 +273,11 @@ class _Layout:
             self._read("sentence_bert_config.json"),
             self._read("tokenizer_config.json"),
         )
-        told = (
-            bert.get("max_seq_length"),
-            tokenizer.get("model_max_length"),
-            self._config.get("max_position_embeddings"),
-        )
-        whole = [int(each) for each in told if isinstance(each, int | float)]
-        return next((each for each in whole if 0 < each < _MOST_TOKENS), 0)
+        positions = self._config.get("max_position_embeddings")
+        if isinstance(positions, int) and "roberta" in str(self._config.get("model_type")):
+            positions -= 2  # which its numbers of positions leave out
+        told = bert.get("max_seq_length"), tokenizer.get("model_max_length"), positions
+        return next((e for e in told if isinstance(e, int) and 0 < e < _MOST_TOKENS), 0)
 
     def _pooling(self) -> None:
         """How the states of words become a vector, where the graph does not do it."""
@@ -253,11 +290,15 @@ class _Layout:
                 " FOLDER"
             )
         pooling = self._read("1_Pooling/config.json")
-        kind = "mean"
-        if pooling.get("pooling_mode_cls_token"):
-            kind = "cls"
-        elif pooling.get("pooling_mode_lasttoken"):
-            kind = "last"
+        chosen = [name for name, value in pooling.items() if name in _POOLING and value is True]
+        chosen += [name for name, value in pooling.items() if name in _POOLED and value is True]
+        if pooling and (len(chosen) != 1 or chosen[0] not in _POOLING):
+            raise SourceError(
+                f"'{self._folder.text}' pools its vectors by {' and '.join(chosen) or 'nothing'}:"
+                " export the whole with: optimum-cli export onnx --library sentence_transformers"
+                " --model MODEL FOLDER"
+            )
+        kind = _POOLING[chosen[0]] if chosen else "mean"
         source = "1_Pooling/config.json" if pooling else "the usual one; nothing says it"
         self._draft.parameter("penstock.pooling", kind, f"{source}; of graphs without one")
         if not kinds or any(each.endswith(".Normalize") for each in kinds):
@@ -296,23 +337,16 @@ class _Layout:
         """A file of JSON; an empty mapping if there is none."""
         if name not in self._names:
             return {}
-        path = self._folder.take([name])[name]
-        try:
-            if path.stat().st_size > _LONGEST_JSON:
-                raise SourceError(f"'{path}' has more than {_LONGEST_JSON:,} bytes")
-            found = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise SourceError(f"'{path}' is not JSON: {error}") from error
-        if not isinstance(found, list if name == "modules.json" else dict):
-            raise SourceError(f"'{path}' is not what a file of this name holds")
-        return found
+        kind = list if name == "modules.json" else dict
+        return json_object(self._folder.take([name])[name], kind)
 
 
 def _image_fields(told: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {"input": "pixel_values"}
-    if told.get("do_resize", True) and (size := _size(told.get("size"))):
+    crops = bool(told.get("do_center_crop"))
+    if told.get("do_resize", True) and (size := _size(told.get("size"), square=not crops)):
         fields["resize"] = size
-    if told.get("do_center_crop") and (crop := _size(told.get("crop_size"))):
+    if told.get("do_center_crop") and (crop := _size(told.get("crop_size"), square=False)):
         fields["crop"] = crop
     number = told.get("resample")
     if isinstance(number, int) and 0 <= number < len(_FILTERS):
@@ -325,18 +359,13 @@ def _image_fields(told: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _size(told: Any) -> int | list[int] | None:
-    """A length of the shorter side, or width and height."""
+def _size(told: Any, *, square: bool) -> int | list[int] | None:
+    """A length of the shorter side, or width and height; a number alone may be a `square`'s."""
     if isinstance(told, int):
-        return told
+        return [told, told] if square else told
     if isinstance(told, dict):
         if "shortest_edge" in told:
             return int(told["shortest_edge"])
         if "height" in told and "width" in told:
             return [int(told["width"]), int(told["height"])]
     return None
-
-
-def _safe(name: str) -> str:
-    """A name that a model may have."""
-    return re.sub(r"[^\w.-]", "_", name) or "model"

@@ -25,7 +25,7 @@ def python_file(name: str, argument: str) -> Draft | None:
     found = _PYTHON.fullmatch(argument)
     if found is None:
         return None
-    path = Path(found["file"]).absolute()
+    path = Path(os.path.abspath(found["file"]))
     tree = _parsed(path)
     cls = found["cls"] or _only_model(path, tree)
     if cls not in set(_names(tree)):

@@ -8,67 +8,67 @@ from pathlib import Path
 
 from penstock.core.errors import InferenceError
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
-from penstock.models.sources.draft import Draft, SourceError, Wishes
+from penstock.models.sources.draft import Draft, SourceError, Wishes, one_line
 from penstock.models.sources.engine_file import ENDINGS, engine_file, model_name
 from penstock.models.sources.folder import HubFolder, LocalFolder
 from penstock.models.sources.hugging_face import hugging_face
-from penstock.models.sources.nemo import refuse_nemo
+from penstock.models.sources.nvidia import refuse_nemo, tensorrt_llm
 from penstock.models.sources.python_file import python_file
-from penstock.models.sources.tensorrt_llm import tensorrt_llm
 
-_NAMED = re.compile(r"(?:([\w.-]+)=)?(.+)", re.DOTALL)
+_NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 _HUB = "hf://"
 _MARKS = ("saved_model.pb", "config.json", "rank0.engine", "rank0.safetensors")
 """Files that make a folder a model; one of models has none of them."""
 
 
-def model_of(argument: str, wishes: Wishes) -> Draft | None:
-    """The model that `[NAME=]SOURCE` names; `None` for a repository of models.
+def named(argument: str) -> tuple[str, str]:
+    """The name and the source in `[NAME=]SOURCE`; a file of that whole name is a source."""
+    found = None if os.path.exists(argument) else _NAMED.fullmatch(argument)
+    return (found[1], found[2]) if found else ("", argument)
+
+
+def model_of(source: str, wishes: Wishes, name: str = "") -> Draft | None:
+    """The model of a source, by default called as it is; `None` for a repository of models.
 
     The hub is asked what lies there, and what is needed of it fetched. Raises `SourceError`.
     """
-    if os.path.isdir(argument) and _is_repository(Path(argument)):
-        return None
-    found = _NAMED.fullmatch(argument)
-    name, source = (found[1] or "", found[2]) if found else ("", argument)
-    if "://" in source:
-        return _remote(name, source, wishes)
-    return python_file(name, source) or _local(name, Path(source).absolute(), wishes, argument)
-
-
-def _remote(name: str, address: str, wishes: Wishes) -> Draft | None:
-    if not address.startswith(_HUB):
-        if name:
-            raise SourceError(f"'{address}' is a repository, whose models have names of their own")
-        return None
     try:
-        folder = HubFolder(HubRepository(HubAddress.parse(address)))
-        return hugging_face(folder, name, wishes)
+        draft = _remote(source, wishes, name) if "://" in source else _local(source, wishes, name)
     except (OSError, InferenceError) as error:
-        raise SourceError(str(error)) from error
+        raise SourceError(one_line(str(error))) from error
+    if draft is None and (name or wishes != Wishes()):
+        raise SourceError(
+            f"'{source}' is a repository, whose models have names and configurations of their own"
+        )
+    return draft
 
 
-def _local(name: str, path: Path, wishes: Wishes, argument: str) -> Draft | None:
-    try:
-        if path.suffix == ".nemo":
-            refuse_nemo(path)
-        if path.suffix == ".gguf":
-            return _gguf(name, path, wishes)
-        if (draft := engine_file(name, path)) is not None:
+def _remote(address: str, wishes: Wishes, name: str) -> Draft | None:
+    if not address.startswith(_HUB):
+        return None
+    folder = HubFolder(HubRepository(HubAddress.parse(address)))
+    return hugging_face(folder, name, wishes)
+
+
+def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
+    if (found := python_file(name, source)) is not None:
+        return found
+    path = Path(os.path.abspath(source))
+    if path.suffix == ".nemo":
+        refuse_nemo(path)
+    if path.suffix == ".gguf":
+        return _gguf(name, path, wishes)
+    if (draft := engine_file(name, path)) is not None:
+        return draft
+    if path.is_dir():
+        if _is_repository(path):
+            return None
+        known = name or model_name(path)
+        draft = tensorrt_llm(path, known) or hugging_face(LocalFolder(path, known), known, wishes)
+        if draft is not None:
             return draft
-        if path.is_dir():
-            if _is_repository(path):
-                return None
-            known = name or model_name(path)
-            draft = tensorrt_llm(path, known) or hugging_face(
-                LocalFolder(path, known), known, wishes
-            )
-            if draft is not None:
-                return draft
-    except OSError as error:
-        raise SourceError(f"'{path}' cannot be read: {error.strerror}") from error
     raise SourceError(
-        f"Unexpected argument: {argument}\nA directory of models is given as"
+        f"Unexpected argument: {source}\nA directory of models is given as"
         " --model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine"
         f" ({ENDINGS}, .gguf), as the folder of a SavedModel, of TensorRT-LLM or in the layout of"
         " Hugging Face, or as hf://OWNER/NAME."
