@@ -55,7 +55,7 @@ def tensorrt_llm(folder: Path, name: str) -> Draft | None:
     return draft
 
 
-# -- NeMo --------------------------------------------------------------------------------------------
+# -- NeMo ----------------------------------------------------------------------------------------
 
 _LONGEST_TEXT = 1 << 20
 _CONFIG = re.compile(r"(?:.*/)?(?:\w+_)?model_config\.yaml")
@@ -79,7 +79,8 @@ def refuse_nemo(path: Path) -> None:
     else:
         code = (
             "from nemo.core import ModelPT; "
-            f"ModelPT.restore_from({str(path)!r}, map_location='cpu').export('{path.stem}.onnx')"
+            f"ModelPT.restore_from({str(path)!r}, map_location='cpu')"
+            f".export({path.stem + '.onnx'!r})"
         )
         then = f"penstock import {shlex.quote(path.stem + '.onnx')} REPOSITORY"
     raise SourceError(
