@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from fakes import FakeBackend, InstallBackend, Script, make_request, marks, until
 from models.sizing.headers.files import safetensors
 from penstock.core.backend import InstanceContext
+from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import InvalidRequestError, ModelLoadError
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -35,7 +37,22 @@ def _one(weights: int) -> int:
 
 
 class _Backend(FakeBackend):
-    """Does not start while a file `broken` lies beside the repository; nor ends with `endless`."""
+    """Does not start while a file `broken` lies beside the repository; nor ends with `endless`.
+
+    Each completed configuration is listed in `completed` there, and says two instances if there is
+    a file `two`.
+    """
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        beside = version_path.parent.parent.parent
+        with (beside / "completed").open("a") as file:
+            file.write(f"{config.name} ")
+        if not (beside / "two").exists():
+            return config
+        return replace(config, instance_group=(InstanceGroup(InstanceKind.KIND_CPU, count=2),))
 
     async def initialize(self, context: InstanceContext) -> None:
         await super().initialize(context)
@@ -91,6 +108,31 @@ async def test_a_model_that_does_not_fit_is_refused_before_it_starts(house: Hous
         await house.lifecycle.load("b")
     assert len(house.script.contexts) == 1
     assert house.budget.used == _one(500)
+    await house.lifecycle.close()
+    assert house.budget.used == 0
+
+
+async def test_a_model_that_does_not_fit_is_refused_before_its_files_are_opened(
+    house: House,
+) -> None:
+    """Completion of a configuration may open the whole model."""
+    house.write("a", 2000)
+    with pytest.raises(InvalidRequestError, match="of the --memory-budget"):
+        await house.lifecycle.load("a")
+    assert not (house.path.parent / "completed").exists()
+    assert house.budget.used == 0
+    await house.lifecycle.close()
+
+
+async def test_what_a_completed_configuration_needs_more_is_claimed(house: House) -> None:
+    house.write("a", 200)
+    (house.path.parent / "two").touch()
+    await house.lifecycle.load("a")
+    assert house.budget.used == pytest.approx(2 * _one(200), abs=2)
+    house.write("b", 300)
+    with pytest.raises(InvalidRequestError, match="of the --memory-budget"):
+        await house.lifecycle.load("b")
+    assert house.budget.used == pytest.approx(2 * _one(200), abs=2)
     await house.lifecycle.close()
     assert house.budget.used == 0
 
