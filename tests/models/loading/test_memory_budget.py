@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from fakes import FakeBackend, InstallBackend, Script, make_request, marks, until
+from fakes import FakeBackend, FakeInstance, InstallBackend, Script, make_request, marks, until
 from models.sizing.headers.files import safetensors
 from penstock.core.backend import InstanceContext
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import InvalidRequestError, ModelLoadError
+from penstock.hosting.parent.process import ProcessState
+from penstock.models.loading import build_version
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.serving.instance import ModelInstance
 from penstock.models.sizing.budget import MemoryBudget
 from penstock.models.sizing.estimate import Engine, with_headroom
 from penstock.system.reaper import Reaper
@@ -179,6 +183,46 @@ async def test_a_cancelled_load_gives_back(house: House) -> None:
     await house.lifecycle.close()
     await asyncio.wait([loading])
     assert house.budget.used == 0
+
+
+async def test_a_load_that_is_cancelled_at_its_very_end_stops_what_has_started(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimming, goes_on = threading.Event(), threading.Event()
+
+    def trim() -> None:
+        trimming.set()
+        goes_on.wait(20)
+
+    monkeypatch.setattr(build_version, "return_freed_memory", trim)
+    house.write("a", 500)
+    loading = asyncio.ensure_future(house.lifecycle.load("a"))
+    await until(trimming.is_set)
+    closing = asyncio.ensure_future(house.lifecycle.close())
+    await until(lambda: house.script.finalized == 1)
+    goes_on.set()
+    await closing
+    await asyncio.wait([loading])
+    assert house.budget.used == 0
+
+
+async def test_a_load_of_a_process_leaves_the_servers_memory_alone(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trims: list[int] = []
+    monkeypatch.setattr(build_version, "return_freed_memory", lambda: trims.append(1))
+    instance = FakeInstance()
+    await build_version.start_instances([instance], _as_it_is)
+    assert len(trims) == 1
+    in_process = FakeInstance()
+    in_process.process = ProcessState(1, 0)
+    await build_version.start_instances([in_process], _as_it_is)
+    await build_version.start_instances([], _as_it_is)
+    assert len(trims) == 1
+
+
+async def _as_it_is(_: ModelInstance) -> None:
+    """What is to be done with a started instance: nothing."""
 
 
 async def test_a_reload_counts_both_while_both_live(house: House) -> None:

@@ -370,12 +370,11 @@ async def _start(
     model_path: Path,
     statistics: Statistics,
 ) -> None:
-    """Start instances and warm them up; what that took for a moment goes back to the system."""
+    """Start instances and warm them up."""
     samples = await asyncio.to_thread(read_samples, config, model_path)
     await start_instances(
         instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
     )
-    await asyncio.to_thread(return_freed_memory)
 
 
 _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"
@@ -385,7 +384,10 @@ _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"
 async def start_instances(
     instances: Sequence[ModelInstance], prepare: Callable[[ModelInstance], Awaitable[None]]
 ) -> None:
-    """Start and `prepare` all instances; on failure or cancellation, stop those that started."""
+    """Start and `prepare` all instances; on failure or cancellation, stop those that started.
+
+    What those on threads took for a moment goes back to the system.
+    """
     started: list[ModelInstance] = []
 
     async def start(instance: ModelInstance) -> None:
@@ -394,19 +396,28 @@ async def start_instances(
         await prepare(instance)
 
     try:
-        if os.environ.get(_PARALLEL_LOADING) == "0":
-            for instance in instances:
-                await start(instance)
-            return
-        results = await asyncio.gather(*map(start, instances), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        await _each(start, instances)
+        if any(instance.process is None for instance in instances):  # a process does it itself
+            await asyncio.to_thread(return_freed_memory)
     except BaseException:
         for instance in started:  # also those that died since and would be restarted
             with suppress(Exception):  # the first failure is what counts
                 await instance.stop()
         raise
+
+
+async def _each(
+    start: Callable[[ModelInstance], Awaitable[None]], instances: Sequence[ModelInstance]
+) -> None:
+    """Start instances, together or one by one."""
+    if os.environ.get(_PARALLEL_LOADING) == "0":
+        for instance in instances:
+            await start(instance)
+        return
+    results = await asyncio.gather(*map(start, instances), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
 
 
 def labels_of_steps(

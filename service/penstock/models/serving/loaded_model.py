@@ -356,16 +356,23 @@ class LoadedModel:
         await self._release()
 
     async def _release(self) -> None:
-        """Stop every instance, then raise the first error."""
-        if self._application is not None:
-            await self._application.close()
+        """End the application, then every instance; then raise the first error."""
+        try:
+            if self._application is not None:
+                await self._application.close()
+        finally:
+            await self._release_instances()
+
+    async def _release_instances(self) -> None:
         stops = (instance.stop() for instance in self.instances)
         results = await asyncio.gather(*stops, return_exceptions=True)
         folder, self._folder = self._folder, None
-        if folder is not None:
-            await folder.release()
-        if self.claim is not None:
-            self.claim.release()
+        try:
+            if folder is not None:
+                await folder.release()
+        finally:
+            if self.claim is not None:
+                self.claim.release()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
