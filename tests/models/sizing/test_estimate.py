@@ -31,6 +31,7 @@ from penstock.models.sizing.estimate import (
     estimate,
     with_headroom,
 )
+from penstock.models.sizing.kv_cache import EngineSettings
 
 _GIB = 1 << 30
 _LLAMA = {
@@ -216,6 +217,18 @@ def test_settings_that_cannot_be_are_one_error(tmp_path: Path, text: str) -> Non
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(ModelLoadError, match=r"model\.json"):
         ModelFacts.read(ModelConfig(name="llm", backend="vllm"), 1, tmp_path)
+
+
+def test_the_longest_sequence_may_be_left_to_vllm(tmp_path: Path) -> None:
+    facts = _language(tmp_path, "vllm", {"max_model_len": -1})
+    assert estimate(facts, Place((0,))).parts["gpu0"].kv_cache == 8192 * _TOKEN
+
+
+@pytest.mark.parametrize("backend", ["python", "onnxruntime", "pytorch", "fil"])
+def test_only_the_settings_of_engines_that_have_some_are_read(tmp_path: Path, backend: str) -> None:
+    (tmp_path / "model.json").write_text('["of its own", {"max_num_seqs": -1}]')
+    facts = ModelFacts.read(ModelConfig(name="m", backend=backend), 1, tmp_path)
+    assert facts.settings == EngineSettings()
 
 
 # -- files -------------------------------------------------------------------------------------

@@ -149,17 +149,18 @@ class ModelFacts:
         """Read the headers of a version's files. Raises `ModelLoadError` for damaged ones."""
         if config.is_ensemble:
             return cls(config, version, notes=("an ensemble takes what its models take",))
-        values = _values(version_path)
+        language = bool(Engine.of(config.backend).dtype)
+        values = _values(version_path) if language else {}
         model, note = _model_path(config, version_path, values)
         if model is None:
             return cls(config, version, settings=_settings(values, version_path), notes=(note,))
         weights = read_weights(model)
-        if not weights and config.backend not in _WITHOUT_WEIGHTS:
-            note = f"no file with weights was found in '{model}'"
-        language = bool(Engine.of(config.backend).dtype)
+        notes = list(weights.notes)
+        if not weights.sizes and config.backend not in _WITHOUT_WEIGHTS:
+            notes.append(f"no file with weights was found in '{model}'")
         attention = read_attention(model) if language else None
         settings = _settings(values, version_path)
-        return cls(config, version, weights, attention, settings, (note,) if note else ())
+        return cls(config, version, weights.sizes, attention, settings, tuple(notes))
 
     @property
     def name(self) -> str:

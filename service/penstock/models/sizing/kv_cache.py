@@ -84,6 +84,10 @@ class EngineSettings:
         tokens = _whole(values, ("num_kv_blocks",)) * _OPENVINO_BLOCK
         tokens = tokens or _whole(values, ("num_gpu_blocks_override",)) * block
         parallel = _whole(values, ("tensor_parallel_size",)) or 1
+        if (
+            values.get("max_model_len") == -1
+        ):  # vLLM: as long as there is room for, up to the model's
+            values = {**values, "max_model_len": None}
         return cls(
             length=_whole(values, ("max_model_len", "max_seq_len")),
             sequences=_whole(values, ("max_num_seqs", "max_batch_size")),

@@ -50,6 +50,14 @@ def test_it_reads_what_the_demo_writes(tmp_path: Path) -> None:
     assert header.metadata == {"x.y": 7, "words": 2, "on": 1, "rate": 0.5}
 
 
+def test_tensors_of_a_type_that_came_later_have_what_the_others_leave(tmp_path: Path) -> None:
+    tensors = {"a": (FP32, [4], 16), "b": (77, [4], 40), "c": (77, [9], 2)}
+    assert read_gguf(written(tmp_path / "m.gguf", gguf(tensors))).weights == {
+        "FP32": 16,
+        "type 77": 42,
+    }
+
+
 def _endless_strings() -> bytes:
     entry = struct.pack("<Q", 1) + b"k" + struct.pack("<IIQ", 9, 8, 1 << 62)
     return gguf({}, entry, 1, data=1000)
@@ -64,7 +72,6 @@ def _endless_strings() -> bytes:
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60), "more than any model"),
         (gguf({"a": (FP32, [4], 16)}, data=15), "do not fit into it"),
         (gguf({"a": (FP32, [1 << 62, 1 << 62], 16)}), "do not fit into it"),
-        (gguf({"a": (77, [4], 16)}), "type 77"),
         (gguf({"a": (FP32, [1] * 9, 4)}), "9 dimensions"),
         (_endless_strings(), "texts, more than any model"),
         (gguf({}, struct.pack("<Q", 1 << 50), 1, data=100), "a text of"),

@@ -53,6 +53,9 @@ _TYPES = {
 }
 """Name, elements and bytes of a block, by the number of a type of tensor."""
 
+_LATER = "type "
+"""How the data type begins, before its number, of tensors whose type is not in the table."""
+
 _MOST_ENTRIES = 1 << 16
 _MOST_TENSORS = 1 << 20
 _MOST_STRINGS = 1 << 21
@@ -80,14 +83,23 @@ def read_gguf(path: Path) -> GgufHeader:
         if tensors > _MOST_TENSORS or entries > _MOST_ENTRIES:
             file.fail(f"has a header of {tensors} tensors and {entries} keys, more than any model")
         metadata = dict(_entry(file) for _ in range(entries))
-        weights, end = Counter[str](), 0
-        for _ in range(tensors):
-            dtype, size, begin = _tensor(file)
-            weights[dtype] += size
-            end = max(end, begin + size)
-        if file.at + end > file.size or weights.total() > file.size:
-            file.fail("is cut short, or damaged: its tensors do not fit into it")
-    return GgufHeader(metadata, dict(weights))
+        weights = _weights(file, tensors)
+    return GgufHeader(metadata, weights)
+
+
+def _weights(file: HeaderFile, tensors: int) -> dict[str, int]:
+    """Bytes by data type; tensors of types that came later share what the others leave."""
+    weights, end, later = Counter[str](), 0, ""
+    for _ in range(tensors):
+        dtype, size, begin = _tensor(file)
+        weights[dtype] += size
+        end = max(end, begin + size)
+        later = dtype if dtype.startswith(_LATER) else later
+    if file.at + end > file.size or weights.total() > file.size:
+        file.fail("is cut short, or damaged: its tensors do not fit into it")
+    if later:
+        weights[later] += max(0, file.size - file.at - weights.total())
+    return dict(weights)
 
 
 def _entry(file: HeaderFile) -> tuple[str, Value]:
@@ -129,9 +141,7 @@ def _tensor(file: HeaderFile) -> tuple[str, int, int]:
         file.fail(f"has a tensor of {dimensions} dimensions")
     elements = prod(file.number("Q") for _ in range(dimensions))
     kind, begin = file.number("I"), file.number("Q")
-    if kind not in _TYPES:
-        file.fail(f"has a tensor of type {kind}, which is not known")
-    name, block, size = _TYPES[kind]
+    name, block, size = _TYPES.get(kind, (f"{_LATER}{kind}", 1, 0))
     return name, -(-elements // block) * size, begin
 
 
