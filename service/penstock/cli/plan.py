@@ -96,15 +96,21 @@ def _count(text: str) -> int:
 
 def _assumed(text: str) -> tuple[str, str, int]:
     """Name, data type and bytes of a model that is not there."""
-    from penstock.models.sizing.kv_cache import width_of
+    from penstock.models.sizing.kv_cache import known_width
 
     name, _, size = text.partition("=")
     counted = re.fullmatch(
         r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([BM])(?::([A-Za-z][A-Za-z0-9_]*))?", size
     )
     if name and counted is not None and counted[3]:
+        width = known_width(counted[3])
+        if width is None:
+            raise ArgumentTypeError(
+                f"'{counted[3]}' is no data type that is known: write like 8B:fp16, 8B:fp8 or"
+                " 8B:int4, or the size of the file"
+            )
         unit = 10**9 if counted[2] == "B" else 10**6
-        return name, counted[3].upper(), int(float(counted[1]) * unit * width_of(counted[3]))
+        return name, counted[3].upper(), int(float(counted[1]) * unit * width)
     if name and counted is None and (given := parsed_size(size)) is not None:
         return name, "as given", given
     raise ArgumentTypeError(f"'{text}' is not like NAME=600MB or NAME=70B:fp8")

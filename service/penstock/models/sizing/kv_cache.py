@@ -109,8 +109,13 @@ class EngineSettings:
 
 def width_of(dtype: str) -> float:
     """Bytes of a number of this data type; 2 for a name that is not known."""
+    return known_width(dtype) or 2.0
+
+
+def known_width(dtype: str) -> float | None:
+    """Bytes of a number of this data type; `None` for a name that is not known."""
     name = dtype.lower().removeprefix("torch.")
-    return next((width for names, width in _WIDTHS if re.fullmatch(names, name)), 2.0)
+    return next((width for names, width in _WIDTHS if re.fullmatch(names, name)), None)
 
 
 def read_attention(model: Path) -> Attention | None:
