@@ -37,6 +37,16 @@ def test_metadata_have_numbers_of_layers_and_lengths_of_long_arrays(tmp_path: Pa
     }
 
 
+def test_of_arrays_only_those_that_are_needed_are_kept(tmp_path: Path) -> None:
+    """A file of 64 MiB may have 8,000 arrays of 4,096 numbers."""
+    entries = [gguf_entry("x.rope.sections", [1, 2, 3])]
+    entries += [gguf_entry(f"{at}.attention.head_count", [1, 2]) for at in range(20)]
+    path = written(tmp_path / "m.gguf", gguf({}, b"".join(entries), len(entries)))
+    values = list(read_gguf(path).metadata.values())
+    assert values[0] == 3
+    assert values[1:] == [(1, 2)] * 8 + [2] * 12
+
+
 def test_it_reads_what_the_demo_writes(tmp_path: Path) -> None:
     import numpy as np
 

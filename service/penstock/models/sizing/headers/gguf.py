@@ -61,13 +61,15 @@ _MOST_TENSORS = 1 << 20
 _MOST_STRINGS = 1 << 21
 _KEPT = 1 << 12
 """Numbers of an array that are kept: one for each layer of a model."""
+_NEEDED, _MOST_ARRAYS = (".head_count", ".head_count_kv"), 8
+"""How keys end whose arrays are kept, and how many: a model has one of each."""
 _LONGEST = 1 << 24
 _DIMENSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What the header says: `metadata`, of arrays short ones of numbers, and bytes by data type."""
+    """What the header says: `metadata`, of arrays only numbers of heads, and bytes by data type."""
 
     metadata: Mapping[str, Value]
     weights: Mapping[str, int]
@@ -82,7 +84,7 @@ def read_gguf(path: Path) -> GgufHeader:
         tensors, entries = file.number("Q"), file.number("Q")
         if tensors > _MOST_TENSORS or entries > _MOST_ENTRIES:
             file.fail(f"has a header of {tensors} tensors and {entries} keys, more than any model")
-        metadata = dict(_entry(file) for _ in range(entries))
+        metadata = _metadata(file, entries)
         weights = _weights(file, tensors)
     return GgufHeader(metadata, weights)
 
@@ -102,11 +104,20 @@ def _weights(file: HeaderFile, tensors: int) -> dict[str, int]:
     return dict(weights)
 
 
-def _entry(file: HeaderFile) -> tuple[str, Value]:
+def _metadata(file: HeaderFile, entries: int) -> dict[str, Value]:
+    found, arrays = dict[str, Value](), 0
+    for _ in range(entries):
+        key, value = _entry(file, arrays < _MOST_ARRAYS)
+        found[key] = value
+        arrays += isinstance(value, tuple)
+    return found
+
+
+def _entry(file: HeaderFile, keeps: bool) -> tuple[str, Value]:
     key = _string(file)
     kind = file.number("I")
     if kind == _ARRAY:
-        return key, _array(file)
+        return key, _array(file, keeps and key.endswith(_NEEDED))
     return key, _string(file) if kind == _STRING else _scalar(file, kind)
 
 
@@ -116,8 +127,8 @@ def _scalar(file: HeaderFile, kind: int) -> int | float:
     return float(value) if letter in "fd" else int(value)
 
 
-def _array(file: HeaderFile) -> Value:
-    """A short array of whole numbers; of any other its length."""
+def _array(file: HeaderFile, keeps: bool) -> Value:
+    """A short array of whole numbers, if it is kept; of any other its length."""
     kind, length = file.number("I"), file.number("Q")
     if kind == _STRING:
         if length > _MOST_STRINGS:
@@ -127,7 +138,7 @@ def _array(file: HeaderFile) -> Value:
         return length
     letter = _letter(file, kind)
     size = struct.calcsize(letter)
-    if length > _KEPT or letter in "fd":
+    if not keeps or length > _KEPT or letter in "fd":
         file.skip(size * length)
         return length
     return struct.unpack(f"<{length}{letter}", file.read(size * length))
