@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError
+from penstock.core.turns import SWITCH_INTERVAL
 from penstock.models.config.defaults import normalized
 from penstock.models.sizing.kv_cache import (
     Attention,
@@ -155,11 +156,12 @@ class ModelFacts:
         model, note = _model_path(config, version_path, values)
         if model is None:
             return cls(config, version, settings=_settings(values, version_path), notes=(note,))
-        weights = read_weights(model)
+        with SWITCH_INTERVAL.short():  # a header may be long, and the event loop runs beside it
+            weights = read_weights(model)
+            attention = read_attention(model) if language else None
         notes = list(weights.notes)
         if not weights.sizes and config.backend not in _WITHOUT_WEIGHTS:
             notes.append(f"no file with weights was found in '{model}'")
-        attention = read_attention(model) if language else None
         settings = _settings(values, version_path)
         return cls(config, version, weights.sizes, attention, settings, tuple(notes))
 
