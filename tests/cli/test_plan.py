@@ -170,6 +170,29 @@ def test_a_model_that_cannot_be_read_is_named_beside_the_others(
     assert "code:1" in text
 
 
+def test_what_the_system_refuses_is_said_of_the_one_model(
+    repository: Path, capsys: Printed
+) -> None:
+    version = _write(repository, "llm", "vllm")
+    (version / "model.json").write_text(json.dumps({"model": "a" * 300}))
+    assert cli.main(["plan", str(repository)]) == 2
+    text = capsys.readouterr().out
+    assert "cannot be read: 'llm': [Errno 36] File name too long" in text
+    assert "code:1" in text
+
+
+def test_names_from_files_do_nothing_to_a_terminal(tmp_path: Path, capsys: Printed) -> None:
+    version = _write(tmp_path, "net", "onnxruntime")
+    dtype = "\x1b[2J\n"
+    (version / "m.safetensors").write_bytes(safetensors({"a": (dtype, [4], 8)}))
+    (tmp_path / "\x1b[31mred" / "1").mkdir(parents=True)
+    cli.main(["plan", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "8 B \\x1b[2J" in printed
+    assert "'\\x1b[31mred'" in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     if chosen.repository is None and not chosen.also:
         reader.error("name a repository, or models with --also")
     from penstock.core.errors import InferenceError
-    from penstock.models.sizing.report import Report
+    from penstock.models.sizing.report import Report, escaped
 
     try:
         card, number = _device(chosen.device)
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         facts += map(_assumed_facts, chosen.also)
         report = Report.of(facts, found.problems, card, number, chosen.memory or 0)
     except (InferenceError, OSError) as error:
-        print(f"penstock plan: {error}", file=sys.stderr, flush=True)
+        print(escaped(f"penstock plan: {error}"), file=sys.stderr, flush=True)
         return FAILED
     print(json.dumps(report.as_json(), indent=2) if chosen.format == "json" else report.as_text())
     if found.problems:
@@ -165,8 +165,8 @@ def _found(repository: ModelRepository, wanted: Sequence[str]) -> _Found:
             for one in _facts_of(repository, name):
                 facts.append(one)
                 todo += sorted(needs_of(one.config))
-        except InferenceError as error:
-            problems[name] = error.message
+        except (InferenceError, OSError) as error:
+            problems[name] = error.message if isinstance(error, InferenceError) else str(error)
     return _Found(facts, problems)
 
 

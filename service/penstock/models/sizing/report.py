@@ -22,6 +22,15 @@ from penstock.models.sizing.sizes import shown_size
 _MOST_CHANGES = 6
 
 
+def escaped(line: str) -> str:
+    """A line in which names from files do nothing to a terminal: control characters escaped."""
+    if line.isprintable():
+        return line
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in line
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """A plan with what it is held against: cards of a kind, bytes of the host, or nothing."""
@@ -79,7 +88,7 @@ class Report:
             for note in model.notes
         ]
         failed = [f"cannot be read: '{name}': {text}" for name, text in self.problems.items()]
-        return "\n".join([*lines, *notes, *failed])
+        return "\n".join(map(escaped, [*lines, *notes, *failed]))
 
     def _sums(self) -> Iterator[str]:
         for device in self.plan.devices:
