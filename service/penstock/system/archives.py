@@ -87,12 +87,14 @@ def directory_bytes(path: Path) -> int | None:
 def _directory(file: BinaryIO, tail: bytes, at: int) -> int:
     """The bytes that the end says which is at this place of an archive's tail."""
     (size,) = struct.unpack_from("<I", tail, at + 12)
-    locator = tail[max(0, at - _LOCATOR_BYTES) : at]
+    before = max(0, at - _LOCATOR_BYTES)
+    locator = tail[before:at]
     if len(locator) < _LOCATOR_BYTES or locator[:4] != _LOCATOR_64:
         return int(size)
     found = [] if size == 0xFFFF_FFFF else [size]
     (place,) = struct.unpack_from("<Q", locator, 8)
-    records = [tail[max(0, at - _LOCATOR_BYTES - _END_64_BYTES) : at - _LOCATOR_BYTES]]
+    begin = max(0, before - _END_64_BYTES)
+    records = [tail[begin:before]]
     if place < 1 << 62:
         file.seek(place)
         records.append(file.read(_END_64_BYTES))

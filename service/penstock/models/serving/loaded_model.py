@@ -356,23 +356,17 @@ class LoadedModel:
         await self._release()
 
     async def _release(self) -> None:
-        """End the application, then every instance; then raise the first error."""
-        try:
-            if self._application is not None:
-                await self._application.close()
-        finally:
-            await self._release_instances()
-
-    async def _release_instances(self) -> None:
+        """End the application, then stop every instance; then raise the first error."""
+        results: list[BaseException | None] = []
+        if self._application is not None:
+            results += await asyncio.gather(self._application.close(), return_exceptions=True)
         stops = (instance.stop() for instance in self.instances)
-        results = await asyncio.gather(*stops, return_exceptions=True)
+        results += await asyncio.gather(*stops, return_exceptions=True)
         folder, self._folder = self._folder, None
-        try:
-            if folder is not None:
-                await folder.release()
-        finally:
-            if self.claim is not None:
-                self.claim.release()
+        if folder is not None:
+            results += await asyncio.gather(folder.release(), return_exceptions=True)
+        if self.claim is not None:
+            self.claim.release()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
