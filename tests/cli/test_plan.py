@@ -124,6 +124,42 @@ def test_length_and_concurrency_can_be_asked_for(tmp_path: Path, capsys: Printed
     assert plan["models"][0]["devices"]["gpu0"]["kv_cache"] == 300 * token
 
 
+@pytest.mark.parametrize(
+    ("group", "place"),
+    [
+        ("kind: KIND_GPU", "--memory=64GiB"),
+        ("kind: KIND_GPU gpus: [ 3 ]", "--device=h100:2"),
+        ("kind: KIND_GPU gpus: [ 0, 3 ]", "--device=h100:2"),
+    ],
+)
+def test_instances_on_gpus_that_are_not_there_do_not_fit(
+    tmp_path: Path, capsys: Printed, group: str, place: str
+) -> None:
+    version = _write(tmp_path, "net", "onnxruntime", f"instance_group {{ count: 1 {group} }}")
+    (version / "model.onnx").write_bytes(onnx(tensor(1, [4], raw=bytes(16))))
+    assert cli.main(["plan", str(tmp_path), place]) == 1
+    text = capsys.readouterr().out
+    assert "'net' has instances on GPUs that are not there" in text
+    assert cli.main(["plan", str(tmp_path)]) == 0
+    assert "note: 'net': it has instances on GPUs that are not there" in capsys.readouterr().out
+    assert cli.main(["plan", str(tmp_path), "--device=h100:4"]) == 0
+
+
+def test_a_model_by_the_name_of_a_hub_takes_its_share_of_the_card(
+    tmp_path: Path, capsys: Printed
+) -> None:
+    group = "instance_group { kind: KIND_MODEL count: 1 }"
+    version = _write(tmp_path, "llm", "vllm", group)
+    settings = {"model": "org/name", "gpu_memory_utilization": 0.5}
+    (version / "model.json").write_text(json.dumps(settings))
+    status, plan = _json(capsys, tmp_path, "--device=h100", "--also=other=48B:fp8")
+    parts = plan["models"][0]["devices"]["gpu0"]
+    assert status == 1
+    assert parts["planned"] == parts["reserved"] == plan["limit"] // 2
+    assert "what its engine takes of the card is counted" in plan["models"][0]["notes"][1]
+    assert not any("gpu_memory_utilization" in each["change"] for each in plan["changes"])
+
+
 def test_a_model_that_cannot_be_read_is_named_beside_the_others(
     repository: Path, capsys: Printed
 ) -> None:
@@ -132,6 +168,29 @@ def test_a_model_that_cannot_be_read_is_named_beside_the_others(
     text = capsys.readouterr().out
     assert "cannot be read: 'net': " in text
     assert "code:1" in text
+
+
+def test_what_the_system_refuses_is_said_of_the_one_model(
+    repository: Path, capsys: Printed
+) -> None:
+    version = _write(repository, "llm", "vllm")
+    (version / "model.json").write_text(json.dumps({"model": "a" * 300}))
+    assert cli.main(["plan", str(repository)]) == 2
+    text = capsys.readouterr().out
+    assert "cannot be read: 'llm': [Errno 36] File name too long" in text
+    assert "code:1" in text
+
+
+def test_names_from_files_do_nothing_to_a_terminal(tmp_path: Path, capsys: Printed) -> None:
+    version = _write(tmp_path, "net", "onnxruntime")
+    dtype = "\x1b[2J\n"
+    (version / "m.safetensors").write_bytes(safetensors({"a": (dtype, [4], 8)}))
+    (tmp_path / "\x1b[31mred" / "1").mkdir(parents=True)
+    cli.main(["plan", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "8 B \\x1b[2J" in printed
+    assert "'\\x1b[31mred'" in printed
 
 
 @pytest.mark.parametrize(
@@ -143,6 +202,7 @@ def test_a_model_that_cannot_be_read_is_named_beside_the_others(
         (["r", "--memory=much"], "'much' is no size"),
         (["r", "--device=t4", "--memory=1GiB"], "not allowed with argument"),
         (["--also=big=70B"], "'big=70B' is not like NAME=600MB or NAME=70B:fp8"),
+        (["--also=m=7B:q4_k"], "'q4_k' is no data type that is known"),
         (["r", "--length=0"], "'0' is no number above 0"),
         (["no such folder"], "failed to stat file no such folder"),
     ],

@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     if chosen.repository is None and not chosen.also:
         reader.error("name a repository, or models with --also")
     from penstock.core.errors import InferenceError
-    from penstock.models.sizing.report import Report
+    from penstock.models.sizing.report import Report, escaped
 
     try:
         card, number = _device(chosen.device)
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         facts += map(_assumed_facts, chosen.also)
         report = Report.of(facts, found.problems, card, number, chosen.memory or 0)
     except (InferenceError, OSError) as error:
-        print(f"penstock plan: {error}", file=sys.stderr, flush=True)
+        print(escaped(f"penstock plan: {error}"), file=sys.stderr, flush=True)
         return FAILED
     print(json.dumps(report.as_json(), indent=2) if chosen.format == "json" else report.as_text())
     if found.problems:
@@ -96,15 +96,21 @@ def _count(text: str) -> int:
 
 def _assumed(text: str) -> tuple[str, str, int]:
     """Name, data type and bytes of a model that is not there."""
-    from penstock.models.sizing.kv_cache import width_of
+    from penstock.models.sizing.kv_cache import known_width
 
     name, _, size = text.partition("=")
     counted = re.fullmatch(
         r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([BM])(?::([A-Za-z][A-Za-z0-9_]*))?", size
     )
     if name and counted is not None and counted[3]:
+        width = known_width(counted[3])
+        if width is None:
+            raise ArgumentTypeError(
+                f"'{counted[3]}' is no data type that is known: write like 8B:fp16, 8B:fp8 or"
+                " 8B:int4, or the size of the file"
+            )
         unit = 10**9 if counted[2] == "B" else 10**6
-        return name, counted[3].upper(), int(float(counted[1]) * unit * width_of(counted[3]))
+        return name, counted[3].upper(), int(float(counted[1]) * unit * width)
     if name and counted is None and (given := parsed_size(size)) is not None:
         return name, "as given", given
     raise ArgumentTypeError(f"'{text}' is not like NAME=600MB or NAME=70B:fp8")
@@ -159,8 +165,8 @@ def _found(repository: ModelRepository, wanted: Sequence[str]) -> _Found:
             for one in _facts_of(repository, name):
                 facts.append(one)
                 todo += sorted(needs_of(one.config))
-        except InferenceError as error:
-            problems[name] = error.message
+        except (InferenceError, OSError) as error:
+            problems[name] = error.message if isinstance(error, InferenceError) else str(error)
     return _Found(facts, problems)
 
 

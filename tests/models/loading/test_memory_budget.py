@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from fakes import FakeBackend, InstallBackend, Script, make_request, marks, until
+from fakes import FakeBackend, FakeInstance, InstallBackend, Script, make_request, marks, until
 from models.sizing.headers.files import safetensors
 from penstock.core.backend import InstanceContext
+from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import InvalidRequestError, ModelLoadError
+from penstock.hosting.parent.process import ProcessState
+from penstock.models.loading import build_version
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.serving.instance import ModelInstance
 from penstock.models.sizing.budget import MemoryBudget
 from penstock.models.sizing.estimate import Engine, with_headroom
 from penstock.system.reaper import Reaper
@@ -35,7 +41,22 @@ def _one(weights: int) -> int:
 
 
 class _Backend(FakeBackend):
-    """Does not start while a file `broken` lies beside the repository; nor ends with `endless`."""
+    """Does not start while a file `broken` lies beside the repository; nor ends with `endless`.
+
+    Each completed configuration is listed in `completed` there, and says two instances if there is
+    a file `two`.
+    """
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        beside = version_path.parent.parent.parent
+        with (beside / "completed").open("a") as file:
+            file.write(f"{config.name} ")
+        if not (beside / "two").exists():
+            return config
+        return replace(config, instance_group=(InstanceGroup(InstanceKind.KIND_CPU, count=2),))
 
     async def initialize(self, context: InstanceContext) -> None:
         await super().initialize(context)
@@ -95,6 +116,31 @@ async def test_a_model_that_does_not_fit_is_refused_before_it_starts(house: Hous
     assert house.budget.used == 0
 
 
+async def test_a_model_that_does_not_fit_is_refused_before_its_files_are_opened(
+    house: House,
+) -> None:
+    """Completion of a configuration may open the whole model."""
+    house.write("a", 2000)
+    with pytest.raises(InvalidRequestError, match="of the --memory-budget"):
+        await house.lifecycle.load("a")
+    assert not (house.path.parent / "completed").exists()
+    assert house.budget.used == 0
+    await house.lifecycle.close()
+
+
+async def test_what_a_completed_configuration_needs_more_is_claimed(house: House) -> None:
+    house.write("a", 200)
+    (house.path.parent / "two").touch()
+    await house.lifecycle.load("a")
+    assert house.budget.used == pytest.approx(2 * _one(200), abs=2)
+    house.write("b", 300)
+    with pytest.raises(InvalidRequestError, match="of the --memory-budget"):
+        await house.lifecycle.load("b")
+    assert house.budget.used == pytest.approx(2 * _one(200), abs=2)
+    await house.lifecycle.close()
+    assert house.budget.used == 0
+
+
 async def test_an_unload_makes_room(house: House) -> None:
     house.write("a", 500)
     house.write("b", 500)
@@ -137,6 +183,46 @@ async def test_a_cancelled_load_gives_back(house: House) -> None:
     await house.lifecycle.close()
     await asyncio.wait([loading])
     assert house.budget.used == 0
+
+
+async def test_a_load_that_is_cancelled_at_its_very_end_stops_what_has_started(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimming, goes_on = threading.Event(), threading.Event()
+
+    def trim() -> None:
+        trimming.set()
+        goes_on.wait(20)
+
+    monkeypatch.setattr(build_version, "return_freed_memory", trim)
+    house.write("a", 500)
+    loading = asyncio.ensure_future(house.lifecycle.load("a"))
+    await until(trimming.is_set)
+    closing = asyncio.ensure_future(house.lifecycle.close())
+    await until(lambda: house.script.finalized == 1)
+    goes_on.set()
+    await closing
+    await asyncio.wait([loading])
+    assert house.budget.used == 0
+
+
+async def test_a_load_of_a_process_leaves_the_servers_memory_alone(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trims: list[int] = []
+    monkeypatch.setattr(build_version, "return_freed_memory", lambda: trims.append(1))
+    instance = FakeInstance()
+    await build_version.start_instances([instance], _as_it_is)
+    assert len(trims) == 1
+    in_process = FakeInstance()
+    in_process.process = ProcessState(1, 0)
+    await build_version.start_instances([in_process], _as_it_is)
+    await build_version.start_instances([], _as_it_is)
+    assert len(trims) == 1
+
+
+async def _as_it_is(_: ModelInstance) -> None:
+    """What is to be done with a started instance: nothing."""
 
 
 async def test_a_reload_counts_both_while_both_live(house: House) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
+from penstock.core.config import (
+    AllVersions,
+    InstanceGroup,
+    InstanceKind,
+    ModelConfig,
+    VersionPolicy,
+)
 from penstock.core.errors import UnavailableError
 from penstock.models.sizing.budget import Claim, MemoryBudget
 from penstock.models.sizing.estimate import ModelFacts, Place, estimate
@@ -90,6 +97,36 @@ def test_a_claim_that_cannot_grow_stays(caplog: pytest.LogCaptureFixture) -> Non
     with pytest.raises(UnavailableError, match="needs 69 B of memory"):
         budget.grown(claim, _facts("a", 100))
     assert budget.used == 46
+
+
+@pytest.mark.parametrize(
+    ("version", "policy", "helps"),
+    [
+        (1, None, "unload 'm' first, so that it is not there twice, or"),
+        (2, None, "unload 'm' first, so that version 1 is not there beside it, or"),
+        (2, VersionPolicy(all=AllVersions()), "a version_policy of 'm' with fewer versions, or"),
+    ],
+)
+def test_a_reload_and_another_version_are_told_apart(
+    version: int, policy: VersionPolicy | None, helps: str
+) -> None:
+    budget = MemoryBudget(100)
+    budget.claim(_facts("m", 40))
+    facts = _facts("m", 60)
+    config = replace(facts.config, version_policy=policy)
+    with pytest.raises(UnavailableError, match=f"what helps: {helps}"):
+        budget.claim(replace(facts, config=config, version=version))
+
+
+def test_a_model_that_grows_is_not_told_to_be_unloaded() -> None:
+    budget = MemoryBudget(100)
+    budget.claim(_facts("other", 20))
+    claim = budget.claim(_facts("m", 40))
+    with pytest.raises(UnavailableError) as refused:
+        budget.grown(claim, _facts("m", 80))
+    assert "needs 46 B of memory more than it has" in refused.value.message
+    assert "unload 'other'" in refused.value.message
+    assert "unload 'm'" not in refused.value.message
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.booleans()), max_size=30))

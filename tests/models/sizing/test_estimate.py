@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from penstock.models.sizing.estimate import (
     estimate,
     with_headroom,
 )
+from penstock.models.sizing.kv_cache import EngineSettings
+from penstock.models.sizing.weights import FoundWeights
 
 _GIB = 1 << 30
 _LLAMA = {
@@ -218,6 +221,18 @@ def test_settings_that_cannot_be_are_one_error(tmp_path: Path, text: str) -> Non
         ModelFacts.read(ModelConfig(name="llm", backend="vllm"), 1, tmp_path)
 
 
+def test_the_longest_sequence_may_be_left_to_vllm(tmp_path: Path) -> None:
+    facts = _language(tmp_path, "vllm", {"max_model_len": -1})
+    assert estimate(facts, Place((0,))).parts["gpu0"].kv_cache == 8192 * _TOKEN
+
+
+@pytest.mark.parametrize("backend", ["python", "onnxruntime", "pytorch", "fil"])
+def test_only_the_settings_of_engines_that_have_some_are_read(tmp_path: Path, backend: str) -> None:
+    (tmp_path / "model.json").write_text('["of its own", {"max_num_seqs": -1}]')
+    facts = ModelFacts.read(ModelConfig(name="m", backend=backend), 1, tmp_path)
+    assert facts.settings == EngineSettings()
+
+
 # -- files -------------------------------------------------------------------------------------
 
 
@@ -228,6 +243,21 @@ def test_the_file_that_the_configuration_names_counts(tmp_path: Path) -> None:
     assert ModelFacts.read(config, 1, tmp_path).weights == {"FP32": 4}
     code = replace(config, backend="python", default_model_filename="model.py")
     assert ModelFacts.read(code, 1, tmp_path).weights == {"FP32": 16}
+
+
+def test_other_threads_get_their_turns_while_headers_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intervals = list[float]()
+
+    def read(_: Path) -> FoundWeights:
+        intervals.append(sys.getswitchinterval())
+        return FoundWeights({})
+
+    monkeypatch.setattr("penstock.models.sizing.estimate.read_weights", read)
+    ModelFacts.read(ModelConfig(name="m", backend="python"), 1, tmp_path)
+    assert intervals == [pytest.approx(0.001)]
+    assert sys.getswitchinterval() > 0.001
 
 
 def test_a_folder_without_weights_is_said_but_of_models_that_need_none(tmp_path: Path) -> None:

@@ -126,13 +126,16 @@ class VersionBuilder:
         found = await self._backend_of(files.config)
         backend = found.backend
         path = files.versions[version]
-        python = await self.factory.interpreter(backend, found.config, path)
-        config = await self._complete(found, path, python)
-        loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
-        if self._gpu_limits:
-            await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits, self._used_memory)
-        claim = None if self._budget is None else self._budget.claim(await _facts(loaded))
+        claim = await self._claim(found, version, path)
         with claim or nullcontext():
+            python = await self.factory.interpreter(backend, found.config, path)
+            config = await self._complete(found, path, python)
+            loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
+            if self._gpu_limits:
+                check = partial(check_gpu_memory, config, self._gpu_limits, self._used_memory)
+                await asyncio.to_thread(check)
+            if claim is not None:
+                await self._adjust(claim, config, version, path)
             instances = self.factory.instances(backend, config, version, path, python)
             statistics = statistics_of(config, self._measurement)
             active = [instance for instance in instances if not instance.passive]
@@ -140,6 +143,27 @@ class VersionBuilder:
             application = await server_application(backend, config, path, self._openai_tokenizer)
             await _start(instances, config, files.path, statistics)
             return self._model(backend, loaded, instances, batcher, statistics, application, claim)
+
+    async def _claim(self, found: FoundBackend, version: int, path: Path) -> Claim | None:
+        """What a version takes of the budget, if there is one, by what its model says.
+
+        To complete the configuration may take as much memory, so this is claimed before.
+        """
+        if self._budget is None:
+            return None
+        config = found.config
+        refuse_whatever_versions(config, found.backend, self._gpus, cpu_only=self._cpu_only)
+        facts = await asyncio.to_thread(ModelFacts.read, self._normalized(config), version, path)
+        return self._budget.claim(facts)
+
+    async def _adjust(self, claim: Claim, config: ModelConfig, version: int, path: Path) -> None:
+        """Claim what the completed configuration needs more; give back what it needs less."""
+        assert self._budget is not None
+        facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
+        growth = self._budget.grown(claim, facts)
+        if growth is not None:
+            claim.absorb(growth)
+        claim.split(self._budget.surplus(claim, facts)).release()
 
     def must_check(self, files: ModelFiles) -> bool:
         """Whether the files of a model are to be checked before they are opened."""
@@ -340,23 +364,17 @@ def _log_completed(config: ModelConfig) -> None:
     logger.info("post auto-complete:\n%s", text, extra={"verbatim": True})
 
 
-async def _facts(version: VersionFiles) -> ModelFacts:
-    """What is known of a version's memory before it is loaded."""
-    return await asyncio.to_thread(ModelFacts.read, version.config, version.number, version.path)
-
-
 async def _start(
     instances: Sequence[ModelInstance],
     config: ModelConfig,
     model_path: Path,
     statistics: Statistics,
 ) -> None:
-    """Start instances and warm them up; what that took for a moment goes back to the system."""
+    """Start instances and warm them up."""
     samples = await asyncio.to_thread(read_samples, config, model_path)
     await start_instances(
         instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
     )
-    await asyncio.to_thread(return_freed_memory)
 
 
 _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"
@@ -366,7 +384,10 @@ _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"
 async def start_instances(
     instances: Sequence[ModelInstance], prepare: Callable[[ModelInstance], Awaitable[None]]
 ) -> None:
-    """Start and `prepare` all instances; on failure or cancellation, stop those that started."""
+    """Start and `prepare` all instances; on failure or cancellation, stop those that started.
+
+    What those on threads took for a moment goes back to the system.
+    """
     started: list[ModelInstance] = []
 
     async def start(instance: ModelInstance) -> None:
@@ -375,19 +396,28 @@ async def start_instances(
         await prepare(instance)
 
     try:
-        if os.environ.get(_PARALLEL_LOADING) == "0":
-            for instance in instances:
-                await start(instance)
-            return
-        results = await asyncio.gather(*map(start, instances), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        await _each(start, instances)
+        if any(instance.process is None for instance in instances):  # a process does it itself
+            await asyncio.to_thread(return_freed_memory)
     except BaseException:
         for instance in started:  # also those that died since and would be restarted
             with suppress(Exception):  # the first failure is what counts
                 await instance.stop()
         raise
+
+
+async def _each(
+    start: Callable[[ModelInstance], Awaitable[None]], instances: Sequence[ModelInstance]
+) -> None:
+    """Start instances, together or one by one."""
+    if os.environ.get(_PARALLEL_LOADING) == "0":
+        for instance in instances:
+            await start(instance)
+        return
+    results = await asyncio.gather(*map(start, instances), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
 
 
 def labels_of_steps(

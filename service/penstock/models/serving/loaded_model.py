@@ -356,14 +356,15 @@ class LoadedModel:
         await self._release()
 
     async def _release(self) -> None:
-        """Stop every instance, then raise the first error."""
+        """End the application, then stop every instance; then raise the first error."""
+        results: list[BaseException | None] = []
         if self._application is not None:
-            await self._application.close()
+            results += await asyncio.gather(self._application.close(), return_exceptions=True)
         stops = (instance.stop() for instance in self.instances)
-        results = await asyncio.gather(*stops, return_exceptions=True)
+        results += await asyncio.gather(*stops, return_exceptions=True)
         folder, self._folder = self._folder, None
         if folder is not None:
-            await folder.release()
+            results += await asyncio.gather(folder.release(), return_exceptions=True)
         if self.claim is not None:
             self.claim.release()
         for result in results:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from types import TracebackType
 
+from penstock.core.config import LatestVersions
 from penstock.core.errors import UnavailableError
 from penstock.models.sizing.estimate import ModelEstimate, ModelFacts, Place, estimate
 from penstock.models.sizing.plan import changes
@@ -22,9 +24,10 @@ class Claim:
     As a context, it is released where what is done in it fails.
     """
 
-    def __init__(self, budget: MemoryBudget, name: str, size: int) -> None:
+    def __init__(self, budget: MemoryBudget, name: str, version: int, size: int) -> None:
         self._budget = budget
         self.name = name
+        self.version = version
         self.size = size
 
     def __enter__(self) -> Claim:
@@ -53,7 +56,7 @@ class Claim:
         """Hand over a part, to a claim of its own."""
         size = min(size, self.size)
         self.size -= size
-        return Claim(self._budget, self.name, size)
+        return Claim(self._budget, self.name, self.version, size)
 
 
 class MemoryBudget:
@@ -67,7 +70,7 @@ class MemoryBudget:
         self._limit = limit
         self._place = Place(gpus, card)
         self._used = 0
-        self._held: dict[str, int] = {}
+        self._held = Counter[tuple[str, int]]()
 
     @property
     def used(self) -> int:
@@ -76,7 +79,8 @@ class MemoryBudget:
 
     def claim(self, facts: ModelFacts) -> Claim:
         """Take what a model needs. Raises `UnavailableError` where it is not left."""
-        return self._taken(estimate(facts, self._place))
+        found = estimate(facts, self._place)
+        return self._taken(found, found.planned)
 
     def grown(self, claim: Claim, facts: ModelFacts) -> Claim | None:
         """Take what a model needs more than it has; `None` if it needs no more.
@@ -85,7 +89,7 @@ class MemoryBudget:
         """
         found = estimate(facts, self._place)
         more = found.planned - claim.size
-        return self._taken(found, more) if more > 0 else None
+        return self._taken(found, more, growth=True) if more > 0 else None
 
     def surplus(self, claim: Claim, facts: ModelFacts) -> int:
         """What a claim has more than the model needs."""
@@ -98,44 +102,62 @@ class MemoryBudget:
             return
         claim.size -= size
         self._used -= size
-        self._held[claim.name] -= size
-        if not self._held[claim.name]:
-            del self._held[claim.name]
+        held = claim.name, claim.version
+        self._held[held] -= size
+        if not self._held[held]:
+            del self._held[held]
 
-    def _taken(self, found: ModelEstimate, size: int | None = None) -> Claim:
-        size = found.planned if size is None else size
-        name = found.facts.name
+    def _taken(self, found: ModelEstimate, size: int, *, growth: bool = False) -> Claim:
+        name, version = found.facts.name, found.facts.version
         if self._used + size > self._limit:
-            raise UnavailableError(self._refusal(found, size))
+            raise UnavailableError(self._refusal(found, size, growth))
         self._used += size
-        self._held[name] = self._held.get(name, 0) + size
+        self._held[name, version] += size
         logger.info(
             "'%s' version %d takes %s of the memory budget, of which %s are left",
             name,
-            found.facts.version,
+            version,
             shown_size(size),
             shown_size(self._limit - self._used),
         )
-        return Claim(self, name, size)
+        return Claim(self, name, version, size)
 
-    def _refusal(self, found: ModelEstimate, size: int) -> str:
+    def _refusal(self, found: ModelEstimate, size: int, growth: bool) -> str:
         left = self._limit - self._used
-        ways = [*self._unloads(found.facts.name, size - left)]
+        ways = [] if growth else self._of_itself(found.facts)
+        ways = ways or self._unloads(found.facts.name, size - left)
         ways += [
             f"{change.what} (saves {shown_size(change.saved)})"
             for change in changes(found.facts, self._place, size - left)[:_MOST_NAMED]
         ]
         ways.append("a larger --memory-budget")
         return (
-            f"model '{found.facts.name}' needs {shown_size(size)} of memory, and of the"
+            f"model '{found.facts.name}' needs {shown_size(size)} of memory"
+            f"{' more than it has' if growth else ''}, and of the"
             f" --memory-budget of {shown_size(self._limit)} there are {shown_size(left)} left;"
             f" what helps: {', or '.join(ways)}; 'penstock plan' shows the parts"
         )
 
+    def _of_itself(self, facts: ModelFacts) -> list[str]:
+        """What helps where the model is there already, in this version or in another."""
+        name = facts.name
+        if (name, facts.version) in self._held:
+            return [f"unload '{name}' first, so that it is not there twice"]
+        others = sorted(version for held, version in self._held if held == name)
+        if not others:
+            return []
+        policy = facts.config.version_policy
+        if policy is None or policy.latest == LatestVersions(
+            1
+        ):  # which this one takes the place of
+            return [f"unload '{name}' first, so that version {others[-1]} is not there beside it"]
+        return [f"a version_policy of '{name}' with fewer versions"]
+
     def _unloads(self, name: str, missing: int) -> list[str]:
         """Advice to unload: the smallest other model that is enough, else the largest."""
-        if name in self._held:
-            return [f"unload '{name}' first, so that it is not there twice"]
-        others = sorted((size, other) for other, size in self._held.items() if other != name)
+        models = Counter[str]()
+        for (other, _), size in self._held.items():
+            models[other] += size
+        others = sorted((size, other) for other, size in models.items() if other != name)
         enough = [pair for pair in others if pair[0] >= missing] or others[-1:]
         return [f"unload '{other}' ({shown_size(size)})" for size, other in enough[:1]]

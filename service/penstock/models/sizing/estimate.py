@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError
+from penstock.core.turns import SWITCH_INTERVAL
 from penstock.models.config.defaults import normalized
 from penstock.models.sizing.kv_cache import (
     Attention,
@@ -35,6 +36,7 @@ _TOKENIZER = "penstock.tokenizer"
 _SHARE = "share_session_between_instances"
 _UNKNOWN_DIMENSION = 256
 """Taken for a dimension of a tensor that varies."""
+_ELSEWHERE = "it has instances on GPUs that are not there: --device says which there are"
 _BUFFERS = 4
 """How often a tensor model has its tensors at once: as they came, joined, between layers, split."""
 _WIDE = 8
@@ -149,17 +151,19 @@ class ModelFacts:
         """Read the headers of a version's files. Raises `ModelLoadError` for damaged ones."""
         if config.is_ensemble:
             return cls(config, version, notes=("an ensemble takes what its models take",))
-        values = _values(version_path)
+        language = bool(Engine.of(config.backend).dtype)
+        values = _values(version_path) if language else {}
         model, note = _model_path(config, version_path, values)
         if model is None:
             return cls(config, version, settings=_settings(values, version_path), notes=(note,))
-        weights = read_weights(model)
-        if not weights and config.backend not in _WITHOUT_WEIGHTS:
-            note = f"no file with weights was found in '{model}'"
-        language = bool(Engine.of(config.backend).dtype)
-        attention = read_attention(model) if language else None
+        with SWITCH_INTERVAL.short():  # a header may be long, and the event loop runs beside it
+            weights = read_weights(model)
+            attention = read_attention(model) if language else None
+        notes = list(weights.notes)
+        if not weights.sizes and config.backend not in _WITHOUT_WEIGHTS:
+            notes.append(f"no file with weights was found in '{model}'")
         settings = _settings(values, version_path)
-        return cls(config, version, weights, attention, settings, (note,) if note else ())
+        return cls(config, version, weights.sizes, attention, settings, tuple(notes))
 
     @property
     def name(self) -> str:
@@ -249,11 +253,19 @@ def estimate(facts: ModelFacts, place: Place) -> ModelEstimate:
     config = normalized(facts.config, () if engine.device == "cpu" else place.gpus)
     facts = replace(facts, config=config)
     parts, instances, notes = dict[str, Parts](), 0, list(facts.notes)
+    if gpus_elsewhere(config, place):
+        notes.append(_ELSEWHERE)
     for device, count, share in _spread(facts, engine, place):
         instances += count if share == 1 or device in (HOST, f"gpu{place.gpus[0]}") else 0
         for where, taken in _taken(facts, engine, place, device, count, share, notes):
             parts[where] = parts.get(where, Parts()) + taken
     return ModelEstimate(facts, instances, parts, tuple(dict.fromkeys(notes)))
+
+
+def gpus_elsewhere(config: ModelConfig, place: Place) -> bool:
+    """Whether a complete configuration has instances on GPUs that are not at this place."""
+    groups = [group for group in config.instance_group if group.kind is InstanceKind.KIND_GPU]
+    return any(not group.gpus or set(group.gpus) - set(place.gpus) for group in groups)
 
 
 def _spread(facts: ModelFacts, engine: Engine, place: Place) -> Iterator[tuple[str, int, int]]:
@@ -321,16 +333,17 @@ def _cache(
 ) -> tuple[int, int]:
     """Bytes of the cache that an instance is to have, and what its engine takes altogether."""
     attention, settings = facts.attention, facts.settings
-    if attention is None:
-        if engine.dtype:
-            notes.append("no config.json says how large its KV cache is: none is counted")
-        return 0, 0
     dtype = settings.dtype or engine.dtype
     scales = engine.device == "cpu"
     fraction = settings.fraction or engine.fraction
-    reserved = int(memory * fraction) if fraction and not settings.bytes else 0
+    reserved = int(memory * fraction) if fraction else 0
     if settings.bytes:
         return settings.bytes, 0
+    if attention is None:
+        if engine.dtype:
+            counted = "what its engine takes of the card" if reserved else "none"
+            notes.append(f"no config.json says how large its KV cache is: {counted} is counted")
+        return 0, reserved
     tokens = settings.tokens or engine.tokens
     if tokens:
         tokens = max(tokens, settings.length)

@@ -84,6 +84,10 @@ class EngineSettings:
         tokens = _whole(values, ("num_kv_blocks",)) * _OPENVINO_BLOCK
         tokens = tokens or _whole(values, ("num_gpu_blocks_override",)) * block
         parallel = _whole(values, ("tensor_parallel_size",)) or 1
+        if (
+            values.get("max_model_len") == -1
+        ):  # vLLM: as long as there is room for, up to the model's
+            values = {**values, "max_model_len": None}
         return cls(
             length=_whole(values, ("max_model_len", "max_seq_len")),
             sequences=_whole(values, ("max_num_seqs", "max_batch_size")),
@@ -105,8 +109,13 @@ class EngineSettings:
 
 def width_of(dtype: str) -> float:
     """Bytes of a number of this data type; 2 for a name that is not known."""
+    return known_width(dtype) or 2.0
+
+
+def known_width(dtype: str) -> float | None:
+    """Bytes of a number of this data type; `None` for a name that is not known."""
     name = dtype.lower().removeprefix("torch.")
-    return next((width for names, width in _WIDTHS if re.fullmatch(names, name)), 2.0)
+    return next((width for names, width in _WIDTHS if re.fullmatch(names, name)), None)
 
 
 def read_attention(model: Path) -> Attention | None:

@@ -16,6 +16,7 @@ from penstock.models.sizing.estimate import (
     Parts,
     Place,
     estimate,
+    gpus_elsewhere,
     server_bytes,
 )
 from penstock.models.sizing.kv_cache import EngineSettings
@@ -88,12 +89,16 @@ class Plan:
         there = len(self.place.gpus)
         return [one for one in self.models if there and one.facts.settings.parallel > there]
 
+    def elsewhere(self) -> Sequence[ModelEstimate]:
+        """Models with instances on GPUs that are not there, where they count nowhere."""
+        return [one for one in self.models if gpus_elsewhere(one.facts.config, self.place)]
+
     def fits(self, card: Card) -> bool:
         """Whether all of it fits cards of this kind, by the rule of large models too."""
         large = any(self.largest(device)[1] > LARGE for device in self._limited())
         if large and card.gigabytes < LARGE_CARD:
             return False
-        return not self.excess(card.usable) and not self.unsplit()
+        return not (self.excess(card.usable) or self.unsplit() or self.elsewhere())
 
     def _limited(self) -> Sequence[str]:
         return self.devices[:-1] or (HOST,)
@@ -220,7 +225,7 @@ def _smaller_settings(facts: ModelFacts) -> Iterator[tuple[str, EngineSettings]]
 def _lower_fraction(facts: ModelFacts, place: Place) -> float:
     """The smallest fraction of a card, in twentieths, in which a model finds what it needs."""
     parts = [p for d, p in estimate(facts, place).parts.items() if d != HOST and p.reserved]
-    if not parts or not place.memory:
+    if not parts or not place.memory or not facts.weights:  # what it needs is not known
         return 0.0
     steps = max(-(-20 * replace(one, reserved=0).planned // place.memory) for one in parts)
     return steps / 20 if 0 < steps < 20 else 0.0

@@ -22,6 +22,15 @@ from penstock.models.sizing.sizes import shown_size
 _MOST_CHANGES = 6
 
 
+def escaped(line: str) -> str:
+    """A line in which names from files do nothing to a terminal: control characters escaped."""
+    if line.isprintable():
+        return line
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in line
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """A plan with what it is held against: cards of a kind, bytes of the host, or nothing."""
@@ -51,7 +60,7 @@ class Report:
         """Whether it fits what there is; also where nothing was named."""
         if self.card is not None:
             return self.plan.fits(self.card)
-        return not self.limit or not self.plan.excess(self.limit)
+        return not self.limit or not (self.plan.excess(self.limit) or self.plan.elsewhere())
 
     def as_json(self) -> dict[str, Any]:
         """All of it, sizes in bytes."""
@@ -79,7 +88,7 @@ class Report:
             for note in model.notes
         ]
         failed = [f"cannot be read: '{name}': {text}" for name, text in self.problems.items()]
-        return "\n".join([*lines, *notes, *failed])
+        return "\n".join(map(escaped, [*lines, *notes, *failed]))
 
     def _sums(self) -> Iterator[str]:
         for device in self.plan.devices:
@@ -102,10 +111,8 @@ class Report:
         yield f"does not fit {place}, of which programs may use {shown_size(self.limit)}:"
         yield from (f"  {reason}" for reason in self._reasons())
         yield "what would help:"
-        yield from (
-            f"  '{change.facts.name}': {change.what}, saves {shown_size(change.saved)}"
-            for change in self._changes()
-        )
+        for change in self._changes():
+            yield f"  '{change.facts.name}': {change.what}, saves {shown_size(change.saved)}"
         number = fewest(self.facts, self.card) if self.card is not None else 0
         if number > len(self.plan.place.gpus):
             yield f"  {number} cards, with language models split over them (tensor_parallel_size)"
@@ -117,6 +124,8 @@ class Report:
         for model in self.plan.unsplit():
             wanted = model.facts.settings.parallel
             yield f"'{model.facts.name}' is to be split over {wanted} GPUs"
+        for model in self.plan.elsewhere():
+            yield f"'{model.facts.name}' has instances on GPUs that are not there"
         if self.card is not None and self.card.gigabytes < LARGE_CARD:
             for device in self.plan.devices[:-1]:
                 name, size = self.plan.largest(device)
@@ -125,6 +134,8 @@ class Report:
 
     def _changes(self) -> Sequence[Change]:
         most = max(self.plan.excess(self.limit).values(), default=0)
+        if not most and self.plan.elsewhere():
+            return []  # no smaller model would help
         return suggestions(self.facts, self.plan.place, most)[:_MOST_CHANGES]
 
     def _changes_json(self) -> list[dict[str, Any]]:

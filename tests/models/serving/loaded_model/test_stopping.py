@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fakes import FakeInstance, make_model, make_request, marks, turns
+from fakes import FakeInstance, make_model, make_request, marks, model_config, turns
 from penstock.core.errors import UnavailableError
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.inflight.statistics import Statistics
+from penstock.models.serving.loaded_model import LoadedModel, ModelParts
+from penstock.models.serving.server_application import ServerApplication
+from penstock.models.sizing.budget import MemoryBudget
+from penstock.models.sizing.estimate import ModelFacts
+from penstock.scheduling.direct import DirectScheduler
 
 
 async def test_stopping_finishes_what_is_in_flight_and_then_releases_the_instances() -> None:
@@ -101,3 +107,27 @@ async def test_aborting_does_not_wait_for_what_is_in_flight() -> None:
     assert instance.stopped == 1
     instance.release()
     await turns()
+
+
+async def test_an_application_that_cannot_be_closed_keeps_no_instance_and_no_memory() -> None:
+    class Stubborn(ServerApplication):
+        async def close(self) -> None:
+            raise RuntimeError("stubborn")
+
+    async def without() -> None:
+        return None
+
+    budget, instance = MemoryBudget(1 << 20), FakeInstance()
+    claim = budget.claim(ModelFacts(replace(model_config(), backend="fil"), weights={"INT8": 10}))
+    parts = ModelParts(
+        model_config(),
+        1,
+        DirectScheduler([instance]),
+        Statistics(),
+        application=Stubborn("m", without),
+        claim=claim,
+    )
+    assert budget.used
+    with pytest.raises(RuntimeError, match="stubborn"):
+        await LoadedModel(parts, [instance]).stop()
+    assert (instance.stopped, budget.used) == (1, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from models.sizing.headers.files import written
 from penstock.core.errors import ModelLoadError
 from penstock.models.sizing.headers.torch_archive import is_archive, read_torch_archive
+from penstock.system.archives import ArchiveError, zip_members
 
 
 def _archive(path: Path, files: dict[str, bytes]) -> Path:
@@ -65,6 +67,46 @@ def test_a_directory_longer_than_any_models_is_not_read(tmp_path: Path) -> None:
 def test_a_damaged_directory_is_one_error(tmp_path: Path, size: int) -> None:
     with pytest.raises(ModelLoadError, match="is a damaged archive"):
         read_torch_archive(_with_directory_of(tmp_path / "m.pt", size))
+
+
+def _with_locator(path: Path, *, beside: bool) -> Path:
+    """An archive whose record of ZIP64 says more than its end, in its place or elsewhere."""
+    content = _archive(path, {"a": b"b"}).read_bytes()
+    end = content.rfind(b"PK\5\6")
+    record = b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, 999_999_999, 0)
+    place = 0 if beside else end
+    head = content[:end] if beside else content[:end] + record + bytes(9)
+    locator = b"PK\6\7" + struct.pack("<IQI", 0, place, 1)
+    return written(path, head + (record if beside else b"") + locator + content[end:])
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_directory_of_zip64_counts_whatever_the_other_end_says(
+    tmp_path: Path, beside: bool
+) -> None:
+    path = _with_locator(tmp_path / "m.pt", beside=beside)
+    with pytest.raises(ModelLoadError, match="a directory of 999999999 bytes"):
+        read_torch_archive(path)
+    with pytest.raises(ArchiveError, match="a directory of 999999999 bytes"):
+        zip_members(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_members_that_cannot_be_unpacked_are_one_error_at_most(
+    tmp_path: Path, method: int, encrypted: bool
+) -> None:
+    path, name = tmp_path / "m.pt2", "m/model_weights_config.json"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr(name, b'{"config": {}}' * 100)
+    content = bytearray(path.read_bytes())
+    begin = content.find(name.encode()) + len(name)
+    content[begin : begin + 12] = b"\xff" * 12
+    if encrypted:
+        content[6] |= 1
+        content[content.rfind(b"PK\1\2") + 8] |= 1
+    with suppress(ModelLoadError):
+        read_torch_archive(written(path, bytes(content)))
 
 
 def test_what_is_no_archive_is_said(tmp_path: Path) -> None:

@@ -53,18 +53,23 @@ _TYPES = {
 }
 """Name, elements and bytes of a block, by the number of a type of tensor."""
 
+_LATER = "type "
+"""How the data type begins, before its number, of tensors whose type is not in the table."""
+
 _MOST_ENTRIES = 1 << 16
 _MOST_TENSORS = 1 << 20
 _MOST_STRINGS = 1 << 21
 _KEPT = 1 << 12
 """Numbers of an array that are kept: one for each layer of a model."""
+_NEEDED, _MOST_ARRAYS = (".head_count", ".head_count_kv"), 8
+"""How keys end whose arrays are kept, and how many: a model has one of each."""
 _LONGEST = 1 << 24
 _DIMENSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What the header says: `metadata`, of arrays short ones of numbers, and bytes by data type."""
+    """What the header says: `metadata`, of arrays only numbers of heads, and bytes by data type."""
 
     metadata: Mapping[str, Value]
     weights: Mapping[str, int]
@@ -79,22 +84,40 @@ def read_gguf(path: Path) -> GgufHeader:
         tensors, entries = file.number("Q"), file.number("Q")
         if tensors > _MOST_TENSORS or entries > _MOST_ENTRIES:
             file.fail(f"has a header of {tensors} tensors and {entries} keys, more than any model")
-        metadata = dict(_entry(file) for _ in range(entries))
-        weights, end = Counter[str](), 0
-        for _ in range(tensors):
-            dtype, size, begin = _tensor(file)
-            weights[dtype] += size
-            end = max(end, begin + size)
-        if file.at + end > file.size or weights.total() > file.size:
-            file.fail("is cut short, or damaged: its tensors do not fit into it")
-    return GgufHeader(metadata, dict(weights))
+        metadata = _metadata(file, entries)
+        weights = _weights(file, tensors)
+    return GgufHeader(metadata, weights)
 
 
-def _entry(file: HeaderFile) -> tuple[str, Value]:
+def _weights(file: HeaderFile, tensors: int) -> dict[str, int]:
+    """Bytes by data type; tensors of types that came later share what the others leave."""
+    weights, end, later = Counter[str](), 0, ""
+    for _ in range(tensors):
+        dtype, size, begin = _tensor(file)
+        weights[dtype] += size
+        end = max(end, begin + size)
+        later = dtype if dtype.startswith(_LATER) else later
+    if file.at + end > file.size or weights.total() > file.size:
+        file.fail("is cut short, or damaged: its tensors do not fit into it")
+    if later:
+        weights[later] += max(0, file.size - file.at - weights.total())
+    return dict(weights)
+
+
+def _metadata(file: HeaderFile, entries: int) -> dict[str, Value]:
+    found, arrays = dict[str, Value](), 0
+    for _ in range(entries):
+        key, value = _entry(file, arrays < _MOST_ARRAYS)
+        found[key] = value
+        arrays += isinstance(value, tuple)
+    return found
+
+
+def _entry(file: HeaderFile, keeps: bool) -> tuple[str, Value]:
     key = _string(file)
     kind = file.number("I")
     if kind == _ARRAY:
-        return key, _array(file)
+        return key, _array(file, keeps and key.endswith(_NEEDED))
     return key, _string(file) if kind == _STRING else _scalar(file, kind)
 
 
@@ -104,8 +127,8 @@ def _scalar(file: HeaderFile, kind: int) -> int | float:
     return float(value) if letter in "fd" else int(value)
 
 
-def _array(file: HeaderFile) -> Value:
-    """A short array of whole numbers; of any other its length."""
+def _array(file: HeaderFile, keeps: bool) -> Value:
+    """A short array of whole numbers, if it is kept; of any other its length."""
     kind, length = file.number("I"), file.number("Q")
     if kind == _STRING:
         if length > _MOST_STRINGS:
@@ -115,7 +138,7 @@ def _array(file: HeaderFile) -> Value:
         return length
     letter = _letter(file, kind)
     size = struct.calcsize(letter)
-    if length > _KEPT or letter in "fd":
+    if not keeps or length > _KEPT or letter in "fd":
         file.skip(size * length)
         return length
     return struct.unpack(f"<{length}{letter}", file.read(size * length))
@@ -129,9 +152,7 @@ def _tensor(file: HeaderFile) -> tuple[str, int, int]:
         file.fail(f"has a tensor of {dimensions} dimensions")
     elements = prod(file.number("Q") for _ in range(dimensions))
     kind, begin = file.number("I"), file.number("Q")
-    if kind not in _TYPES:
-        file.fail(f"has a tensor of type {kind}, which is not known")
-    name, block, size = _TYPES[kind]
+    name, block, size = _TYPES.get(kind, (f"{_LATER}{kind}", 1, 0))
     return name, -(-elements // block) * size, begin
 
 

@@ -14,6 +14,10 @@ MOST_BYTES = 64 << 20
 """Bytes of a header. That of a model of 100,000 tensors has 12 MiB."""
 
 
+class LongHeaderError(ModelLoadError):
+    """The header has more than is read of one: the file may be sound, and only its size counts."""
+
+
 class HeaderFile:
     """Reads forward; raises `ModelLoadError` at the end of the file, and of what a header may have.
 
@@ -65,10 +69,14 @@ class HeaderFile:
         """Raise for what is wrong with the file."""
         raise ModelLoadError(f"'{self.path}' {problem}")
 
+    def give_up(self, problem: str) -> NoReturn:
+        """Raise `LongHeaderError` for more than is read."""
+        raise LongHeaderError(f"'{self.path}' {problem}")
+
     def _pass(self, count: int) -> None:
         if self.at + count > self.size:
             self.fail("is cut short, or damaged: its header speaks of bytes behind its end")
         self._left -= count
         if self._left < 0:
-            self.fail("has a header longer than any model's")
+            self.give_up("has a header longer than any model's")
         self.at += count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,6 +57,11 @@ _TYPES = {
 }
 """Name and bits of an element, by the number of a data type."""
 
+_NUMBERS = re.compile(rb"(?:\x3d.{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f])++", re.DOTALL)
+_NUMBER_TAGS = (0x3D, 0x40)
+"""Numbers of an attribute that are not packed: forests have millions, passed over in one go."""
+_CHUNK = 1 << 16
+
 _NO_MESSAGE = "is no protobuf message: it is not an ONNX file, or damaged"
 _MOST_FIELDS = 4_000_000
 _DEEPEST = 64
@@ -98,7 +104,7 @@ class _Reader:
         if depth > _DEEPEST:
             self._file.fail("has graphs inside of graphs, deeper than any model")
         inside = _INSIDE[kind]
-        for number, wire, length in self._fields(end):
+        for number, wire, length in self._fields(end, numbers=kind == "attribute"):
             below = inside.get(number)
             if below is None or wire != _BYTES:
                 continue
@@ -108,13 +114,16 @@ class _Reader:
             else:
                 self.read(below, self._file.at + length, depth + 1)
 
-    def _fields(self, end: int) -> Iterator[tuple[int, int, int]]:
-        """Number, wire type and value or length of each field; the file stands at its bytes."""
+    def _fields(self, end: int, *, numbers: bool = False) -> Iterator[tuple[int, int, int]]:
+        """Number, wire type and value or length of each field; the file stands at its bytes.
+
+        With `numbers`, those of an attribute that follow each other count as one field.
+        """
         file = self._file
         while file.at < end:
             self._left -= 1
             if self._left < 0:
-                file.fail("has more fields than any model")
+                file.give_up("has more fields than any model")
             tag = self._varint()
             wire = tag & 7
             if not tag >> 3:
@@ -130,6 +139,18 @@ class _Reader:
                 file.fail("is cut short, or damaged: a message ends behind the one around it")
             yield tag >> 3, wire, value
             file.go(behind)
+            if numbers and tag in _NUMBER_TAGS:
+                self._pass_numbers(end)
+
+    def _pass_numbers(self, end: int) -> None:
+        """Pass over all numbers of an attribute that follow."""
+        file = self._file
+        while file.at < end:
+            begin = file.at
+            found = _NUMBERS.match(file.read(min(_CHUNK, end - begin)))
+            file.go(begin + found.end() if found else begin)
+            if not found:
+                return
 
     def _varint(self) -> int:
         value, shift = 0, 0
@@ -176,16 +197,14 @@ class _Reader:
         return found[1], found[2]
 
     def _count(self, tensor: _Tensor) -> None:
-        if tensor.type not in _TYPES:
-            self._file.fail(f"has a tensor of data type {tensor.type}, which is not known")
-        name, bits = _TYPES[tensor.type]
+        name, bits = _TYPES.get(tensor.type, (f"type {tensor.type}", 0))
         if len(tensor.dims) > _DEEPEST:
             self._file.fail(f"has a tensor of {len(tensor.dims)} dimensions")
         elements = prod(tensor.dims)
         size = -(-elements * bits // 8)
         if tensor.external:
             size = self._external(tensor, size)
-        elif tensor.raw or tensor.type == _STRINGS:
+        elif tensor.raw or not bits:  # of texts, and of types that came later, what lies there
             size = tensor.data
         elif elements > tensor.data:
             self._file.fail(f"has a tensor of {elements} elements in {tensor.data} bytes")
@@ -197,12 +216,13 @@ class _Reader:
         path = PurePosixPath(location)
         if not location or path.is_absolute() or ".." in path.parts or "\0" in location:
             self._file.fail(f"has external data at '{location}', which is no file beside it")
-        length = self._whole(tensor, "length", size)
         begin = self._whole(tensor, "offset", 0)
         beside = self._file.path.parent / location
         if not beside.is_file():
             self._file.fail(f"has external data in '{location}', which is not there")
-        if begin + length > beside.stat().st_size:
+        there = beside.stat().st_size
+        length = self._whole(tensor, "length", size if tensor.type in _TYPES else there - begin)
+        if begin + length > there:
             self._file.fail(f"has external data in '{location}', which is cut short")
         return length
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -11,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.models.sizing.headers.header_file import HeaderFile
+from penstock.system.archives import DAMAGES, directory_bytes
 
-_END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
-_END_BYTES, _LOCATOR_BYTES = 22, 20
-_COMMENT = 1 << 16
-"""Bytes that may stand behind the end of the directory."""
-
+_END_BYTES = 22
 _MOST_DIRECTORY = 16 << 20
 _MOST_CONFIG = 16 << 20
 _RATIO = 1100
 """How much smaller deflate makes what it packs, at most."""
+_SMALL = 1 << 16
 
 _CONFIGS = ("_weights_config.json", "_constants_config.json")
 """How files end that say the data types of a package's tensors."""
@@ -55,7 +52,7 @@ def read_torch_archive(path: Path) -> dict[str, int]:
         try:
             with zipfile.ZipFile(path) as archive:
                 return _sizes(file, archive)
-        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        except (zipfile.BadZipFile, *DAMAGES) as error:
             file.fail(f"is a damaged archive: {error}")
 
 
@@ -67,26 +64,11 @@ def is_archive(path: Path) -> bool:
 
 def _check_directory(file: HeaderFile) -> None:
     """Refuse a directory larger than any model's, before it is read into memory."""
-    file.go(max(0, file.size - _END_BYTES - _COMMENT - _LOCATOR_BYTES))
-    begin, tail = file.at, file.read(file.size - file.at)
-    at = tail.rfind(_END)
-    if at < 0 or len(tail) - at < _END_BYTES:
+    size = directory_bytes(file.path)
+    if size is None:
         file.fail("is no archive of PyTorch")
-    (size,) = struct.unpack_from("<I", tail, at + 12)
-    if size == 0xFFFF_FFFF:
-        locator = tail[max(0, at - _LOCATOR_BYTES) : at]
-        if len(locator) < _LOCATOR_BYTES or locator[:4] != _LOCATOR_64:
-            file.fail("is a damaged archive")
-        (place,) = struct.unpack_from("<Q", locator, 8)
-        if place + 48 > begin + at:
-            file.fail("is a damaged archive")
-        file.go(place)
-        record = file.read(48)
-        if record[:4] != _END_64:
-            file.fail("is a damaged archive")
-        (size,) = struct.unpack_from("<Q", record, 40)
     if size > _MOST_DIRECTORY:
-        file.fail(f"has a directory of {size} bytes, more than any model")
+        file.fail(f"is a damaged archive: it has a directory of {size} bytes")
 
 
 def _sizes(file: HeaderFile, archive: zipfile.ZipFile) -> dict[str, int]:
@@ -94,7 +76,7 @@ def _sizes(file: HeaderFile, archive: zipfile.ZipFile) -> dict[str, int]:
     if sum(entry.compress_size for entry in entries) > file.size:
         file.fail("is a damaged archive: its files overlap")
     for entry in entries:
-        if entry.file_size > entry.compress_size * _RATIO + _COMMENT:
+        if entry.file_size > entry.compress_size * _RATIO + _SMALL:
             file.fail(
                 f"is a damaged archive: {entry.filename[:80]!r} is of {entry.file_size} bytes"
             )
@@ -109,7 +91,7 @@ def _types(file: HeaderFile, archive: zipfile.ZipFile) -> Mapping[str, str]:
     """The data types of files with weights, by their names, of a package of `torch.export`."""
     found: dict[str, str] = {}
     for entry in archive.infolist():
-        if not entry.filename.endswith(_CONFIGS):
+        if not entry.filename.endswith(_CONFIGS) or not _is_plain(entry):
             continue
         if entry.file_size > _MOST_CONFIG:
             file.fail(f"has {entry.filename[:80]!r} of {entry.file_size} bytes")
@@ -119,6 +101,13 @@ def _types(file: HeaderFile, archive: zipfile.ZipFile) -> Mapping[str, str]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError):
             continue  # another schema: then their sizes are known, and their types are not
     return found
+
+
+def _is_plain(entry: zipfile.ZipInfo) -> bool:
+    """Whether a file is packed as PyTorch packs it, and not encrypted."""
+    return entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and (
+        not entry.flag_bits & 1
+    )
 
 
 def _type(entry: Mapping[str, Any]) -> tuple[str, str]:
