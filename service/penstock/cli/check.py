@@ -117,8 +117,12 @@ def _checked(server: _Server, chosen: Namespace) -> Report:
         cores=cores() if chosen.cores is None else chosen.cores,
     )
     cache = RemoteRepositories(repository.cache_dir, repository.cache_size, os.environ)
-    with closing(cache) as remote, local_copies([*server.paths], names, remote.open) as copies:
-        models = ModelRepository([*copies.roots], repository.config_name)
+    config_name = repository.config_name
+    with (
+        closing(cache) as remote,
+        local_copies([*server.paths], names, remote.open, config_name) as copies,
+    ):
+        models = ModelRepository([*copies.roots], config_name)
         check = RepositoryCheck(models, copies.roots, how, copies.unfetched)
         return asyncio.run(check.run(names))
 

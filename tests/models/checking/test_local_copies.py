@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.object_store import ObjectStore, object_store
+from models.checking.house import write_model
 from models.checking.refused_ensembles import ROWS
 from models.checking.refused_rows import IDENTITY, ONNX
 from models.remote.opening import KEYS
@@ -57,6 +58,34 @@ def test_only_the_named_models_and_what_they_need_are_fetched(
     assert main(["check", store.address, "e"]) == 1
     assert "inconsistent data type" in capsys.readouterr().out
     assert {key.partition("/")[0] for key in store.gets} == {"e", "one", "two"}
+
+
+def test_steps_of_an_ensemble_may_lie_in_another_place(
+    store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ROWS["types"]
+    write_model(tmp_path / "local", "e", row.config)
+    for name, config in row.others.items():
+        _put(store, f"steps/{name}", config)
+    _put(store, "steps/aside", IDENTITY)
+    _put(store, "rest/e2", row.config)
+    assert main(["check", str(tmp_path / "local"), f"{store.address}/steps", "e"]) == 1
+    assert "inconsistent data type" in capsys.readouterr().out
+    assert main(["check", f"{store.address}/rest", f"{store.address}/steps", "e2"]) == 1
+    assert "inconsistent data type" in capsys.readouterr().out
+    assert not [key for key in store.gets if key.startswith("steps/aside")]
+
+
+def test_steps_are_those_of_the_configuration_that_is_chosen(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ROWS["types"]
+    for name, config in row.others.items():
+        _put(store, name, config)
+    store.put("e/configs/other.pbtxt", row.config)
+    store.put("e/1/", "")
+    assert main(["check", store.address, "e", "--model-config-name=other"]) == 1
+    assert "inconsistent data type" in capsys.readouterr().out
 
 
 def test_a_bucket_and_a_folder_are_checked_as_one(
