@@ -123,7 +123,7 @@ def _checked(server: _Server, chosen: Namespace) -> Report:
         local_copies([*server.paths], names, remote.open, config_name) as copies,
     ):
         models = ModelRepository([*copies.roots], config_name)
-        check = RepositoryCheck(models, copies.roots, how, copies.unfetched)
+        check = RepositoryCheck(models, copies.roots, how, copies.unfetched, copies.left_out)
         return asyncio.run(check.run(names))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from harness.object_store import ObjectStore, object_store
 from models.checking.house import write_model
 from models.checking.refused_ensembles import ROWS
-from models.checking.refused_rows import IDENTITY, ONNX
+from models.checking.refused_rows import GENAI, IDENTITY, ONNX
 from models.remote.opening import KEYS
 from penstock.cli import main
 
@@ -47,6 +48,32 @@ def test_weights_are_not_fetched(store: ObjectStore, capsys: pytest.CaptureFixtu
     assert "m: will load, version 1" in capsys.readouterr().out
     assert store.gets["m/config.pbtxt"] > 0
     assert store.gets["m/1/model.onnx"] == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "others"),
+    [
+        (GENAI, "model.gguf", ["tokenizer.json"]),
+        ('platform: "tensorflow_savedmodel"', "model.savedmodel/saved_model.pb", []),
+    ],
+)
+def test_what_large_files_say_is_left_open(
+    store: ObjectStore,
+    capsys: pytest.CaptureFixture[str],
+    config: str,
+    file: str,
+    others: list[str],
+) -> None:
+    store.put("m/config.pbtxt", config)
+    store.put(f"m/1/{file}", _WEIGHTS)
+    for other in others:
+        store.put(f"m/1/{other}", "{}")
+    python = f"--backend-config=tensorflow,python={sys.executable}"
+    assert main(["check", store.address, python]) == 0
+    text = capsys.readouterr().out
+    assert "m: will load, as far as can be known" in text
+    assert f"not known: what is in '{store.address}/m/1/{file}', which is too large" in text
+    assert store.gets[f"m/1/{file}"] == 0
 
 
 def test_only_the_named_models_and_what_they_need_are_fetched(

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,21 +19,17 @@ from penstock.models.repository.repository import config_file
 
 _LARGE = 1 << 24
 """Bytes of a file that is weights; its content is not looked at."""
-_WITH_FACTS = (".gguf", ".pb")
-"""Files that say something of the model, besides its weights."""
-
-
-def _is_read(path: str, size: int) -> bool:
-    """Whether the check looks into a file."""
-    return size <= _LARGE or path.endswith(_WITH_FACTS)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCopies:
-    """The folders by what they are called, and the models that could not be fetched."""
+    """The folders by what they are called, the models that could not be fetched, and the files
+    that were left out, which are of zeros.
+    """
 
     roots: dict[Path, str] = field(default_factory=dict)
     unfetched: dict[str, InferenceError] = field(default_factory=dict)
+    left_out: set[Path] = field(default_factory=set)
 
 
 @contextmanager
@@ -91,7 +88,7 @@ class _Fetching:
 
     def _fetch(self, name: str) -> None:
         try:
-            taken = self._place.take(name, _is_read)
+            taken = self._place.take(name, partial(self._is_wanted, name))
         except ModelLoadError as error:
             self._copies.unfetched[name] = error
             return
@@ -103,3 +100,12 @@ class _Fetching:
             if temporary is not None:
                 self._stack.callback(shutil.rmtree, temporary, ignore_errors=True)
             (self._root / name).symlink_to(path.absolute())
+
+    def _is_wanted(self, name: str, path: str, size: int) -> bool:
+        """Whether a file of a model is fetched, by its size."""
+        file = self._root / name / path
+        if size > _LARGE:
+            self._copies.left_out.add(file)
+            return False
+        self._copies.left_out.discard(file)
+        return True

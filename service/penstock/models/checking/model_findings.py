@@ -58,8 +58,8 @@ class ModelFindings:
 
     def leave_open(self, what: str) -> None:
         """Note what only a load can tell."""
-        if what not in self._open:
-            self._open.append(what)
+        if (told := self._told(what)) not in self._open:
+            self._open.append(told)
 
     def report(self, versions: tuple[int, ...]) -> ModelReport:
         """All of it; `versions` are those that a load would bring up."""

@@ -44,7 +44,8 @@ class _Checked:
 class RepositoryCheck:
     """Checks the models of repositories; `roots` are their folders, and what to call each.
 
-    `unfetched` are models of other places that could not be brought here.
+    `unfetched` are models of other places that could not be brought here, and `left_out` files of
+    theirs in whose place are zeros.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class RepositoryCheck:
         roots: Mapping[Path, str],
         settings: CheckSettings,
         unfetched: Mapping[str, InferenceError] = MappingProxyType({}),
+        left_out: Collection[Path] = (),
     ) -> None:
         self._repository, self._roots, self._settings = repository, roots, settings
-        self._unfetched = unfetched
+        self._unfetched, self._left_out = unfetched, left_out
         self._graph = DependencyGraph()
         self._found: dict[str, ModelFindings] = {}
         self._checked: dict[str, _Checked] = {}
@@ -119,7 +121,10 @@ class RepositoryCheck:
             self._failures[files.name] = Failure(known.message)
             return
         errors: dict[int, InferenceError] = {}
-        checks = {version: VersionCheck(files, version, self._settings) for version in wanted}
+        left_out = [file for file in self._left_out if file.is_relative_to(files.path)]
+        checks = {
+            version: VersionCheck(files, version, self._settings, left_out) for version in wanted
+        }
         for version, check in checks.items():
             await check.run()
             self._tell(found, files, check)
@@ -136,6 +141,8 @@ class RepositoryCheck:
             found.refuse(error)
         for error in check.on_this_machine:
             found.refuse(error, rule="gpu-not-here")
+        for file in check.unread:
+            found.leave_open(f"what is in '{file}', which is too large to be fetched for a check")
         if check.missing:
             found.warn(cautions.not_installed(check.missing))
         if check.backend is None or check.errors:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from penstock.core.backend import Backend, Inspectable, WithApplication
 from penstock.core.config import DynamicBatching, ModelConfig
@@ -52,11 +53,17 @@ class VersionCheck:
 
     `config` is completed where that needs neither the engine nor the model's code; else `complete`
     is false. `missing` says how to install the engine; `on_this_machine` are refusals for lack of
-    GPUs here.
+    GPUs here; `unread` are files that are needed and among those that were `left_out` of the copy.
     """
 
-    def __init__(self, files: ModelFiles, version: int, settings: CheckSettings) -> None:
-        self._files, self._settings = files, settings
+    def __init__(
+        self,
+        files: ModelFiles,
+        version: int,
+        settings: CheckSettings,
+        left_out: Collection[Path] = (),
+    ) -> None:
+        self._files, self._settings, self._left_out = files, settings, left_out
         self._path = files.versions[version]
         self.config = files.config
         self.backend: type[Backend] | None = None
@@ -64,6 +71,7 @@ class VersionCheck:
         self.errors: list[InferenceError] = []
         self.on_this_machine: list[InferenceError] = []
         self.missing = ""
+        self.unread: list[Path] = []
 
     async def run(self) -> None:
         """Go through a load's steps, up to its start; one that is refused does not end it."""
@@ -94,7 +102,9 @@ class VersionCheck:
             self.missing, self.complete = error.message, False
         except Exception as error:  # of a backend, which may raise anything
             known = as_inference_error(error)
-            if known.message not in {other.message for other in self.errors}:
+            if unread := [file for file in self._left_out if f"'{file}'" in known.message]:
+                self.unread += unread
+            elif known.message not in {other.message for other in self.errors}:
                 self.errors.append(known)
 
     async def _complete(self, backend: type[Backend], options: Mapping[str, str]) -> None:
