@@ -142,6 +142,12 @@ ROWS: Mapping[str, Row] = {
         f'backend: "mine" runtime: "model.py" {T}', settings={"backend-directory": "/nonexistent"}
     ),
     "own parameter": Row(IDENTITY + parameters(penstock__hosst="process")),
+    "besides what the model completes": Row(
+        'backend: "onnxruntime" input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] reshape { } }'
+        " ] instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]",
+        {"1/model.onnx": "x"},
+        elsewhere="the graph is read first",
+    ),
     "tokenizer for OpenAI": Row(IDENTITY + parameters(penstock__openai_tokenizer="nowhere")),
     "a file's name with a control character": Row(
         IDENTITY.replace('"OUT"', '"OUT" label_filename: "a\\001b"')

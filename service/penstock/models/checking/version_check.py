@@ -120,7 +120,7 @@ class VersionCheck:
 
     def _accept(self, backend: type[Backend]) -> None:
         """The rules of all models. What the model may still add to its configuration is no error:
-        it is refused for what no addition would change.
+        it is refused for what no addition would change, which may be another reason.
         """
         if self.complete:
             self.config = self._accepted(self.config, backend)
@@ -129,11 +129,20 @@ class VersionCheck:
             try:
                 self.config = self._accepted(self.config, backend)
             except InferenceError as error:
-                try:
-                    self._accepted(_with_all_that_may_come(self.config), backend)
-                except InferenceError as other:
-                    if other.message == error.message:
-                        raise
+                others = [self._refusal(form, backend) for form in _completed_forms(self.config)]
+                refusals = [other for other in others if other is not None]
+                if len(refusals) < len(others):
+                    return
+                if any(other.message == error.message for other in refusals):
+                    raise
+                raise refusals[-1] from error
+
+    def _refusal(self, config: ModelConfig, backend: type[Backend]) -> InferenceError | None:
+        try:
+            self._accepted(config, backend)
+        except InferenceError as error:
+            return error
+        return None
 
     def _accepted(self, config: ModelConfig, backend: type[Backend]) -> ModelConfig:
         gpus, cpu_only = self._settings.gpus, self._settings.cpu_only
@@ -184,12 +193,11 @@ def _completes(backend: type[Backend]) -> bool:
     return any("complete_config" in vars(cls) for cls in backend.__mro__ if cls is not Backend)
 
 
-def _with_all_that_may_come(config: ModelConfig) -> ModelConfig:
-    """The configuration as if its model had completed all that it may."""
-    return replace(
-        config,
-        input=(),
-        output=(),
+def _completed_forms(config: ModelConfig) -> tuple[ModelConfig, ModelConfig]:
+    """The configuration as if its model had completed its tensors, and all that it may."""
+    tensors = replace(config, input=(), output=())
+    return tensors, replace(
+        tensors,
         max_batch_size=config.max_batch_size or _SOME_ROWS,
         dynamic_batching=config.dynamic_batching
         or (None if config.sequence_batching else DynamicBatching()),
