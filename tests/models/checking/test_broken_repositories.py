@@ -8,6 +8,7 @@ import pytest
 
 from models.checking.broken import BROKEN, Broken
 from models.checking.house import check, errors, told_by_load, write_model
+from models.checking.refused_rows import IDENTITY
 
 
 def _write(root: Path, broken: Broken) -> None:
@@ -31,6 +32,17 @@ async def test_file_line_reason_and_fix_are_told(tmp_path: Path, name: str) -> N
     assert broken.reason in found.reason
     assert broken.fix in found.fix
     assert others == []
+
+
+@pytest.mark.parametrize("name", ["metrics", "SyntaxErrors", "m"])
+async def test_a_fix_does_not_hang_on_the_name_of_the_model(tmp_path: Path, name: str) -> None:
+    config = f"{IDENTITY} instance_group [ {{ kind: KIND_CPU gpus: [ 0 ] }} ]"
+    write_model(tmp_path / "metrics", name, config)
+    (found,) = await errors(tmp_path / "metrics", name)
+    assert found.fix == "kind: KIND_GPU, or no gpus"
+    write_model(tmp_path / "metrics", name, IDENTITY.replace('"OUT"', '"OUT" label_filename: "l"'))
+    (found,) = await errors(tmp_path / "metrics", name)
+    assert found.fix.startswith("the file 'l'")
 
 
 @pytest.mark.slow
