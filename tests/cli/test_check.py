@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.signing import Signer
 from models.checking.house import write_model
 from models.checking.refused_rows import FOREST, GENAI, IDENTITY, ONNX, VLLM, T, parameters
 from penstock.cli import main
@@ -132,6 +133,17 @@ def test_options_of_serve_change_what_loads(
     assert main(["check", "models", "sparse", "--disable-auto-complete-config"]) == 0
     text = capsys.readouterr().out
     assert "as far as can be known" not in text
+
+
+def test_models_must_be_signed_as_for_serve(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signer = Signer.create(repository.parent)
+    key = f"--model-signature-key={signer.public}"
+    assert _json(["models", "fine", key], capsys) == {"fine": False}
+    signer.sign(repository / "fine")
+    assert _json(["models", "fine", key], capsys) == {"fine": True}
+    assert main(["check", "models", f"--model-signature-key={signer.private}x"]) == 2
 
 
 def test_gpus_of_the_machine_that_is_meant(

@@ -22,15 +22,18 @@ from penstock.models.checking.repository_check import RepositoryCheck
 from penstock.models.checking.version_check import CheckSettings
 from penstock.models.config.gpus import visible_gpus
 from penstock.models.remote.remote_repositories import RemoteRepositories
+from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import CONFIG_FILE, ModelRepository
 from penstock.settings import Settings
 from penstock.settings.rules import SettingsError
 from penstock.system.cpu_share import cores
 
 _OF_SERVE = (
+    "allow-unsafe-models",
     "backend-config",
     "backend-directory",
     "model-config-name",
+    "model-signature-key",
     "repository-cache-byte-size",
     "repository-cache-dir",
 )
@@ -115,6 +118,7 @@ def _checked(server: _Server, chosen: Namespace) -> Report:
         cpu_only=settings.devices.cpu_only,
         other_machine=chosen.gpus is None,
         cores=cores() if chosen.cores is None else chosen.cores,
+        signature_key=SignatureKey(Path(key)) if (key := repository.signature_key) else None,
     )
     cache = RemoteRepositories(repository.cache_dir, repository.cache_size, os.environ)
     config_name = repository.config_name

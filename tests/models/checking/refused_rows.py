@@ -148,6 +148,20 @@ ROWS: Mapping[str, Row] = {
         {"1/model.onnx": "x"},
         elsewhere="the graph is read first",
     ),
+    "another file than is pinned": Row(
+        IDENTITY + 'parameters { key: "penstock.sha256:1/weights" value: { string_value:'
+        f' "{"0" * 64}" }} }}',
+        {"1/weights": "x"},
+    ),
+    "another file than the agent pins": Row(
+        f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "checksum" parameters {{'
+        f' key: "MD5:1/weights" value: "{"0" * 32}" }} }} ] }}',
+        {"1/weights": "x"},
+    ),
+    "no file that is pinned": Row(
+        IDENTITY + 'parameters { key: "penstock.sha256:1/weights" value: { string_value:'
+        f' "{"0" * 64}" }} }}'
+    ),
     "tokenizer for OpenAI": Row(IDENTITY + parameters(penstock__openai_tokenizer="nowhere")),
     "a file's name with a control character": Row(
         IDENTITY.replace('"OUT"', '"OUT" label_filename: "a\\001b"')

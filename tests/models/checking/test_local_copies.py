@@ -76,6 +76,20 @@ def test_what_large_files_say_is_left_open(
     assert store.gets[f"m/1/{file}"] == 0
 
 
+def test_pins_of_files_that_are_left_out_are_left_open(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pin = 'parameters {{ key: "penstock.sha256:1/{}" value: {{ string_value: "{}" }} }}'
+    for name, file in (("m", "weights"), ("n", "small")):
+        store.put(f"{name}/config.pbtxt", IDENTITY + pin.format(file, "0" * 64))
+        store.put(f"{name}/1/weights", _WEIGHTS)
+        store.put(f"{name}/1/small", "x")
+    assert main(["check", store.address]) == 1
+    text = capsys.readouterr().out
+    assert "m: will load, as far as can be known" in text
+    assert "n: will not load" in text
+
+
 def test_only_the_named_models_and_what_they_need_are_fetched(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

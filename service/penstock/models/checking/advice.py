@@ -97,6 +97,7 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"variable-size dimensions are specified", "dims without -1 in the warm-up sample"),
     (r"input byte size mismatch|unexpected shape|expect(s|ed) \d+ inputs|unexpected inference",
      "the inputs of the model, each once, with its own dims and data_type"),
+    (r"its hash is (?P<hash>\w+)", "the file that is pinned; or, if this one is right, {hash}"),
     (r"decoupled transaction policy|use decoupled|decoupled: true",
      "model_transaction_policy {{ decoupled: true }}"),
     (r"max_batch_size must be 0|max_batch_size == 0", "max_batch_size: 0"),

@@ -23,6 +23,7 @@ from penstock.models.loading.build_version import named_tokenizer
 from penstock.models.loading.instance_factory import BackendSettingsOf, engine_cores, hosting
 from penstock.models.loading.warmup import read_samples
 from penstock.models.repository.implicit_state_files import read_states
+from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelFiles, naming_misplaced_config
 from penstock.models.repository.version_files import read_labels
 
@@ -37,7 +38,8 @@ class CheckSettings:
     """The settings of the server that would load the models, and its machine.
 
     `settings_of` returns those of a backend. `gpus` are the machine's. With `other_machine`, one
-    with more of them may be meant, so that their lack is a warning.
+    with more of them may be meant, so that their lack is a warning. With a `signature_key`, models
+    must be signed.
     """
 
     settings_of: BackendSettingsOf
@@ -46,6 +48,7 @@ class CheckSettings:
     cpu_only: bool = False
     other_machine: bool = True
     cores: int = 1
+    signature_key: SignatureKey | None = None
 
 
 class VersionCheck:
