@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.signing import Signer
 from models.checking.house import write_model
 from models.checking.refused_rows import FOREST, GENAI, IDENTITY, ONNX, VLLM, T, parameters
 from penstock.cli import main
@@ -57,6 +58,35 @@ def test_files_and_folders_of_models_are_taken_as_pre_commit_gives_them(
     assert _json(both, capsys) == {"fine": True, "wrong": False}
 
 
+def test_repositories_of_files_are_checked_apart(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path / "staging", "fine", _FINE)
+    both = ["models/fine/config.pbtxt", "staging/fine/config.pbtxt"]
+    assert main(["check", *both]) == 0
+    assert "2 models: 2 will load" in capsys.readouterr().out
+
+
+def test_a_model_without_a_configuration_is_found_by_its_version(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(repository, "code", "", {"1/model.py": "class TritonPythonModel: 1"})
+    assert _json(["models/code/1/model.py"], capsys) == {"code": True}
+    assert _json(["models/code"], capsys) == {"code": True}
+
+
+def test_a_configuration_of_another_name_is_read(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    custom = {"configs/mended.pbtxt": IDENTITY, "configs/other.pbtxt": "max_batch: 4"}
+    write_model(repository, "wrong", "", custom)
+    assert _json(["models/wrong/configs/mended.pbtxt"], capsys) == {"wrong": True}
+    assert main(["check", "models/wrong/configs/other.pbtxt"]) == 1
+    assert "models/wrong/configs/other.pbtxt:1:1: error: " in capsys.readouterr().out
+    write_model(repository, "only", "", {"configs/one.pbtxt": "max_batch: 4"})
+    assert _json(["models/only/configs/one.pbtxt"], capsys) == {"only": False}
+
+
 def test_several_repositories_are_one(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +133,17 @@ def test_options_of_serve_change_what_loads(
     assert main(["check", "models", "sparse", "--disable-auto-complete-config"]) == 0
     text = capsys.readouterr().out
     assert "as far as can be known" not in text
+
+
+def test_models_must_be_signed_as_for_serve(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signer = Signer.create(repository.parent)
+    key = f"--model-signature-key={signer.public}"
+    assert _json(["models", "fine", key], capsys) == {"fine": False}
+    signer.sign(repository / "fine")
+    assert _json(["models", "fine", key], capsys) == {"fine": True}
+    assert main(["check", "models", f"--model-signature-key={signer.private}x"]) == 2
 
 
 def test_gpus_of_the_machine_that_is_meant(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock import __version__
@@ -20,20 +22,28 @@ from penstock.models.checking.repository_check import RepositoryCheck
 from penstock.models.checking.version_check import CheckSettings
 from penstock.models.config.gpus import visible_gpus
 from penstock.models.remote.remote_repositories import RemoteRepositories
+from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import CONFIG_FILE, ModelRepository
 from penstock.settings import Settings
 from penstock.settings.rules import SettingsError
 from penstock.system.cpu_share import cores
 
 _OF_SERVE = (
+    "allow-unsafe-models",
     "backend-config",
     "backend-directory",
     "model-config-name",
+    "model-signature-key",
     "repository-cache-byte-size",
     "repository-cache-dir",
 )
 _SWITCHES = ("cpu-only", "disable-auto-complete-config")
 """Options of `serve` that change what loads."""
+
+_VERSION = re.compile("0|[1-9][0-9]*")
+"""Names of folders of versions."""
+_MODEL = "[0-9]*/model.*"
+"""Files of a model that may have no configuration."""
 
 _FOUND, _UNCHECKED = 1, 2
 """Exit statuses: something was found; nothing could be checked."""
@@ -74,30 +84,31 @@ def run(arguments: Sequence[str]) -> int:
     """Check, and print what was found; the exit status."""
     chosen = parser().parse_args(arguments)
     try:
-        paths, names = _sorted_out(chosen.subjects)
-        report = _checked(paths, names, chosen, _settings(paths, chosen))
+        reports = [_checked(server, chosen) for server in _sorted_out(chosen.subjects)]
     except (UsageError, SettingsError, InferenceError, OSError) as error:
         print(f"penstock check: {error}", file=sys.stderr, flush=True)
         return _UNCHECKED
+    report = Report(tuple(model for each in reports for model in each.models))
     if text := FORMATS[chosen.format](report, __version__):
         print(text)
     return _FOUND if report.fails(strict=chosen.strict) else 0
 
 
-def _settings(paths: Sequence[str], chosen: Namespace) -> Settings:
+def _settings(server: _Server, chosen: Namespace) -> Settings:
     """The settings of a server of these repositories, with its options that are given."""
     given = vars(chosen)
-    options = [f"--model-repository={path}" for path in paths]
+    options = [f"--model-repository={path}" for path in server.paths]
     options += [
         f"--{name}={value}" for name in _OF_SERVE for value in given[name.replace("-", "_")]
     ]
     options += [f"--{name}" for name in _SWITCHES if given[name.replace("-", "_")]]
+    if server.config_name:
+        options.append(f"--model-config-name={server.config_name}")
     return parse_arguments(options, os.environ, lambda text: print(text, file=sys.stderr))
 
 
-def _checked(
-    paths: Sequence[str], names: Sequence[str], chosen: Namespace, settings: Settings
-) -> Report:
+def _checked(server: _Server, chosen: Namespace) -> Report:
+    settings, names = _settings(server, chosen), [*server.names]
     repository = settings.repository
     visible = visible_gpus() if chosen.gpus is None else list(range(chosen.gpus))
     how = CheckSettings(
@@ -107,39 +118,72 @@ def _checked(
         cpu_only=settings.devices.cpu_only,
         other_machine=chosen.gpus is None,
         cores=cores() if chosen.cores is None else chosen.cores,
+        signature_key=SignatureKey(Path(key)) if (key := repository.signature_key) else None,
     )
     cache = RemoteRepositories(repository.cache_dir, repository.cache_size, os.environ)
-    with closing(cache) as remote, local_copies(paths, names, remote.open) as copies:
-        models = ModelRepository([*copies.roots], repository.config_name)
-        check = RepositoryCheck(models, copies.roots, how, copies.unfetched)
+    config_name = repository.config_name
+    with (
+        closing(cache) as remote,
+        local_copies([*server.paths], names, remote.open, config_name) as copies,
+    ):
+        models = ModelRepository([*copies.roots], config_name)
+        check = RepositoryCheck(models, copies.roots, how, copies.unfetched, copies.left_out)
         return asyncio.run(check.run(names))
 
 
-def _sorted_out(subjects: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The repositories and the names of models among the arguments."""
-    paths: dict[str, None] = {}
-    names: dict[str, None] = {}
+@dataclass(slots=True)
+class _Server:
+    """The repositories of one server, the models to check there, by default all, and the name of
+    the configurations that it reads. Names are kept in order, as keys.
+    """
+
+    paths: dict[str, None] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)
+    config_name: str = ""
+
+
+def _sorted_out(subjects: Iterable[str]) -> list[_Server]:
+    """The servers of the repositories among the arguments: one of those that are named, and one of
+    each that files and folders of models lie in, as these may be of different servers.
+    """
+    named = _Server()
+    around: dict[tuple[str, str], _Server] = {}
     for subject in subjects:
         folder = None if "://" in subject else _model_folder(Path(os.path.abspath(subject)))
         if folder is not None:
-            paths[_from_here(folder.parent)] = None
-            names[folder.name] = None
+            place, config_name = _from_here(folder.parent), _config_name(Path(subject))
+            server = around.setdefault(
+                (place, config_name), _Server({place: None}, config_name=config_name)
+            )
+            server.names[folder.name] = None
         elif "/" in subject or os.path.isdir(subject):
-            paths[subject] = None
+            named.paths[subject] = None
         else:
-            names[subject] = None
-    if not paths:
+            named.names[subject] = None
+    if named.names and not named.paths:
         raise UsageError(
-            f"there is no repository '{next(iter(names))}'; one is named before models, as a"
+            f"there is no repository '{next(iter(named.names))}'; one is named before models, as a"
             " directory or an address"
         )
-    return [*paths], [*names]
+    return [*([named] if named.paths else []), *around.values()]
 
 
 def _model_folder(path: Path) -> Path | None:
     """The folder of the model that a path is, or lies in; `None` for a repository, or nothing."""
-    places = path.parents if path.is_file() else (path,)
-    return next((each for each in places if (each / CONFIG_FILE).is_file()), None)
+    is_file = path.is_file()
+    if is_file and _config_name(path):
+        return path.parent.parent
+    places = path.parents if is_file else (path,)
+    if found := next((each for each in places if (each / CONFIG_FILE).is_file()), None):
+        return found
+    if is_file:
+        return next((each.parent for each in places if _VERSION.fullmatch(each.name)), None)
+    return path if any(_VERSION.fullmatch(file.parent.name) for file in path.glob(_MODEL)) else None
+
+
+def _config_name(path: Path) -> str:
+    """The name of a configuration besides `config.pbtxt`, for its file; else empty."""
+    return path.stem if path.parent.name == "configs" and path.suffix == ".pbtxt" else ""
 
 
 def _from_here(path: Path) -> str:

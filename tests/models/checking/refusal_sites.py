@@ -20,6 +20,7 @@ _CODE = (
     "service/penstock/models/loading",
     "service/penstock/models/remote",
     "service/penstock/models/repository",
+    "service/penstock/models/sizing",
     "service/penstock/scheduling/batching",
     "service/penstock/scheduling/rate_limiter.py",
     "service/penstock/scheduling/tokens/limits.py",
@@ -30,6 +31,7 @@ _ERRORS = {
     "ConfigError",
     "ModelLoadError",
     "PbtxtError",
+    "UnavailableError",
     "UnsupportedError",
 }
 _RULES = "/config/validation/"

@@ -142,6 +142,26 @@ ROWS: Mapping[str, Row] = {
         f'backend: "mine" runtime: "model.py" {T}', settings={"backend-directory": "/nonexistent"}
     ),
     "own parameter": Row(IDENTITY + parameters(penstock__hosst="process")),
+    "besides what the model completes": Row(
+        'backend: "onnxruntime" input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] reshape { } }'
+        " ] instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]",
+        {"1/model.onnx": "x"},
+        elsewhere="the graph is read first",
+    ),
+    "another file than is pinned": Row(
+        IDENTITY + 'parameters { key: "penstock.sha256:1/weights" value: { string_value:'
+        f' "{"0" * 64}" }} }}',
+        {"1/weights": "x"},
+    ),
+    "another file than the agent pins": Row(
+        f'{IDENTITY} model_repository_agents {{ agents [ {{ name: "checksum" parameters {{'
+        f' key: "MD5:1/weights" value: "{"0" * 32}" }} }} ] }}',
+        {"1/weights": "x"},
+    ),
+    "no file that is pinned": Row(
+        IDENTITY + 'parameters { key: "penstock.sha256:1/weights" value: { string_value:'
+        f' "{"0" * 64}" }} }}'
+    ),
     "tokenizer for OpenAI": Row(IDENTITY + parameters(penstock__openai_tokenizer="nowhere")),
     "a file's name with a control character": Row(
         IDENTITY.replace('"OUT"', '"OUT" label_filename: "a\\001b"')

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from models.checking.broken import BROKEN, Broken
 from models.checking.house import check, errors, told_by_load, write_model
+from models.checking.refused_rows import IDENTITY, VLLM
 
 
 def _write(root: Path, broken: Broken) -> None:
@@ -31,6 +33,25 @@ async def test_file_line_reason_and_fix_are_told(tmp_path: Path, name: str) -> N
     assert broken.reason in found.reason
     assert broken.fix in found.fix
     assert others == []
+
+
+@pytest.mark.parametrize("name", ["metrics", "SyntaxErrors", "m"])
+async def test_a_fix_does_not_hang_on_the_name_of_the_model(tmp_path: Path, name: str) -> None:
+    config = f"{IDENTITY} instance_group [ {{ kind: KIND_CPU gpus: [ 0 ] }} ]"
+    write_model(tmp_path / "metrics", name, config)
+    (found,) = await errors(tmp_path / "metrics", name)
+    assert found.fix == "kind: KIND_GPU, or no gpus"
+    write_model(tmp_path / "metrics", name, IDENTITY.replace('"OUT"', '"OUT" label_filename: "l"'))
+    (found,) = await errors(tmp_path / "metrics", name)
+    assert found.fix.startswith("the file 'l'")
+
+
+async def test_large_files_are_not_searched(tmp_path: Path) -> None:
+    wrong = json.dumps({"model": "x", "openai": 3})
+    for name, more in (("small", ""), ("large", "\n" * (1 << 20))):
+        write_model(tmp_path, name, VLLM, {"1/model.json": f"\n{wrong}{more}"})
+    places = [found.place for found in await errors(tmp_path)]
+    assert [place.line for place in places] == [1, 2]
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from penstock.models.checking.config_text import ConfigText
@@ -67,3 +69,11 @@ def test_a_text_that_ends_too_early_is_known_up_to_there() -> None:
 @pytest.mark.parametrize("content", [b"", b"}", b"a {" * 5000, b"\xff\xfe", b": : [ ]", b"a: ["])
 def test_what_is_no_configuration_has_a_beginning(content: bytes) -> None:
     assert ConfigText(content).place_of("whatever") == (1, 1)
+
+
+def test_a_field_among_many_is_found_in_time() -> None:
+    sizes = ", ".join(map(str, range(20_000)))
+    text = ConfigText(f"dynamic_batching {{ preferred_batch_size: [ {sizes} ] }}".encode())
+    begin = time.process_time()
+    text.place_of("preferred size must be <= max batch size for m")
+    assert time.process_time() - begin < 5  # a minute, where each is compared with all others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -45,6 +46,18 @@ def test_text_has_a_line_for_each_model_and_no_control_characters() -> None:
         "c: will load, version 2",
         "3 models: 2 will load, 1 will not; 1 error, 1 warning",
     ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_name_that_is_not_utf8_is_escaped(name: str) -> None:
+    place, reason = Place("models/a/1/\udcff.bin"), "'\udcff.bin' is a pointer"
+    found = dataclasses.replace(_WARNING, place=place, reason=reason)
+    text = FORMATS[name](Report((ModelReport("a", (1,), (found,)),)), "1")
+    assert text.encode()
+    assert "\\udcff" in text or "\\xdcff" in text
+    if name == "sarif":
+        assert '"models/a/1/%FF.bin"' in text
+        assert "\\\\udcff.bin' is a pointer" in text
 
 
 def test_json_has_everything() -> None:

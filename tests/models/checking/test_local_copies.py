@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.object_store import ObjectStore, object_store
+from models.checking.house import write_model
 from models.checking.refused_ensembles import ROWS
-from models.checking.refused_rows import IDENTITY, ONNX
+from models.checking.refused_rows import GENAI, IDENTITY, ONNX
 from models.remote.opening import KEYS
 from penstock.cli import main
 
@@ -48,6 +50,46 @@ def test_weights_are_not_fetched(store: ObjectStore, capsys: pytest.CaptureFixtu
     assert store.gets["m/1/model.onnx"] == 0
 
 
+@pytest.mark.parametrize(
+    ("config", "file", "others"),
+    [
+        (GENAI, "model.gguf", ["tokenizer.json"]),
+        ('platform: "tensorflow_savedmodel"', "model.savedmodel/saved_model.pb", []),
+    ],
+)
+def test_what_large_files_say_is_left_open(
+    store: ObjectStore,
+    capsys: pytest.CaptureFixture[str],
+    config: str,
+    file: str,
+    others: list[str],
+) -> None:
+    store.put("m/config.pbtxt", config)
+    store.put(f"m/1/{file}", _WEIGHTS)
+    for other in others:
+        store.put(f"m/1/{other}", "{}")
+    python = f"--backend-config=tensorflow,python={sys.executable}"
+    assert main(["check", store.address, python]) == 0
+    text = capsys.readouterr().out
+    assert "m: will load, as far as can be known" in text
+    assert f"not known: what is in '{store.address}/m/1/{file}', which is too large" in text
+    assert store.gets[f"m/1/{file}"] == 0
+
+
+def test_pins_of_files_that_are_left_out_are_left_open(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pin = 'parameters {{ key: "penstock.sha256:1/{}" value: {{ string_value: "{}" }} }}'
+    for name, file in (("m", "weights"), ("n", "small")):
+        store.put(f"{name}/config.pbtxt", IDENTITY + pin.format(file, "0" * 64))
+        store.put(f"{name}/1/weights", _WEIGHTS)
+        store.put(f"{name}/1/small", "x")
+    assert main(["check", store.address]) == 1
+    text = capsys.readouterr().out
+    assert "m: will load, as far as can be known" in text
+    assert "n: will not load" in text
+
+
 def test_only_the_named_models_and_what_they_need_are_fetched(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +99,34 @@ def test_only_the_named_models_and_what_they_need_are_fetched(
     assert main(["check", store.address, "e"]) == 1
     assert "inconsistent data type" in capsys.readouterr().out
     assert {key.partition("/")[0] for key in store.gets} == {"e", "one", "two"}
+
+
+def test_steps_of_an_ensemble_may_lie_in_another_place(
+    store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ROWS["types"]
+    write_model(tmp_path / "local", "e", row.config)
+    for name, config in row.others.items():
+        _put(store, f"steps/{name}", config)
+    _put(store, "steps/aside", IDENTITY)
+    _put(store, "rest/e2", row.config)
+    assert main(["check", str(tmp_path / "local"), f"{store.address}/steps", "e"]) == 1
+    assert "inconsistent data type" in capsys.readouterr().out
+    assert main(["check", f"{store.address}/rest", f"{store.address}/steps", "e2"]) == 1
+    assert "inconsistent data type" in capsys.readouterr().out
+    assert not [key for key in store.gets if key.startswith("steps/aside")]
+
+
+def test_steps_are_those_of_the_configuration_that_is_chosen(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ROWS["types"]
+    for name, config in row.others.items():
+        _put(store, name, config)
+    store.put("e/configs/other.pbtxt", row.config)
+    store.put("e/1/", "")
+    assert main(["check", store.address, "e", "--model-config-name=other"]) == 1
+    assert "inconsistent data type" in capsys.readouterr().out
 
 
 def test_a_bucket_and_a_folder_are_checked_as_one(

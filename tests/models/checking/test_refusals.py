@@ -50,7 +50,11 @@ NEED_MORE: Mapping[str, str] = {
     "penstock/core/placement.py _*": "host policies of the server's flags",
     "penstock/scheduling/rate_limiter.py *": "resources of the server's flags",
     "penstock/models/loading/instance_factory.py InstanceFactory._process": "other models' cores",
+    "penstock/models/loading/build_version.py check_gpu_memory": "limits of the server's flags, and"
+    " what else uses the GPU",
     "penstock/models/remote/*": "the store is asked",
+    "penstock/models/sizing/budget.py *": "a budget of the server's flags, and what else is loaded",
+    "penstock/models/sizing/[!b]*": "read only where the server's flags set a budget",
     # -- what runs the model, or its engine
     "penstock/models/loading/warmup.py *": "the sample is executed",
     "penstock_backends/fil/forest.py *": "treelite reads the file",
@@ -64,6 +68,7 @@ NEED_MORE: Mapping[str, str] = {
     "penstock_backends/openvino/backend.py [!O]*": "OpenVINO reads the graph",
     "penstock_backends/openvino/model_graph.py *": "OpenVINO reads the graph",
     "penstock_backends/openvino_genai/backend.py *": "the engine starts",
+    "penstock_backends/openvino_genai/engine.py *": "requests of an engine that has failed",
     "penstock_backends/openvino_genai/pipeline.py *": "the engine starts",
     "penstock_backends/python/environment/*": "the environment is made, or its Python run",
     "penstock_backends/python/process/*": "the model's code is run",
@@ -81,7 +86,8 @@ NEED_MORE: Mapping[str, str] = {
     "penstock_backends/tensorflow/saved_model.py *": "of signatures: read as by the load, tested"
     " there",
     "penstock_backends/tensorrt/backend.py *": "TensorRT reads the plan",
-    "penstock/models/repository/integrity.py *": "a load hashes the files",
+    "penstock/models/repository/integrity.py SignatureKey.*": "keys of the server's flags",
+    "penstock/models/repository/integrity.py _refuse_linked_folders": "keys of the server's flags",
     "penstock_backends/tensorrt/cuda.py *": "CUDA is asked",
     "penstock_backends/tensorrt/execution.py *": "the plan is executed",
     "penstock_backends/tensorrt/plan.py *": "TensorRT reads the plan",
@@ -95,6 +101,7 @@ NEED_MORE: Mapping[str, str] = {
     "penstock_backends/vllm/backend.py *": "the engine starts",
     "penstock_backends/vllm/control.py *": "a command of an operator",
     "penstock_backends/vllm/engine.py *": "the engine starts",
+    "penstock_backends/vllm/engine_calls.py *": "requests of an engine that is asleep",
     "penstock_backends/vllm/internals.py *": "the engine starts",
     "penstock_backends/vllm/openai/*": "the engine's own application is made",
 }

@@ -43,7 +43,7 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"control tensor must have a name", 'control_input [ { name: "START" ... } ]'),
     (r"must specify either 'int32_false_true'", "int32_false_true: [ 0, 1 ]"),
     (r"must have exactly 2 entries", "two values, for false and true: [ 0, 1 ]"),
-    (r"metric|histogram options",
+    (r"metric (control|identifier) must specify|histogram options must",
      'metric_control [ { metric_identifier { family: "..." } histogram_options { buckets: [ 1, 5 ]'
      " } } ]"),
     (r"no GPUs are available|GPU id|specifies no GPUs",
@@ -97,6 +97,7 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"variable-size dimensions are specified", "dims without -1 in the warm-up sample"),
     (r"input byte size mismatch|unexpected shape|expect(s|ed) \d+ inputs|unexpected inference",
      "the inputs of the model, each once, with its own dims and data_type"),
+    (r"its hash is (?P<hash>\w+)", "the file that is pinned; or, if this one is right, {hash}"),
     (r"decoupled transaction policy|use decoupled|decoupled: true",
      "model_transaction_policy {{ decoupled: true }}"),
     (r"max_batch_size must be 0|max_batch_size == 0", "max_batch_size: 0"),
@@ -107,7 +108,7 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"neither a directory nor an archive",
      "the path of a conda-pack archive, such as $$TRITON_MODEL_DIRECTORY/env.tar.gz"),
     (r"unknown Execution Accelerator", 'name: "openvino", "tensorrt" or "cuda"'),
-    (r"SyntaxError|IndentationError", "code that Python can read: see the line"),
+    (r"\b(Syntax|Indentation)Error\b", "code that Python can read: see the line"),
     (r"needs as many|expects (the|one)",
      "the tensors that the backend has, as its page in docs/ shows them"),
     (r'Expected "(?P<what>[^"]*)"', "'{what}' there, or close what is open above"),
@@ -118,6 +119,9 @@ _TABLE: Sequence[tuple[str, str]] = (
      "the field once"),
 )  # fmt: skip
 """Patterns of refusals, the special ones first, and what to write; groups of theirs in braces."""
+
+_NAME = re.compile(r"(?<!\w)'[^']*'(?!\w)|[^\s']*/[^\s']*")
+"""Names in quotes and paths, which say nothing of what is wrong."""
 
 _MEANT = re.compile(r"did you mean '([^']*)'")
 _SAYS_IT = re.compile(
@@ -140,8 +144,10 @@ def advice(reason: str, model_path: Path | None) -> str:
         return meant[1]
     if said := _SAYS_IT.search(reason):
         return said[0].removeprefix("; ")
+    names = [each.span() for each in _NAME.finditer(reason)]
     for pattern, text in _TABLE:
-        if found := re.search(pattern, reason):
+        found = re.search(pattern, reason)
+        if found and not any(first <= found.start() and found.end() <= end for first, end in names):
             groups = {name: value or "" for name, value in found.groupdict().items()}
             return text.format(**groups) if groups or "{{" in text else text
     return ""

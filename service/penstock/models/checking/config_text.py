@@ -52,7 +52,10 @@ the backend, which stands in many messages.
 
 @dataclass(slots=True)
 class Entry:
-    """A field of the text, with its place; a message has entries, anything else a value."""
+    """A field of the text, with its place; a message has entries, anything else a value.
+
+    `naming` is the first of the entries that says what the message is called.
+    """
 
     name: str
     line: int
@@ -60,6 +63,13 @@ class Entry:
     parent: Entry | None
     value: str | None = None
     entries: list[Entry] = field(default_factory=list)
+    naming: Entry | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry of a message."""
+        self.entries.append(entry)
+        if self.naming is None and entry.name in _NAMING:
+            self.naming = entry
 
     @property
     def path(self) -> str:
@@ -75,11 +85,10 @@ class Entry:
         """What the message is called that this is a field of; empty for fields of the model, and
         for the field that says so.
         """
-        if self.name in _NAMING:
+        if self.name in _NAMING or self.parent is None or self.parent.parent is None:
             return ""
-        inside = self.parent is not None and self.parent.parent is not None
-        beside = self.parent.entries if self.parent is not None and inside else []
-        return next((e.value or "" for e in beside if e.name in _NAMING), "")
+        naming = self.parent.naming
+        return "" if naming is None else naming.value or ""
 
     def below(self) -> Iterator[Entry]:
         """All entries below, in their order."""
@@ -141,7 +150,7 @@ class ConfigText:
     def _element(self, entry: Entry) -> None:
         tokens = self._tokens
         assert entry.parent is not None
-        entry.parent.entries.append(entry)
+        entry.parent.add(entry)
         if end := _OPEN.get(tokens.next):
             tokens.advance()
             self._message(entry, end)

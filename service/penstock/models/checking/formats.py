@@ -74,6 +74,11 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
+def _utf8(text: str) -> str:
+    """The text with the bytes of file names that are not UTF-8 as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def as_json(report: Report, version: str) -> str:
     """The whole report, for programs."""
     whole = {
@@ -85,7 +90,7 @@ def as_json(report: Report, version: str) -> str:
                 "name": model.name,
                 "loads": model.loads,
                 "versions": list(model.versions),
-                "not_known": list(model.unknown),
+                "not_known": [_utf8(what) for what in model.unknown],
                 "findings": [_finding(found) for found in model.findings],
             }
             for model in report.models
@@ -95,8 +100,9 @@ def as_json(report: Report, version: str) -> str:
 
 
 def _finding(found: Finding) -> dict[str, Any]:
-    place = {"file": found.place.file, "line": found.place.line, "column": found.place.column}
-    said = {"reason": found.reason, "fix": found.fix}
+    file, line, column = found.place
+    place = {"file": _utf8(file), "line": line, "column": column}
+    said = {"reason": _utf8(found.reason), "fix": _utf8(found.fix)}
     return {"level": str(found.level), "rule": found.rule, **place, **said}
 
 
@@ -124,7 +130,7 @@ def as_sarif(report: Report, version: str) -> str:
 
 def _location(found: Finding) -> dict[str, Any]:
     file, line, column = found.place
-    uri = quote(file, safe="/:@")
+    uri = quote(file, safe="/:@", errors="surrogateescape")  # its bytes, where it is not UTF-8
     artifact = {"artifactLocation": {"uri": f"file://{uri}" if file.startswith("/") else uri}}
     region = {"region": {"startLine": line, "startColumn": max(column, 1)}} if line else {}
     return artifact | region
@@ -132,7 +138,7 @@ def _location(found: Finding) -> dict[str, Any]:
 
 def _told(found: Finding) -> str:
     fix = f"\nWrite: {found.fix}" if found.fix else ""
-    return f"{found.model}: {found.reason}{fix}"
+    return _utf8(f"{found.model}: {found.reason}{fix}")
 
 
 def as_github(report: Report, _: str) -> str:
@@ -145,8 +151,8 @@ def as_github(report: Report, _: str) -> str:
 
 def _properties(found: Finding) -> str:
     file, line, column = found.place
-    place = {"file": file, "line": line, "col": column}
-    given = {**place, "title": found.rule} if line else {"file": file, "title": found.rule}
+    place = {"file": _utf8(file), **({"line": line, "col": column} if line else {})}
+    given = {**place, "title": found.rule}
     named = (f"{name}={_escaped(str(value), ':,')}" for name, value in given.items())
     return ",".join(named)
 

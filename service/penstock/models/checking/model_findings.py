@@ -22,6 +22,8 @@ from penstock.models.loading.redaction import redacted
 
 _PATH = re.compile(r"[^\s'\":(),;]*/[^\s'\":(),;]+")
 _LINE = re.compile(r"line (\d+)(?:,? column (\d+))?")
+_LARGE = 1 << 20
+"""Bytes of a file that is not searched: it may be weights."""
 _PYTHON = re.compile(r"\((\w[\w.]*\.py), line (\d+)\)")
 
 
@@ -58,8 +60,8 @@ class ModelFindings:
 
     def leave_open(self, what: str) -> None:
         """Note what only a load can tell."""
-        if what not in self._open:
-            self._open.append(what)
+        if (told := self._told(what)) not in self._open:
+            self._open.append(told)
 
     def report(self, versions: tuple[int, ...]) -> ModelReport:
         """All of it; `versions` are those that a load would bring up."""
@@ -147,6 +149,8 @@ def _line_in(path: Path, reason: str) -> tuple[int, int]:
     """Line and column of what the reason is about: as it says, or of the key that it quotes."""
     if found := _LINE.search(reason):
         return int(found[1]), int(found[2] or 1)
+    if path.stat().st_size > _LARGE:
+        return 1, 1
     for key in re.findall(r"'([\w.-]+)'", reason):
         for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
             if (column := line.find(json.dumps(key))) >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from penstock.models.checking.load_log import kept_warnings
 from penstock.models.checking.model_findings import ModelFindings
 from penstock.models.checking.version_check import CheckSettings, VersionCheck
 from penstock.models.config.defaults import normalized
+from penstock.models.config.pins import pins_of
 from penstock.models.config.unsupported import refuse_unsupported
 from penstock.models.config.validation import validate
 from penstock.models.config.validation.composition import composed
@@ -23,6 +25,7 @@ from penstock.models.loading.backends import backend_of
 from penstock.models.loading.build_version import named_tokenizer
 from penstock.models.loading.dependencies import DependencyGraph, Failure, needs_of
 from penstock.models.loading.load_graph import unavailable
+from penstock.models.repository.integrity import check_files
 from penstock.models.repository.repository import (
     ModelFiles,
     ModelRepository,
@@ -44,7 +47,8 @@ class _Checked:
 class RepositoryCheck:
     """Checks the models of repositories; `roots` are their folders, and what to call each.
 
-    `unfetched` are models of other places that could not be brought here.
+    `unfetched` are models of other places that could not be brought here, and `left_out` files of
+    theirs in whose place are zeros.
     """
 
     def __init__(
@@ -53,9 +57,10 @@ class RepositoryCheck:
         roots: Mapping[Path, str],
         settings: CheckSettings,
         unfetched: Mapping[str, InferenceError] = MappingProxyType({}),
+        left_out: Collection[Path] = (),
     ) -> None:
         self._repository, self._roots, self._settings = repository, roots, settings
-        self._unfetched = unfetched
+        self._unfetched, self._left_out = unfetched, left_out
         self._graph = DependencyGraph()
         self._found: dict[str, ModelFindings] = {}
         self._checked: dict[str, _Checked] = {}
@@ -75,7 +80,7 @@ class RepositoryCheck:
         for name in self._graph.load_order(files.keys()):
             with kept_warnings() as logged:
                 if files[name].config.is_ensemble:
-                    self._check_ensemble(files[name])
+                    await self._check_ensemble(files[name])
                 else:
                     await self._check_model(files[name])
                 for caution in cautions.of_files(files[name]):
@@ -119,12 +124,20 @@ class RepositoryCheck:
             self._failures[files.name] = Failure(known.message)
             return
         errors: dict[int, InferenceError] = {}
-        checks = {version: VersionCheck(files, version, self._settings) for version in wanted}
+        left_out = self._left_out_of(files)
+        checks = {
+            version: VersionCheck(files, version, self._settings, left_out) for version in wanted
+        }
         for version, check in checks.items():
             await check.run()
             self._tell(found, files, check)
             if check.errors:
                 errors[version] = check.errors[0]
+        try:
+            await self._check_integrity(files)
+        except InferenceError as error:
+            found.refuse(error)
+            errors = dict.fromkeys(wanted, error)
         if errors:
             self._failures[files.name] = Failure(unavailable(errors))
             return
@@ -136,6 +149,8 @@ class RepositoryCheck:
             found.refuse(error)
         for error in check.on_this_machine:
             found.refuse(error, rule="gpu-not-here")
+        for file in check.unread:
+            found.leave_open(f"what is in '{file}', which is too large to be fetched for a check")
         if check.missing:
             found.warn(cautions.not_installed(check.missing))
         if check.backend is None or check.errors:
@@ -149,6 +164,21 @@ class RepositoryCheck:
         cores = self._settings.cores
         for caution in cautions.of_config(check.config, files.config, check.backend, cores):
             found.warn(caution)
+
+    async def _check_integrity(self, files: ModelFiles) -> None:
+        """Raise for files that are not the pinned or signed ones, where all of these are here."""
+        key = self._settings.signature_key
+        pinned = {files.path / pin.file for pin in pins_of(files.config)}
+        left_out = self._left_out_of(files)
+        if left_out and (key is not None or not pinned.isdisjoint(left_out)):
+            self._found[files.name].leave_open(
+                "whether the files are those that are pinned or signed, as not all were fetched"
+            )
+        else:
+            await asyncio.to_thread(check_files, files.config, files.path, key)
+
+    def _left_out_of(self, files: ModelFiles) -> list[Path]:
+        return [file for file in self._left_out if file.is_relative_to(files.path)]
 
     def _refusal(self, files: ModelFiles) -> InferenceError | None:
         """Why a model without a version could not be built with one either."""
@@ -164,7 +194,7 @@ class RepositoryCheck:
 
     # -- ensembles ----------------------------------------------------------------------------
 
-    def _check_ensemble(self, files: ModelFiles) -> None:
+    async def _check_ensemble(self, files: ModelFiles) -> None:
         name, found = files.name, self._found[files.name]
         needs = needs_of(files.config)
         ready = {need: self._versions(need) for need in needs}
@@ -184,6 +214,7 @@ class RepositoryCheck:
             wanted = versions_to_load(files, config.version_policy)
             for path in wanted.values():
                 self._accept_ensemble(config, files, path)
+            await self._check_integrity(files)
         except InferenceError as error:
             found.refuse(error)
             self._failures[name] = Failure(error.message, invalid=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from penstock.core.backend import Backend, Inspectable, WithApplication
 from penstock.core.config import DynamicBatching, ModelConfig
@@ -22,6 +23,7 @@ from penstock.models.loading.build_version import named_tokenizer
 from penstock.models.loading.instance_factory import BackendSettingsOf, engine_cores, hosting
 from penstock.models.loading.warmup import read_samples
 from penstock.models.repository.implicit_state_files import read_states
+from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelFiles, naming_misplaced_config
 from penstock.models.repository.version_files import read_labels
 
@@ -36,7 +38,8 @@ class CheckSettings:
     """The settings of the server that would load the models, and its machine.
 
     `settings_of` returns those of a backend. `gpus` are the machine's. With `other_machine`, one
-    with more of them may be meant, so that their lack is a warning.
+    with more of them may be meant, so that their lack is a warning. With a `signature_key`, models
+    must be signed.
     """
 
     settings_of: BackendSettingsOf
@@ -45,6 +48,7 @@ class CheckSettings:
     cpu_only: bool = False
     other_machine: bool = True
     cores: int = 1
+    signature_key: SignatureKey | None = None
 
 
 class VersionCheck:
@@ -52,11 +56,17 @@ class VersionCheck:
 
     `config` is completed where that needs neither the engine nor the model's code; else `complete`
     is false. `missing` says how to install the engine; `on_this_machine` are refusals for lack of
-    GPUs here.
+    GPUs here; `unread` are files that are needed and among those that were `left_out` of the copy.
     """
 
-    def __init__(self, files: ModelFiles, version: int, settings: CheckSettings) -> None:
-        self._files, self._settings = files, settings
+    def __init__(
+        self,
+        files: ModelFiles,
+        version: int,
+        settings: CheckSettings,
+        left_out: Collection[Path] = (),
+    ) -> None:
+        self._files, self._settings, self._left_out = files, settings, left_out
         self._path = files.versions[version]
         self.config = files.config
         self.backend: type[Backend] | None = None
@@ -64,6 +74,7 @@ class VersionCheck:
         self.errors: list[InferenceError] = []
         self.on_this_machine: list[InferenceError] = []
         self.missing = ""
+        self.unread: list[Path] = []
 
     async def run(self) -> None:
         """Go through a load's steps, up to its start; one that is refused does not end it."""
@@ -94,7 +105,9 @@ class VersionCheck:
             self.missing, self.complete = error.message, False
         except Exception as error:  # of a backend, which may raise anything
             known = as_inference_error(error)
-            if known.message not in {other.message for other in self.errors}:
+            if unread := [file for file in self._left_out if f"'{file}'" in known.message]:
+                self.unread += unread
+            elif known.message not in {other.message for other in self.errors}:
                 self.errors.append(known)
 
     async def _complete(self, backend: type[Backend], options: Mapping[str, str]) -> None:
@@ -110,7 +123,7 @@ class VersionCheck:
 
     def _accept(self, backend: type[Backend]) -> None:
         """The rules of all models. What the model may still add to its configuration is no error:
-        it is refused for what no addition would change.
+        it is refused for what no addition would change, which may be another reason.
         """
         if self.complete:
             self.config = self._accepted(self.config, backend)
@@ -119,11 +132,20 @@ class VersionCheck:
             try:
                 self.config = self._accepted(self.config, backend)
             except InferenceError as error:
-                try:
-                    self._accepted(_with_all_that_may_come(self.config), backend)
-                except InferenceError as other:
-                    if other.message == error.message:
-                        raise
+                others = [self._refusal(form, backend) for form in _completed_forms(self.config)]
+                refusals = [other for other in others if other is not None]
+                if len(refusals) < len(others):
+                    return
+                if any(other.message == error.message for other in refusals):
+                    raise
+                raise refusals[-1] from error
+
+    def _refusal(self, config: ModelConfig, backend: type[Backend]) -> InferenceError | None:
+        try:
+            self._accepted(config, backend)
+        except InferenceError as error:
+            return error
+        return None
 
     def _accepted(self, config: ModelConfig, backend: type[Backend]) -> ModelConfig:
         gpus, cpu_only = self._settings.gpus, self._settings.cpu_only
@@ -174,12 +196,11 @@ def _completes(backend: type[Backend]) -> bool:
     return any("complete_config" in vars(cls) for cls in backend.__mro__ if cls is not Backend)
 
 
-def _with_all_that_may_come(config: ModelConfig) -> ModelConfig:
-    """The configuration as if its model had completed all that it may."""
-    return replace(
-        config,
-        input=(),
-        output=(),
+def _completed_forms(config: ModelConfig) -> tuple[ModelConfig, ModelConfig]:
+    """The configuration as if its model had completed its tensors, and all that it may."""
+    tensors = replace(config, input=(), output=())
+    return tensors, replace(
+        tensors,
         max_batch_size=config.max_batch_size or _SOME_ROWS,
         dynamic_batching=config.dynamic_batching
         or (None if config.sequence_batching else DynamicBatching()),

@@ -202,8 +202,13 @@ class ModelRepository:
 
     def config_file(self, path: Path) -> Path | None:
         """The file of a model's configuration in its folder, if there is one."""
-        custom = path / "configs" / f"{self._config_name}.pbtxt"
-        return next((file for file in (custom, path / CONFIG_FILE) if file.exists()), None)
+        return config_file(path, self._config_name)
+
+
+def config_file(folder: Path, config_name: str) -> Path | None:
+    """The file of a model's configuration in its folder, if there is one; see `ModelRepository`."""
+    custom = folder / "configs" / f"{config_name}.pbtxt"
+    return next((file for file in (custom, folder / CONFIG_FILE) if file.exists()), None)
 
 
 def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> ModelFiles:
