@@ -93,7 +93,9 @@ class Draft:
         texts["config.pbtxt"] = "\n".join([*self._lines, self.own_text.rstrip()]).rstrip() + "\n"
         links = self.links if alone else self.beside | self.links
         linked = {normpath(f"{version}/{name}"): path for name, path in links.items()}
-        return ModelFile(self.name, {n: p for n, p in linked.items() if n not in texts}, texts)
+        return ModelFile(
+            self.name, {n: p for n, p in linked.items() if n not in {*texts, version}}, texts
+        )
 
     def _add_wishes(self, wishes: Wishes) -> None:
         if wishes.max_batch_size is not None:
