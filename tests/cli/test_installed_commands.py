@@ -65,7 +65,8 @@ def test_help_without_the_client_package_says_where_its_commands_are(
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert re.findall(r"^  ([a-z]+) ", text, re.MULTILINE) == [
-        *("serve", "check", "demo", "plan", "import", "pull", "sagemaker", "completion")
+        *("serve", "check", "demo", "plan", "import", "pull", "list", "remove"),
+        *("sagemaker", "completion"),
     ]
     assert "pip install penstock-client" in text
 

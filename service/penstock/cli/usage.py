@@ -22,8 +22,11 @@ Commands:
   plan REPO  Tell what memory the models of a repository take, and which cards they fit on.
   import SOURCE DIR
              Write a model into a repository, with a configuration that loads.
-  pull ADDRESS, list, remove ADDRESS
-             Fetch models from elsewhere; list what was fetched; remove it.
+  pull ADDRESS
+             Fetch models from elsewhere, before they are served.
+  list       List what was fetched.
+  remove ADDRESS
+             Remove what was fetched.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.
   completion Print a script that completes all this in bash or zsh.
