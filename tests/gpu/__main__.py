@@ -26,7 +26,9 @@ def environment(manifest: Path) -> dict[str, str]:
     packages, packed = manifest.parent, json.loads(manifest.read_text())["python"]
     mine = f"{sys.version_info.major}.{sys.version_info.minor}"
     if packed != mine:
-        raise SystemExit(f"{packages} is for Python {packed}, and this is {mine}: pack it anew")
+        raise SystemExit(
+            f"{packages} is for Python {packed}, and this is {mine}: pack it anew, with --python-version={mine}"
+        )
     paths = [packages, *(ROOT / source for source in ("service", "backends", "client"))]
     before = [variables["PYTHONPATH"]] if variables.get("PYTHONPATH") else []
     variables["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *before])

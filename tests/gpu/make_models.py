@@ -4,9 +4,7 @@ python make_models.py REPOSITORY [--compile]
 """
 
 # mypy: disable-error-code="misc"
-# Its bases are of a library without types here.
-
-from __future__ import annotations
+# Its bases are of a library without types here. Annotations are evaluated: TorchScript reads them.
 
 import sys
 import warnings
@@ -95,7 +93,10 @@ class Deep(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        torch.manual_seed(2)
         layers = [torch.nn.Linear(256, 256) for _ in range(96)]
+        for layer in layers:  # so that what goes in is still seen in what comes out
+            torch.nn.init.orthogonal_(layer.weight)
         self.layers = torch.nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from penstock.backend import (
+    Array,
     Backend,
     DataType,
     DeviceTensor,
@@ -47,8 +48,8 @@ class OnTheDeviceBackend(Backend):
         )
 
     def _output(self, y: torch.Tensor, request: InferenceRequest) -> Tensor:
-        def to_host() -> np.ndarray:
-            array: np.ndarray = y.cpu().numpy()
+        def to_host() -> Array:
+            array: Array = y.cpu().numpy()
             return array
 
         if "OUTPUT__0" in request.on_device:

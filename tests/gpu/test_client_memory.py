@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -66,9 +65,11 @@ def test_region_is_registered_over_http(server: GpuServer) -> None:
     with memory("h", 4096) as (_, key):
         body = {"raw_handle": {"b64": key.decode()}, "device_id": 0, "byte_size": 4096}
         server.post("v2/cudasharedmemory/region/h/register", body)
-        [found] = server.client.get_cuda_shared_memory_status(as_json=True)["regions"].values()
+        found = server.client.get_cuda_shared_memory_status().regions["h"]
+        size = int(found.byte_size)
         server.post("v2/cudasharedmemory/region/h/unregister", {})
-    assert (found["name"], int(found["byte_size"])) == ("h", 4096)
+    assert size == 4096
+    assert "h" not in server.client.get_cuda_shared_memory_status().regions
 
 
 def test_region_beyond_the_memory_is_refused(server: GpuServer) -> None:
@@ -77,7 +78,7 @@ def test_region_beyond_the_memory_is_refused(server: GpuServer) -> None:
         pytest.raises(InferenceServerException, match="invalid args"),
     ):
         server.client.register_cuda_shared_memory("b", key, 0, 1 << 30)
-    assert json.dumps(server.client.get_cuda_shared_memory_status(as_json=True)) == "{}"
+    assert "b" not in server.client.get_cuda_shared_memory_status().regions
 
 
 def test_handle_of_nothing_is_refused_and_the_next_one_is_not(server: GpuServer) -> None:
