@@ -27,7 +27,8 @@ def environment(manifest: Path) -> dict[str, str]:
     mine = f"{sys.version_info.major}.{sys.version_info.minor}"
     if packed != mine:
         raise SystemExit(
-            f"{packages} is for Python {packed}, and this is {mine}: pack it anew, with --python-version={mine}"
+            f"{packages} is for Python {packed}, and this is {mine}: pack it anew, with"
+            f" --python-version={mine}"
         )
     paths = [packages, *(ROOT / source for source in ("service", "backends", "client"))]
     before = [variables["PYTHONPATH"]] if variables.get("PYTHONPATH") else []
