@@ -95,13 +95,14 @@ def _sentence(name: str, text: str | None) -> str:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The last line of what a failure or a skip says."""
+    """The first line of what a failure or a skip says."""
     if report.outcome == "passed":
         return ""
     found = report.longrepr
     text = str(found[2]) if isinstance(found, tuple) else str(found)
     crash = getattr(found, "reprcrash", None)
-    return (crash.message if crash else text).strip().partition("\n")[0]
+    said = (crash.message if crash else text).strip().partition("\n")[0]
+    return said.removeprefix("Skipped: ")
 
 
 def _commit() -> str:
