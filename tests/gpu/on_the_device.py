@@ -31,7 +31,8 @@ class OnTheDeviceBackend(Backend):
         self._device = f"cuda:{context.device_id}"
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
-        return await self._context.run(self._answers, requests)
+        answers: Sequence[Outcome] = await self._context.run(self._answers, requests)
+        return answers
 
     def _answers(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         return [self._answer(request) for request in requests]

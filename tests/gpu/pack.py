@@ -31,7 +31,7 @@ MANIFEST = "packed.json"
 LIMIT_MIB = 50
 """What a folder may have: with the working tree, it is to fit into 64 MiB."""
 
-OF_TESTS = ("pytest", "pytest-asyncio", "hypothesis", "tritonclient")
+OF_TESTS = ("pytest", "pytest-asyncio", "hypothesis", "tritonclient[grpc]")
 """What the tests need beside the server; NumPy is there with PyTorch."""
 LEFT_OUT = ("numpy",)
 """What is not packed, as it comes with PyTorch."""

@@ -16,7 +16,7 @@ from gpu.report import Result, markdown
 
 def test_all_that_the_server_needs_is_packed_but_what_is_left_out() -> None:
     needed = pack.requirements(["numpy"])
-    assert {"pytest", "tritonclient"} <= set(needed)
+    assert {"pytest", "tritonclient[grpc]"} <= set(needed)
     assert set(pack.project()["dependencies"]) - set(needed) == {"numpy>=1.26"}
 
 
