@@ -4,6 +4,9 @@ HTTP_PORT ?= 8000
 GRPC_PORT ?= 8001
 METRICS_PORT ?= 8002
 LLM ?= openvino_genai
+GPU_PYTHON ?= 3.12
+GPU_PLATFORM ?= manylinux_2_28_x86_64
+PACK ?=
 ARGS ?=
 ROOM ?=
 ALL ?=
@@ -51,7 +54,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
-	test-clients pins clean
+	test-clients gpu gpu-packages pins clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -127,6 +130,15 @@ test-compiled: .venv/.test  ## test what is compiled, in an environment of its o
 test-clients: .venv/.test  ## build the clients in every language and run them against a server
 	@echo "==> clients; the first time minutes, since they are compiled"
 	@PYTHONPATH=tests $(BIN)/python -m clients.check $(ARGS)
+
+# The machine with the GPU may have neither a network nor pip: what it lacks is packed where these are.
+gpu:  ## run the tests that need a GPU with PYTHON, which has PyTorch; packs what it lacks, once
+	@test -f build/gpu/packages/packed.json || $(MAKE) --no-print-directory gpu-packages
+	@$(PYTHON) tests/gpu $(ARGS)
+
+gpu-packages: .venv/.uv  ## pack for a GPU machine without a network: GPU_PYTHON=3.12 GPU_PLATFORM=...
+	@echo "==> packages for Python $(GPU_PYTHON) on $(GPU_PLATFORM)"
+	@$(BIN)/python tests/gpu/pack.py --python-version $(GPU_PYTHON) --platform $(GPU_PLATFORM) $(PACK)
 
 pins: .venv/.uv  ## pin anew, with hashes, what the image has installed
 	@$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

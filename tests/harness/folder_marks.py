@@ -25,6 +25,7 @@ FOLDERS = {
     "top/live": "conformance",
     "tracing/served": "conformance",
     "demo": "engine",
+    "gpu": "gpu",
     "backends/python/test_documentation.py": "gate",
     "cli/test_settings_reference.py": "gate",
     "conformance/test_cited_rows.py": "gate",
