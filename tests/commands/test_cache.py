@@ -36,7 +36,9 @@ def cache(tmp_path: Path) -> str:
 
 
 def _run(*arguments: str) -> tuple[int, str, str]:
-    # In a process of its own: the hub's library reads its variables when it is imported.
+    """Status, output and errors of a command, in a process of its own: the hub's library reads its
+    variables when it is imported.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "penstock", *arguments], capture_output=True, text=True, timeout=60
     )
@@ -133,6 +135,18 @@ def test_a_model_of_the_hub_is_imported(found: Hub, tmp_path: Path) -> None:
     weights = version / "weights" / "model.safetensors"
     assert not weights.is_symlink()
     assert weights.read_bytes() == b"weights"
+
+
+def test_the_commands_of_buckets_in_this_process(
+    store: ObjectStore, cache: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["pull", store.address, "a", cache]) == 0
+    assert cli.main(["list", cache]) == 0
+    assert f"{store.address}/a" in capsys.readouterr().out
+    assert cli.main(["remove", f"{store.address}/a", cache]) == 0
+    assert cli.main(["remove", f"{store.address}/a", cache]) == 1
+    assert cli.main(["pull", store.address, "none", cache]) == 1
+    assert cli.main(["pull", "/a/folder", cache]) == 1
 
 
 def test_the_command_without_an_address_says_how_it_is_used(
