@@ -1,4 +1,4 @@
-"""What models take of the host's memory once they are loaded, beside what `penstock plan` says.
+"""Memory of the host that models take once they are loaded, beside what `penstock plan` says.
 
     python -m loadtest.scenarios.sizes           the demo's models
     python -m loadtest.scenarios.sizes --large   and random ones of 200, 300 and 500 MB

@@ -212,7 +212,7 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
 def _advice_on(path: Path) -> str:
-    """What to do with a pickle, which would run code while it is read."""
+    """Advice on a pickle, which would run code while it is read."""
     with path.open("rb") as file:
         if not _PICKLE.match(file.read(2)):
             return ""

@@ -40,7 +40,7 @@ from penstock_backends.tensor_models.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What decides how texts are divided among runs of a graph, in tokens with their padding.
+    """The costs by which texts are divided among runs of a graph, in tokens with their padding.
 
     Each run costs `fixed`; one of several texts has no more than `most`, where that is not 0.
     """

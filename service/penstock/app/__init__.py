@@ -137,9 +137,10 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
             gc.collect()
             gc.freeze()  # objects made at start-up stay alive: later collections skip them
             await frontends.open_late(stack)
-            await show_calls(server, settings, frontends.ports)
+            telling = asyncio.ensure_future(show_calls(server, settings, frontends.ports))
             async with _following(poller, settings.repository):
                 await signals.stop.wait()
+            telling.cancel()  # it asks models what they speak, which takes a while
         deadline.start()
         server.refuse_new_work(deadline)
         await server.finish_sequences(deadline)

@@ -38,7 +38,9 @@ def list_parser() -> ArgumentParser:
 
 def remove_parser() -> ArgumentParser:
     """The parser of `penstock remove`."""
-    made = _parser("remove", "Remove what was fetched from addresses; servers keep what they use.")
+    made = _parser(
+        "remove", "Remove what was fetched from addresses; unload models of the hub first."
+    )
     made.add_argument("addresses", metavar="ADDRESS", nargs="+", help="as `penstock list` has it")
     return made
 

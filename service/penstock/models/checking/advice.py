@@ -137,7 +137,7 @@ _MISSING = re.compile(r"(/\S+?)'? (?:does not exist|for model instance)")
 
 
 def advice(reason: str, model_path: Path | None) -> str:
-    """What to write, for the reason of a refusal; empty where the reason is all there is to say."""
+    """The text to write, for the reason of a refusal; empty where the reason says it all."""
     if (renamed := _file_that_was_meant(reason, model_path)) is not None:
         return renamed
     if meant := _MEANT.search(reason):

@@ -30,7 +30,7 @@ _CALLED = {
     "response_cache": ("response cache",),
     "step": ("step",),
 }
-"""What messages call fields besides their names, in lower case."""
+"""Other words for fields in messages, in lower case."""
 
 _NAMING = ("name", "key", "model_name")
 """Fields by whose values messages name the message around them."""
@@ -82,8 +82,8 @@ class Entry:
 
     @property
     def owner(self) -> str:
-        """What the message is called that this is a field of; empty for fields of the model, and
-        for the field that says so.
+        """The name of the message that this is a field of; empty for fields of the model, and for
+        the field that says so.
         """
         if self.name in _NAMING or self.parent is None or self.parent.parent is None:
             return ""
@@ -186,7 +186,7 @@ class _Tokens:
 
 
 class _Words:
-    """What a message names: values in quotes, words, and fields in other words."""
+    """The names in a message: values in quotes, words, and fields in other words."""
 
     def __init__(self, message: str) -> None:
         self._lower = message.lower()

@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong with one model.
+    """A fault of one model.
 
     `rule` names its kind. `reason` is the text of the load; `fix` is what to write. `cause` is the
     error that the load raises, too.
