@@ -93,6 +93,16 @@ def _calls_in_slices(file: Path) -> Iterator[int]:
             yield from (call.lineno for call in calls if ast.unparse(call.func) != "len")
 
 
+def _gathers_of_some(file: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "asyncio.gather"
+            and not all(isinstance(each, ast.Starred) for each in node.args)
+        ):
+            yield node.lineno
+
+
 def _is_extension(module: str) -> bool:
     spec = find_spec(module)
     assert spec is not None
@@ -122,6 +132,12 @@ def test_no_bound_of_a_slice_is_a_call_in_what_is_compiled(
     """mypyc 2.4 makes the call twice where a `memoryview` or another object is sliced."""
     files = [sources / file for file in listed]
     assert [f"{file}:{line}" for file in files for line in _calls_in_slices(file)] == []
+
+
+def test_gather_takes_a_sequence_in_what_is_compiled(sources: Path, listed: list[Path]) -> None:
+    """Of arguments one by one it has the type of a tuple, which mypyc checks; it is a list."""
+    files = [sources / file for file in listed]
+    assert [f"{file}:{line}" for file in files for line in _gathers_of_some(file)] == []
 
 
 def test_sources_lie_beside_what_was_made_of_them(listed: list[Path]) -> None:

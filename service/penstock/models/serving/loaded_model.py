@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -359,12 +359,11 @@ class LoadedModel:
         """End the application, then stop every instance; then raise the first error."""
         results: list[BaseException | None] = []
         if self._application is not None:
-            results += await asyncio.gather(self._application.close(), return_exceptions=True)
-        stops = (instance.stop() for instance in self.instances)
-        results += await asyncio.gather(*stops, return_exceptions=True)
+            results += await _ended(self._application.close())
+        results += await _ended(*(instance.stop() for instance in self.instances))
         folder, self._folder = self._folder, None
         if folder is not None:
-            results += await asyncio.gather(folder.release(), return_exceptions=True)
+            results += await _ended(folder.release())
         if self.claim is not None:
             self.claim.release()
         for result in results:
@@ -487,6 +486,11 @@ def _reason(instance: ModelInstance) -> str:
     if instance.alive:
         return "it answers that it cannot serve, or does not answer"
     return instance.why_unavailable
+
+
+async def _ended(*ends: Awaitable[None]) -> list[BaseException | None]:
+    """What each ended with; compiled, a `gather` of one would have to be a tuple, and is a list."""
+    return await asyncio.gather(*ends, return_exceptions=True)
 
 
 async def control_all(
