@@ -6,6 +6,8 @@ python make_models.py REPOSITORY [--compile]
 # mypy: disable-error-code="misc"
 # Its bases are of a library without types here. Annotations are evaluated: TorchScript reads them.
 
+import signal
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -179,12 +181,19 @@ def write_networks() -> None:
 
 
 def write_compiled() -> None:
-    """The same network compiled here for this GPU, and one that its process compiles."""
+    """The same network compiled here for this GPU, and one that its process compiles.
+
+    Where a process with nothing but PyTorch dies of loading the package, `dies` beside it says how.
+    """
     rows = {0: torch.export.Dim.AUTO}
     sample = torch.zeros(2, 64, device="cuda:0")
     exported = torch.export.export(network().to("cuda:0"), (sample,), dynamic_shapes=(rows,))
     package = write("compiled", more=f'platform: "torch_aoti"\n{ON_GPU}') / "model.pt2"
     torch._inductor.aoti_compile_and_package(exported, package_path=str(package))
+    load = f"import torch; torch._inductor.aoti_load_package({str(package)!r})"
+    status = subprocess.run([sys.executable, "-c", load]).returncode
+    if status < 0:
+        package.with_name("dies").write_text(signal.Signals(-status).name)
     version = write("compiled_at_load", more=f'runtime: "model.py"\n{ON_GPU}')
     (version / "model.py").write_text(NETWORK)
     torch.save(network().state_dict(), version / "model.pt")

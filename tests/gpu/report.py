@@ -81,7 +81,7 @@ def markdown(machine: Mapping[str, str], results: Sequence[Result]) -> str:
     said = ", ".join(f"{name}: {value}" for name, value in machine.items())
     lines = [said or "no GPU", "", "| what | outcome | measured |", "|---|---|---|"]
     for result in results:
-        values = [f"{name} {value}" for name, value in result.measured.items()]
+        values = [f"{name} {_first_line(value)}" for name, value in result.measured.items()]
         cells = (result.shows, result.outcome, "; ".join(values) or result.reason)
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
@@ -90,7 +90,7 @@ def markdown(machine: Mapping[str, str], results: Sequence[Result]) -> str:
 def _sentence(name: str, text: str | None) -> str:
     """What a test shows: its name in words, with its parameters, or the first line of its text."""
     words, bracket, parameters = name.removeprefix("test_").partition("[")
-    said = (text or "").strip().partition("\n")[0] or words.replace("_", " ")
+    said = _first_line(text or "") or words.replace("_", " ")
     return said + (f" ({parameters.rstrip(']')})" if bracket else "")
 
 
@@ -101,8 +101,11 @@ def _reason(report: pytest.TestReport) -> str:
     found = report.longrepr
     text = str(found[2]) if isinstance(found, tuple) else str(found)
     crash = getattr(found, "reprcrash", None)
-    said = (crash.message if crash else text).strip().partition("\n")[0]
-    return said.removeprefix("Skipped: ")
+    return _first_line(crash.message if crash else text).removeprefix("Skipped: ")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def _commit() -> str:

@@ -52,4 +52,7 @@ def with_compiled(server: GpuServer, repository: Path) -> GpuServer:
 def test_compiled_model_answers_as_on_the_cpu(
     with_compiled: GpuServer, model: str, record_property: Record
 ) -> None:
+    dies = with_compiled.repository / model / "1" / "dies"
+    if dies.exists():
+        pytest.skip(f"PyTorch alone dies of {dies.read_text()} when it loads its package")
     compare(with_compiled, model, record_property)

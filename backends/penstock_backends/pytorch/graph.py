@@ -78,7 +78,8 @@ class TorchGraph(Graph):
         except InternalError:
             raise
         except Exception as error:  # PyTorch has no base class of errors, and models are code
-            if isinstance(error, torch.OutOfMemoryError):
+            # TorchScript raises a RuntimeError with the text of what was raised in it.
+            if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
                 torch.cuda.empty_cache()  # for the next batch, which may be smaller
             raise InternalError(f"PyTorch execute failure: {reason(error)}") from error
         finally:
