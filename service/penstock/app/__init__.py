@@ -30,7 +30,7 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.load_graph import code_name
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
-from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
+from penstock.settings import LogSettings, RepositorySettings, Settings
 from penstock.settings.exposures import exposures
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
@@ -158,7 +158,7 @@ def _reopen_on_hangup(settings: LogSettings, log: ServerLog, access: AccessLog |
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:
     """A poller of the repository, started from its present state; `None` in other modes."""
-    if settings.control_mode is not ModelControlMode.POLL or not server.has_repository:
+    if not settings.polls or not server.has_repository:
         return None
     poller = RepositoryPoller(server.repository, server)
     await poller.changes()

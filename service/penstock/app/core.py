@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 
 from penstock import __version__
@@ -24,6 +24,7 @@ from penstock.models.loading.load_graph import code_name
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.residency.residency import ModelResidency
 from penstock.models.sizing.budget import MemoryBudget
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
@@ -80,13 +81,18 @@ async def open_server(
         repository = found or ModelRepository(())
         tenants = _tenants(settings)
         key = await asyncio.to_thread(_signature_key, settings.repository)
-        builder = _version_builder(settings, reaper, gpus, cache, tenants, key)
+        budget = _memory_budget(settings.devices, gpus)
+        builder = _version_builder(settings, reaper, gpus, cache, tenants, key, budget)
         lifecycle = _lifecycle(settings.repository, repository, builder, reaper)
         trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
         writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
         sinks = sinks if writer is None else (*sinks, writer)
         tracer = Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry")
         server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
+        if settings.repository.on_demand:
+            server.residency = ModelResidency(
+                repository, lifecycle, budget, timeout=settings.repository.demand_timeout
+            )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
@@ -94,7 +100,8 @@ async def open_server(
         builder.factory.services = LocalServices(server, lifecycle, custom)
         builder.factory.environment = model_environment(settings.trace, os.environ)
         try:
-            yield server
+            async with nullcontext() if server.residency is None else server.residency.running():
+                yield server
         finally:
             remote.stop()
             in_time = await server.stop(deadline)
@@ -128,6 +135,7 @@ def _version_builder(
     cache: ResponseCache | None,
     tenants: Tenants | None,
     signature_key: SignatureKey | None,
+    budget: MemoryBudget | None,
 ) -> VersionBuilder:
     return VersionBuilder(
         settings.backends.options_for,
@@ -146,7 +154,7 @@ def _version_builder(
         fairness=None if tenants is None else tenants.policy,
         openai_tokenizer=settings.openai.tokenizer if settings.openai.enabled else "",
         signature_key=signature_key,
-        budget=_memory_budget(settings.devices, gpus),
+        budget=budget,
     )
 
 

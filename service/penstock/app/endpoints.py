@@ -28,7 +28,12 @@ from penstock.settings import Settings
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
-from penstock.telemetry.families import process_families, repository_families, trace_families
+from penstock.telemetry.families import (
+    process_families,
+    repository_families,
+    residency_families,
+    trace_families,
+)
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
@@ -185,6 +190,8 @@ def metrics_scraper(
             yield from trace_families(export)
         if server.repository_traffic is not None:
             yield from repository_families(server.repository_traffic)
+        if server.residency is not None:
+            yield from residency_families(server.residency)
         yield from custom.snapshot()
 
     return Scraper(families, UserMetrics(OwnNames().__contains__))

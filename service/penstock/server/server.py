@@ -23,6 +23,8 @@ from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.residency.known_model import KnownModel
+from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.answers import (
     EngineHistogram,
     Gauge,
@@ -40,6 +42,7 @@ from penstock.server.answers import (
     ServerMetadata,
     model_index,
     model_statistics,
+    unloaded,
 )
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.exit import ServerExit
@@ -67,6 +70,9 @@ class InferenceServer:
     tracer: Tracer = UNTRACED
     tenants: Tenants | None = None
     control_policy: ControlPolicy = ControlPolicy()
+
+    residency: ModelResidency | None = None
+    """What loads models when they are called; `None` where no call loads any."""
 
     has_repository = True
     repository_traffic: Traffic | None = None
@@ -122,10 +128,24 @@ class InferenceServer:
         While the server exits, only requests that continue a sequence are admitted (S-22).
         """
         if self._started and not self._exit.begun:
-            return self._catalog.find(name, parse_version(version) if version else ANY_VERSION)
+            number = parse_version(version) if version else ANY_VERSION
+            try:
+                return self._catalog.find(name, number)
+            except InferenceError as missed:
+                return self.on_demand(name, number, missed)
         if self._exit.admits(name):
             return FinishingModel(self._catalog.find(name, parse_version(version)))
         raise self._refusal()
+
+    def on_demand(self, name: str, version: int, missed: InferenceError) -> ServedModel:
+        """A model that is not loaded, whose answers wait for the load; raises what was `missed`
+        for one that no call loads.
+        """
+        residency = self.residency
+        standby = None if residency is None else residency.standby(name, version)
+        if standby is None:
+            raise missed
+        return standby
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; returns the stream of its responses, which the caller closes."""
@@ -176,17 +196,21 @@ class InferenceServer:
         """Whether the model version is ready; false for an unknown one, or at the start."""
         return await self.model_serves(name, version) and self._started
 
+    def resident(self, name: str) -> bool | None:
+        """Whether a model is loaded, where calls load models; `None` where it need not be told."""
+        return None if self.residency is None else bool(self._catalog.served(name))
+
     async def model_serves(self, name: str, version: str) -> bool:
         """Whether other models may call the model version, also while the server starts."""
         number = parse_version(version)
         try:
             model = self._catalog.find(name, number)
         except InferenceError:
-            return False
+            return self.residency is not None and self.residency.loadable(name)
         return await model.ready()
 
     async def _all_ready(self) -> bool:
-        if not self._catalog.complete():
+        if self.residency is None and not self._catalog.complete():
             return False
         return all(await asyncio.gather(*(model.ready() for model in self._catalog.models())))
 
@@ -198,13 +222,17 @@ class InferenceServer:
 
     async def model_metadata(self, name: str, version: str) -> ModelMetadata:
         """Metadata of a model version, with all versions served unless one is named."""
-        model = self._find(name, version)
+        if (known := self._unloaded(name)) is not None and not version:
+            return known.metadata()
+        model = await self._resident(name, version)
         versions = [model.version] if version else self._catalog.served(name)
         return model.metadata(versions)
 
     async def model_config(self, name: str, version: str) -> ModelConfig:
         """The effective configuration of a model version."""
-        return self._find(name, version).config
+        if (known := self._unloaded(name)) is not None and not version:
+            return known.config
+        return (await self._resident(name, version)).config
 
     async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
         """Counters of a version, of a model, or of all; without a name, `version` is ignored."""
@@ -241,6 +269,8 @@ class InferenceServer:
         names, twice = await asyncio.to_thread(self._listed)
         catalog = self._catalog
         entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
+        if (residency := self.residency) is not None:
+            entries = [unloaded(entry, residency.why_unloaded(entry.name)) for entry in entries]
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
 
@@ -295,7 +325,7 @@ class InferenceServer:
     async def adapters(self, name: str) -> list[str]:
         """The adapters that requests to a model may name; none where its engine has none."""
         try:
-            model = self._find(name, "")
+            model = await self._resident(name, "")
         except InferenceError:
             return []
         return await told_adapters(model)
@@ -303,7 +333,7 @@ class InferenceServer:
     async def speaks_openai(self, name: str) -> bool:
         """Whether a model that serves answers exchanges of OpenAI's API."""
         try:
-            model = self._find(name, "")
+            model = await self._resident(name, "")
         except InferenceError:
             return False
         return await speaks(model)
@@ -314,6 +344,12 @@ class InferenceServer:
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""
+        if self.residency is not None:
+            changed, gone = [*changed], [*gone]
+            await self.residency.learn(changed)
+            changed = [name for name in changed if self._catalog.served(name)]
+            for name in gone:
+                self.residency.forget(name)
         await self._lifecycle.load_all(changed)
         for name in gone:
             await self._lifecycle.unload(name)
@@ -363,6 +399,9 @@ class InferenceServer:
         """Load models, then serve; returns the errors of models that failed, by name."""
         if not self.has_repository:
             return {}
+        if self.residency is not None:
+            await self.residency.learn()
+            names = {*names, *self.residency.always()}
         failures = await self._lifecycle.load_all(names)
         self._started = True
         self.changes.notify()
@@ -392,6 +431,22 @@ class InferenceServer:
         if self.exiting or not self._started:
             raise self._refusal()
         return self._catalog.find(name, parse_version(version))
+
+    async def _resident(self, name: str, version: str) -> LoadedModel:
+        """The model version that views describe, which is loaded for them where a call would."""
+        residency = self.residency
+        if residency is None or self._catalog.served(name) or residency.known(name) is None:
+            return self._find(name, version)
+        if self.exiting or not self._started:
+            raise self._refusal()
+        return await residency.bring(name, parse_version(version))
+
+    def _unloaded(self, name: str) -> KnownModel | None:
+        """A model that is not loaded, if its configuration says all that views tell."""
+        if self.residency is None or self.exiting or not self._started:
+            return None
+        known = None if self._catalog.served(name) else self.residency.known(name)
+        return known if known is not None and known.complete else None
 
     def _refusal(self) -> UnavailableError:
         return UnavailableError("Server exiting" if self.exiting else "Server not ready")

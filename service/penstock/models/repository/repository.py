@@ -26,7 +26,13 @@ from penstock.models.config.validation import validate_polled
 from penstock.models.config.validation.foreign_code import refuse_foreign_code
 from penstock.models.remote.address import scheme_of
 from penstock.models.repository.override import ModelOverride, ScratchFolder
-from penstock.models.repository.places import LocalFolder, Opener, RemotePlace, subfolders
+from penstock.models.repository.places import (
+    LocalFolder,
+    Needed,
+    Opener,
+    RemotePlace,
+    subfolders,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -156,6 +162,20 @@ class ModelRepository:
                     folder.remove()
                 raise
 
+    def described(self, name: str) -> ModelFiles:
+        """A model as `read` finds it, of which only the configuration needs to be fetched.
+
+        Its folder is gone, if it was a temporary one.
+        """
+        check_name(name)
+        with _polling(name):
+            path, folder = self._find(name, lambda file, _: file.endswith(".pbtxt"))
+            try:
+                return self._read_folder(name, path, None, None)
+            finally:
+                if folder is not None:
+                    folder.remove()
+
     def _read_folder(
         self, name: str, path: Path, folder: ScratchFolder | None, override: ModelOverride | None
     ) -> ModelFiles:
@@ -171,8 +191,12 @@ class ModelRepository:
             polled = _polled(config or ModelConfig(), name, path)
         return ModelFiles(name, path, polled, config is not None, _versions(path), folder)
 
-    def _find(self, name: str) -> tuple[Path, ScratchFolder | None]:
-        """The folder of a model, which is a temporary one for a repository that lies elsewhere."""
+    def _find(self, name: str, needed: Needed | None = None) -> tuple[Path, ScratchFolder | None]:
+        """The folder of a model, which is a temporary one for a repository that lies elsewhere.
+
+        Of what lies elsewhere only what is `needed` is fetched, by default everything.
+        """
+        only = () if needed is None else (needed,)
         places = list(self._places_of(name))
         if len(places) > 1:
             places = [(place, folder) for place, folder in places if place.has(folder)]
@@ -182,7 +206,7 @@ class ModelRepository:
             if isinstance(place, LocalFolder):
                 if place.has(folder):
                     return place.path / folder, None
-            elif (taken := place.take(folder)) is not None:
+            elif (taken := place.take(folder, *only)) is not None:
                 path, root = taken
                 return path, None if root is None else ScratchFolder(path, root=root)
         raise _not_polled(name, "model not found in any model repository.")
