@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from penstock import __version__
@@ -21,6 +21,7 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.loading.load_graph import code_name
+from penstock.models.remote.address import scheme_of
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelRepository
@@ -100,7 +101,10 @@ async def open_server(
         builder.factory.services = LocalServices(server, lifecycle, custom)
         builder.factory.environment = model_environment(settings.trace, os.environ)
         try:
-            async with nullcontext() if server.residency is None else server.residency.running():
+            async with AsyncExitStack() as watching:
+                await watching.enter_async_context(server.releases.running())
+                if server.residency is not None:
+                    await watching.enter_async_context(server.residency.running())
                 yield server
         finally:
             remote.stop()
@@ -192,6 +196,7 @@ def _facade(
             by_secret=not settings.secure,
         ),
         most_elements=settings.max_bytes_elements,
+        alias_folders=[Path(p) for p in settings.repository.paths if not scheme_of(p)],
     )
 
 

@@ -45,6 +45,7 @@ class Target:
     region: str = ""
     action: str = ""
     adapter: str = ""
+    alias: str = ""
 
 
 Handler = Callable[[HttpCall, Target], Awaitable[Reply | None]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.errors import InvalidRequestError
+from penstock.models.releases.alias import Alias
 from penstock.models.serving.answers import ModelStatistics
 from penstock.models.serving.catalog import UNLOADED, VersionState, VersionStatus, failed_reload
 from penstock.models.serving.loaded_model import LoadedModel
@@ -109,6 +110,11 @@ def unloaded(entry: ModelIndexEntry, reason: str) -> ModelIndexEntry:
     if not reason or entry.state not in ("", _UNAVAILABLE) or entry.reason not in ("", UNLOADED):
         return entry
     return replace(entry, state=_UNAVAILABLE, reason=reason)
+
+
+def alias_entry(alias: Alias) -> ModelIndexEntry:
+    """The entry of an alias, whose reason tells its targets."""
+    return ModelIndexEntry(alias.name, "", VersionState.READY.value, f"alias of {alias.shares}")
 
 
 def _unread(name: str, failure: str) -> ModelIndexEntry:

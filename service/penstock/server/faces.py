@@ -13,6 +13,7 @@ from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
+from penstock.models.releases.releases import Releases
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
@@ -90,6 +91,9 @@ class Repository(Protocol):
 
     @property
     def control_policy(self) -> ControlPolicy: ...
+
+    @property
+    def releases(self) -> Releases: ...
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]: ...
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.core.change_notifier import ChangeNotifier
@@ -20,6 +22,7 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.releases.releases import Releases
 from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
@@ -40,6 +43,7 @@ from penstock.server.answers import (
     EngineControlled,
     ModelIndexEntry,
     ServerMetadata,
+    alias_entry,
     model_index,
     model_statistics,
     unloaded,
@@ -99,6 +103,7 @@ class InferenceServer:
         tenants: Tenants | None = None,
         control_policy: ControlPolicy | None = None,
         most_elements: int = MOST_ELEMENTS,
+        alias_folders: Iterable[Path] = (),
     ) -> None:
         self.regions = regions
         self.most_elements = most_elements
@@ -119,6 +124,7 @@ class InferenceServer:
         self._log = log
         self._exit = ServerExit(lifecycle)
         self._started = False
+        self.releases = Releases(self._catalog, self._target, alias_folders)
 
     # -- inference ----------------------------------------------------------------------------
 
@@ -138,9 +144,23 @@ class InferenceServer:
         raise self._refusal()
 
     def on_demand(self, name: str, version: int, missed: InferenceError) -> ServedModel:
-        """A model that is not loaded, whose answers wait for the load; raises what was `missed`
-        for one that no call loads.
+        """What a name means that no loaded model has: an alias, or a model that its call loads.
+
+        Raises what was `missed` where it is neither.
         """
+        if version == ANY_VERSION and (alias := self.releases.find(name)) is not None:
+            return alias
+        return self._standby(name, version, missed)
+
+    def _target(self, name: str, version: int) -> ServedModel:
+        """A target of an alias."""
+        try:
+            return self._catalog.find(name, version)
+        except InferenceError as missed:
+            return self._standby(name, version, missed)
+
+    def _standby(self, name: str, version: int, missed: InferenceError) -> ServedModel:
+        """A model that is not loaded, whose answers wait for the load; else raises `missed`."""
         residency = self.residency
         standby = None if residency is None else residency.standby(name, version)
         if standby is None:
@@ -189,8 +209,9 @@ class InferenceServer:
         return self._lifecycle.backends()
 
     def model_names(self) -> Sequence[str]:
-        """Every model ever loaded or attempted."""
-        return self._catalog.names()
+        """Every model ever loaded or attempted, and every alias."""
+        aliases = [alias.name for alias in self.releases.aliases()]
+        return sorted({*self._catalog.names(), *aliases}) if aliases else self._catalog.names()
 
     async def model_ready(self, name: str, version: str) -> bool:
         """Whether the model version is ready; false for an unknown one, or at the start."""
@@ -202,6 +223,7 @@ class InferenceServer:
 
     async def model_serves(self, name: str, version: str) -> bool:
         """Whether other models may call the model version, also while the server starts."""
+        name, version = self._behind(name, version)
         number = parse_version(version)
         try:
             model = self._catalog.find(name, number)
@@ -222,14 +244,16 @@ class InferenceServer:
 
     async def model_metadata(self, name: str, version: str) -> ModelMetadata:
         """Metadata of a model version, with all versions served unless one is named."""
+        named, (name, version) = name, self._behind(name, version)
         if (known := self._unloaded(name)) is not None and not version:
-            return known.metadata()
+            return replace(known.metadata(), name=named)
         model = await self._resident(name, version)
         versions = [model.version] if version else self._catalog.served(name)
-        return model.metadata(versions)
+        return replace(model.metadata(versions), name=named)
 
     async def model_config(self, name: str, version: str) -> ModelConfig:
         """The effective configuration of a model version."""
+        name, version = self._behind(name, version)
         if (known := self._unloaded(name)) is not None and not version:
             return known.config
         return (await self._resident(name, version)).config
@@ -271,6 +295,7 @@ class InferenceServer:
         entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
         if (residency := self.residency) is not None:
             entries = [unloaded(entry, residency.why_unloaded(entry.name)) for entry in entries]
+        entries += [alias_entry(alias) for alias in self.releases.aliases()]
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
 
@@ -403,6 +428,7 @@ class InferenceServer:
             await self.residency.learn()
             names = {*names, *self.residency.always()}
         failures = await self._lifecycle.load_all(names)
+        await self.releases.read_files()
         self._started = True
         self.changes.notify()
         return failures
@@ -434,12 +460,21 @@ class InferenceServer:
 
     async def _resident(self, name: str, version: str) -> LoadedModel:
         """The model version that views describe, which is loaded for them where a call would."""
+        name, version = self._behind(name, version)
         residency = self.residency
         if residency is None or self._catalog.served(name) or residency.known(name) is None:
             return self._find(name, version)
         if self.exiting or not self._started:
             raise self._refusal()
         return await residency.bring(name, parse_version(version))
+
+    def _behind(self, name: str, version: str) -> tuple[str, str]:
+        """The model and the version that views of an alias tell of; of others what they name."""
+        alias = None if version else self.releases.find(name)
+        if alias is None or self._catalog.served(name):
+            return name, version
+        target = alias.main()
+        return target.model, "" if target.version == ANY_VERSION else str(target.version)
 
     def _unloaded(self, name: str) -> KnownModel | None:
         """A model that is not loaded, if its configuration says all that views tell."""
