@@ -21,6 +21,7 @@ from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.models.releases.alias import Alias
 from penstock.models.releases.releases import Change
+from penstock.models.repository.override import CONFIG, VERSIONS, parse_versions
 from penstock.server.answers import ModelIndexEntry
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.faces import Repository
@@ -59,14 +60,15 @@ class RepositoryEndpoints:
         return reply()
 
     async def unload(self, call: HttpCall, target: Target) -> Reply:
-        """Unload a model; an invalid body is ignored."""
+        """Unload a model; an invalid body is ignored, but for versions that are no numbers."""
         _refuse_repository_name(target)
         self._server.check_model_control()
         try:
-            dependents = await self._small.read(call, _with_dependents, optional=True)
+            dependents, named = await self._small.read(call, _unloaded, optional=True)
         except InferenceError:
-            dependents = False
-        await self._server.unload(target.model, unload_dependents=dependents)
+            dependents, named = False, None
+        versions = frozenset[int]() if named is None else parse_versions(str(named))
+        await self._server.unload(target.model, dependents, versions)
         return reply()
 
 
@@ -115,8 +117,12 @@ def _ready_only(json: Any) -> bool:
     return ready is not ABSENT and as_bool(ready)
 
 
-def _with_dependents(json: Any) -> bool:
-    return member(member(json, "parameters"), "unload_dependents") is True
+def _unloaded(json: Any) -> tuple[bool, Any]:
+    """Whether to unload the models that it needs, too; and the versions, `None` for all."""
+    given = member(json, "parameters")
+    versions = member(given, VERSIONS)
+    dependents = member(given, "unload_dependents") is True
+    return dependents, None if versions is ABSENT else versions
 
 
 def _entry(entry: ModelIndexEntry) -> dict[str, str]:
@@ -131,7 +137,7 @@ def _entry(entry: ModelIndexEntry) -> dict[str, str]:
 
 
 def _parameter(key: str, text: str) -> str | bytes:
-    if key == "config":
+    if key in (CONFIG, VERSIONS):
         return text
     if key.startswith("file:"):
         return _file(key, text)

@@ -35,6 +35,7 @@ from penstock.rpc.control_messages import (
     load_parameters,
     parse_load,
     unload_dependents,
+    unload_versions,
 )
 from penstock.rpc.infer_stream import InferStream
 from penstock.rpc.messages import InferMessage, InferReader, decode_request
@@ -262,7 +263,8 @@ class InferenceServicer:
     ) -> Message:
         _refuse_repository_name(message.repository_name)
         dependents = unload_dependents(message.parameters)
-        await self._server.unload(message.model_name, unload_dependents=dependents)
+        versions = unload_versions(message.parameters)
+        await self._server.unload(message.model_name, dependents, versions)
         return pb.RepositoryModelUnloadResponse()
 
     # -- settings -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ What an operation does is told at `InferenceServer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from penstock.core.change_notifier import ChangeNotifier
@@ -101,7 +101,9 @@ class Repository(Protocol):
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
     ) -> None: ...
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None: ...
+    async def unload(
+        self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
+    ) -> None: ...
 
     def check_model_control(self) -> None: ...
 

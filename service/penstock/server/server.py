@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -309,18 +309,29 @@ class InferenceServer:
         """Load or reload a model, whose name is trimmed (explicit control only).
 
         Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12), which
-        the control policy must have let through if they come from a client. Configurations name
+        the control policy must have let through if they come from a client. `versions`, such as
+        `1,3`, are served beside those that are. Configurations name
         code only where they are `trusted`, or the policy lets all clients bring files.
         """
         self.check_model_control()
         trusted = trusted or self.control_policy.upload
-        override = ModelOverride.from_parameters(parameters, trusted=trusted)
-        await self._lifecycle.load(name.strip(), override)
+        name, override = name.strip(), ModelOverride.from_parameters(parameters, trusted=trusted)
+        if override is not None and override.versions:
+            served = self._catalog.served(name).keys()
+            override = replace(override, versions=override.versions | served)
+        await self._lifecycle.load(name, override)
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model, whose name is trimmed (explicit control only)."""
+    async def unload(
+        self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
+    ) -> None:
+        """Unload a model, its name trimmed, or only `versions` of it (explicit control only)."""
         self.check_model_control()
-        await self._lifecycle.unload(name.strip(), unload_dependents=unload_dependents)
+        name = name.strip()
+        served = self._catalog.served(name).keys()
+        if left := (served - versions if versions else None):
+            await self._lifecycle.load(name, ModelOverride(versions=frozenset(left)))
+        elif not versions or served & versions:
+            await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
     def check_model_control(self) -> None:
         """Refuse what loads and unloads models, where requests may not."""

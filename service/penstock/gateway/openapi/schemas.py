@@ -135,7 +135,7 @@ SCHEMAS: dict[str, Schema] = {
         history=_array(_object(("at", "why"), at=_NUMBER, why=_TEXT, alias=_ALIAS)),
     ),
     "LoadRequest": _object(parameters=_PARAMETERS),
-    "UnloadRequest": _object(parameters=_object(unload_dependents=_FLAG)),
+    "UnloadRequest": _object(parameters=_object(unload_dependents=_FLAG, versions=_TEXT)),
     "SystemRegions": _array(
         _object(
             ("name", "key", "offset", "byte_size"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from penstock.core.config import ModelConfig, VersionPolicy
+from penstock.core.config import ModelConfig, SpecificVersions, VersionPolicy
 from penstock.core.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -189,7 +189,10 @@ class ModelRepository:
             config = replace(config, name=name)
         with naming_misplaced_config(path, config is not None):
             polled = _polled(config or ModelConfig(), name, path)
-        return ModelFiles(name, path, polled, config is not None, _versions(path), folder)
+        versions = _versions(path)
+        if override is not None and override.versions:
+            polled = replace(polled, version_policy=_only(override.versions, versions, name))
+        return ModelFiles(name, path, polled, config is not None, versions, folder)
 
     def _find(self, name: str, needed: Needed | None = None) -> tuple[Path, ScratchFolder | None]:
         """The folder of a model, which is a temporary one for a repository that lies elsewhere.
@@ -247,6 +250,13 @@ def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> Mod
     except BaseException:
         folder.remove()
         raise
+
+
+def _only(asked: frozenset[int], versions: Iterable[int], name: str) -> VersionPolicy:
+    """The policy that selects the versions that a request names; raises for one that is not."""
+    if missing := sorted(asked - {*versions}):
+        raise InvalidRequestError(f"model '{name}' has no version {missing[0]}")
+    return VersionPolicy(specific=SpecificVersions(tuple(sorted(asked))))
 
 
 def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:
