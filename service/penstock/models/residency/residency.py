@@ -222,8 +222,8 @@ class ModelResidency:
         missing = await self._memory.lacking(self._unloaded(name))
         if not missing and (error := await self._loaded_now(name)) is not None:
             missing = self._memory.refused(self._group(name))
-            if not missing:
-                raise error
+            if not missing:  # for a call, the model is not available: its own fault it is not
+                raise UnavailableError(error.message) from error
         return missing
 
     def _unloaded(self, name: str) -> dict[str, KnownModel | None]:
@@ -300,7 +300,7 @@ class ModelResidency:
                 logger.info("model '%s' is unloaded: %s", one, _CAUSES[cause])
                 self.counts.unloads[one, cause] += 1
                 self._since.pop(one, None)
-                await self._lifecycle.unload(one)
+            await self._lifecycle.unload(one)  # what failed to load is forgotten
 
     def _residents(self) -> list[Resident]:
         """The models that are loaded, with what is known of each."""
