@@ -121,6 +121,9 @@ def test_models_of_a_bucket_come_and_go_by_requests(store: ObjectStore, tmp_path
             store.refusals = [(403, "AccessDenied")] * 100
             with pytest.raises(InferenceServerException, match=r"AccessDenied: .*may not list"):
                 client.load_model("a")
+            with pytest.raises(InferenceServerException, match=r"AccessDenied: .*may not list"):
+                client.get_model_repository_index()
+            assert "Traceback" not in served.log.read_text()
             assert ask(served, "a") == 2
             store.refusals = []
             client.unload_model("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -15,6 +16,7 @@ from harness.serving import wait_until
 from models.remote.opening import KEYS, files_of, opened, remote
 from penstock.core.errors import ModelLoadError
 from penstock.models.remote.bucket import BucketError
+from penstock.models.remote.credentials import VARIABLE
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.remote.store_thread import StoppedError
 from penstock.models.repository.places import RemotePlace
@@ -380,6 +382,36 @@ def test_a_refusal_is_one_line_that_says_what_to_do(
             repository.folders()
     assert refusal[1] in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def keys_in(path: Path, key: str) -> None:
+    path.write_text(json.dumps({"s3": {"": {"key_id": key, "secret_key": "secret"}}}))
+
+
+@pytest.mark.contract("R-32")
+def test_keys_that_expire_are_read_anew_at_once(store: ObjectStore, tmp_path: Path) -> None:
+    put(store, MODEL)
+    file = tmp_path / "keys.json"
+    environment = {VARIABLE: str(file), "HOME": str(tmp_path)}
+    keys_in(file, "first")
+    store.key = "first"
+    with closing(RemoteRepositories(str(tmp_path / "cache"), 0, environment)) as repositories:
+        repository = repositories.open(store.address)
+        assert repository.folders() == ["m"]
+        store.key = "second"
+        with pytest.raises(BucketError, match="InvalidAccessKeyId"):
+            repository.folders()
+        keys_in(file, "second")
+        assert repository.folders() == ["m"]
+        keys_in(file, "third")
+        store.key = "third"
+        assert len(files_of(repository.take("m"))) == 3
+        store.key = "fourth"
+        file.write_text("{")  # somebody is writing it
+        with pytest.raises(BucketError, match=r"keys\.json.* cannot be read"):
+            repository.states()
+        keys_in(file, "fourth")
+        assert set(repository.states()) == {"m"}
 
 
 def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from penstock.core.errors import UnsupportedError
+from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
-from penstock.models.remote.credentials import Credentials
+from penstock.models.remote.credentials import Credentials, Options
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+T = TypeVar("T")
 
 _RETRIES = 5
 """Of a request that is throttled or fails, with longer and longer waits: 6 s in all."""
@@ -68,6 +70,13 @@ class StoredObject(NamedTuple):
     changed: float
 
 
+class _Opened(NamedTuple):
+    """What is asked, and with which options it was opened."""
+
+    store: ObjectStore
+    options: Options
+
+
 class Bucket:
     """The repository of an address; each call asks the store.
 
@@ -79,21 +88,21 @@ class Bucket:
     ) -> None:
         self.address, self.thread = address, thread
         self._credentials = credentials
-        self._store = self._open()
+        self._opened = self._open()
 
     def folders(self) -> list[str]:
         """The names of the folders directly below the repository: one request."""
         prefix = self.address.key()
-        with self._asking() as obstore:
-            found = self.thread.run(_folders(obstore, self._store, prefix))
+        found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
         return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     def objects(self, folder: str) -> list[StoredObject]:
         """The objects below a folder, or below the repository for an empty one, by path."""
         prefix = self.address.key(folder)
         below = len(prefix) + 1 if prefix else 0
-        with self._asking() as obstore:
-            found = self.thread.run(_listed(obstore.list(self._store, prefix=prefix or None)))
+        found = self._ask(
+            lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None))
+        )
         objects = (
             StoredObject(
                 each["path"][below:],
@@ -112,11 +121,27 @@ class Bucket:
         if stored.e_tag:
             options["if_match"] = f'"{stored.e_tag}"'
         with self._asking(f" {stored.key}") as obstore:
-            answer = await obstore.get_async(self._store, stored.key, options=options)
+            answer = await obstore.get_async(self._opened.store, stored.key, options=options)
             async for chunk in answer.stream(_CHUNK):
                 yield chunk
 
-    def _open(self) -> ObjectStore:
+    def _ask(self, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]) -> T:
+        """The answer to a request, which is repeated where other credentials are found (R-32)."""
+        opened = self._opened
+        try:
+            return self._ask_once(opened, request)
+        except BucketError:
+            if self._opened.options == opened.options:
+                raise
+        return self._ask_once(self._opened, request)
+
+    def _ask_once(
+        self, opened: _Opened, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]
+    ) -> T:
+        with self._asking() as obstore:
+            return self.thread.run(request(obstore, opened.store))
+
+    def _open(self) -> _Opened:
         try:
             from obstore.store import AzureStore, GCSStore, S3Store
         except ImportError as error:
@@ -143,7 +168,7 @@ class Bucket:
             store: ObjectStore = stores[self.address.scheme](
                 self.address.bucket, **options, **shared
             )
-        return store
+        return _Opened(store, options)
 
     @contextmanager
     def _asking(self, what: str = "") -> Iterator[Any]:
@@ -155,7 +180,10 @@ class Bucket:
                 yield obstore
             except Exception as error:
                 if _DENIED.search(str(error)):
-                    self._store = self._open()
+                    try:
+                        self._opened = self._open()
+                    except InferenceError as wrong:  # somebody may be writing the file
+                        raise BucketError(f"'{self.address.text}':{what} {wrong}") from error
                 raise
 
     @contextmanager

@@ -90,11 +90,14 @@ class ModelRepository:
 
     def _named_folders(self) -> list[tuple[str, str, LocalFolder | RemotePlace]]:
         """The name and the folder of every model of every repository."""
-        return [
-            (self._renamed.get(path, {}).get(folder, folder), folder, place)
-            for path, place in self._places.items()
-            for folder in place.folders()
-        ]
+        try:
+            return [
+                (self._renamed.get(path, {}).get(folder, folder), folder, place)
+                for path, place in self._places.items()
+                for folder in place.folders()
+            ]
+        except OSError as error:
+            raise InternalError(f"failed to read model repository {error}") from error
 
     def add(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models of another folder too; raises if it is none, or one of them already.
