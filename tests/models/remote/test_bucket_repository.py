@@ -14,12 +14,14 @@ import pytest
 from harness.object_store import ObjectStore
 from harness.serving import wait_until
 from models.remote.opening import KEYS, files_of, opened, remote
-from penstock.core.errors import ModelLoadError
+from models.repository.files import CONFIG, write_files
+from penstock.core.errors import InternalError, ModelLoadError
 from penstock.models.remote.bucket import BucketError
 from penstock.models.remote.credentials import VARIABLE
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.remote.store_thread import StoppedError
 from penstock.models.repository.places import RemotePlace
+from penstock.models.repository.repository import ModelRepository
 
 MODEL = {"m/config.pbtxt": "config", "m/1/model.onnx": "one", "m/2/data/weights": "two"}
 
@@ -412,6 +414,40 @@ def test_keys_that_expire_are_read_anew_at_once(store: ObjectStore, tmp_path: Pa
             repository.states()
         keys_in(file, "fourth")
         assert set(repository.states()) == {"m"}
+
+
+def test_a_repository_that_cannot_be_read_counts_as_it_was(
+    store: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(store, MODEL)
+    write_files(tmp_path / "folder", "a/1/x", "a/config.pbtxt", text=CONFIG)
+    with remote(tmp_path / "cache") as repositories:
+        repository = ModelRepository(
+            [tmp_path / "folder", store.address], open_remote=repositories.open
+        )
+        assert set(repository.states()) == {"a", "m"}
+        store.refusals = [(403, "AccessDenied")] * 10
+        write_files(tmp_path / "folder", "b/1/x", "b/config.pbtxt", text=CONFIG)
+        assert set(repository.states()) == {"a", "b", "m"}
+        assert "failed to poll the model repository: 's3://" in caplog.text
+        assert repository.read("b").path == tmp_path / "folder" / "b"
+
+
+def test_a_model_that_the_store_did_not_give_is_tried_again(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put(store, {"m/config.pbtxt": CONFIG, "m/1/x": "x"})
+    with remote(tmp_path / "cache") as repositories:
+        repository = ModelRepository([store.address], open_remote=repositories.open)
+        before = repository.states()
+        store.refusals = [(403, "AccessDenied")] * 10
+        with pytest.raises(InternalError, match="AccessDenied"):
+            repository.read("m")
+        store.refusals = []
+        after = repository.states()
+        assert after != before
+        assert list(repository.read("m").versions) == [1]
+        assert repository.states() == after
 
 
 def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class ModelRepository:
         self._places = {_named(path): self._opened(path) for path in paths}
         self._config_name = config_name
         self._renamed: dict[str, dict[str, str]] = {}
+        self._known: dict[str, Mapping[str, Hashable]] = {}
+        self._unread = Counter[str]()
 
     def _opened(self, path: Path | str) -> LocalFolder | RemotePlace:
         if not scheme_of(str(path)):
@@ -122,6 +124,7 @@ class ModelRepository:
         if key not in self._places:
             raise InvalidRequestError(f"failed to unregister '{path}', repository not found")
         self._renamed.pop(key, None)
+        self._known.pop(key, None)
         self._places = {each: place for each, place in self._places.items() if each != key}
 
     def names(self) -> list[str]:
@@ -129,10 +132,25 @@ class ModelRepository:
         return sorted({name for name, *_ in self._named_folders()})
 
     def states(self) -> dict[str, Hashable]:
-        """What each model is, for comparison, without those in more than one repository."""
-        found = [(name, state) for p in self._places.values() for name, state in p.states().items()]
+        """What each model is, for comparison, without those in more than one repository.
+
+        A repository that cannot be read counts as it was last, and a model that could not be read
+        as changed: it is tried again.
+        """
+        found = [
+            (name, (state, self._unread[name]))
+            for path, place in self._places.items()
+            for name, state in self._states_of(path, place).items()
+        ]
         counts = Counter(name for name, _ in found)
         return {name: state for name, state in found if counts[name] == 1}
+
+    def _states_of(self, path: str, place: LocalFolder | RemotePlace) -> Mapping[str, Hashable]:
+        try:
+            self._known[path] = place.states()
+        except OSError as error:
+            logger.error("failed to poll the model repository: %s", error)
+        return self._known.get(path, {})
 
     def duplicates(self) -> set[str]:
         """Models in more than one repository, which cannot be loaded."""
@@ -151,7 +169,11 @@ class ModelRepository:
         with _polling(name):
             if override is not None and override.files:
                 return _read_files(name, override, scratch)
-            path, folder = self._find(name)
+            try:
+                path, folder = self._find(name)
+            except OSError:
+                self._unread[name] += 1
+                raise
             try:
                 return self._read_folder(name, path, folder, override)
             except BaseException:
@@ -178,10 +200,10 @@ class ModelRepository:
         """The folder of a model, which is a temporary one for a repository that lies elsewhere."""
         places = list(self._places_of(name))
         if len(places) > 1:
-            places = [(place, folder) for place, folder in places if place.has(folder)]
+            places = [each for each in places if self._has(*each)]
         if len(places) > 1:
             raise _not_polled(name, "not unique across all model repositories")
-        for place, folder in places:
+        for _, place, folder in places:
             if isinstance(place, LocalFolder):
                 if place.has(folder):
                     return place.path / folder, None
@@ -190,13 +212,22 @@ class ModelRepository:
                 return path, None if root is None else ScratchFolder(path, root=root)
         raise _not_polled(name, "model not found in any model repository.")
 
-    def _places_of(self, name: str) -> Iterator[tuple[LocalFolder | RemotePlace, str]]:
+    def _has(self, path: str, place: LocalFolder | RemotePlace, folder: str) -> bool:
+        """Whether a repository has a model; whether it had it, where it cannot be read now."""
+        try:
+            return place.has(folder)
+        except OSError:
+            if path not in self._known:
+                raise
+            return folder in self._known[path]
+
+    def _places_of(self, name: str) -> Iterator[tuple[str, LocalFolder | RemotePlace, str]]:
         """Each repository that may have a model, and the folder's name there."""
         for path, place in self._places.items():
             renamed = self._renamed.get(path, {})
             given = next((folder for folder, other in renamed.items() if other == name), None)
             if given is not None or name not in renamed:
-                yield place, given or name
+                yield path, place, given or name
 
     def _read_config(self, path: Path) -> ModelConfig | None:
         """The configuration in the model's file; `None` if the file does not exist."""
