@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -242,6 +243,30 @@ def test_a_model_larger_than_the_cache_is_refused(store: ObjectStore, tmp_path: 
     ):
         repository.take("m")
     assert not store.gets
+
+
+def test_a_full_disk_is_one_line_and_is_left_to_others(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(10 << 20)
+    put(store, {"a/1/x": "a"})
+    for number in range(3):
+        store.put(f"m/{number}/weights", content + bytes([number]))
+    write = os.pwrite
+
+    def refuse(file: int, data: memoryview, at: int) -> int:
+        if at > 8 << 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data, at)
+
+    with opened(store, tmp_path) as repository:
+        monkeypatch.setattr(os, "pwrite", refuse)
+        with pytest.raises(OSError, match=f"'{tmp_path}' cannot be written: No space .*-cache-dir"):
+            repository.take("m")
+        assert not list((tmp_path / "parts").iterdir())
+        assert files_of(repository.take("a")) == {"1/x": b"a"}
+        monkeypatch.undo()
+        assert files_of(repository.take("m"))["2/weights"] == content + bytes([2])
 
 
 def test_what_another_load_pushed_out_is_fetched_again(store: ObjectStore, tmp_path: Path) -> None:

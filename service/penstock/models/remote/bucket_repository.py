@@ -71,11 +71,13 @@ class BucketRepository:
             before, (files, folders) = objects, _sorted_out(objects)
             try:
                 wanted = [f for f in files if needed(f.path, f.size)]
-                here = self._downloads.fetch(self._bucket, wanted, what)
+                with self._downloads.cache.explained():
+                    here = self._downloads.fetch(self._bucket, wanted, what)
                 objects = self._listed_again(folder, before)
                 if _state(objects) == _state(before):
-                    laid_out = self._downloads.cache.lay_out(folder, here, folders)
-                    _fill(laid_out, [each for each in files if each.path not in here])
+                    with self._downloads.cache.explained():
+                        laid_out = self._downloads.cache.lay_out(folder, here, folders)
+                        _fill(laid_out, [each for each in files if each.path not in here])
                     return laid_out, laid_out.parent
             except ObjectChangedError as error:
                 objects = self._bucket.objects(folder)
