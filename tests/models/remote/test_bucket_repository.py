@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 
@@ -483,11 +484,20 @@ def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert "http://127.0.0.1:9" in str(raised.value)
 
 
-def test_a_long_listing_is_read_to_its_end(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_long_listing_is_read_to_its_end_and_takes_little_memory(
+    store: ObjectStore, tmp_path: Path
+) -> None:
     for number in range(2500):
         store.put(f"m/1/{number:05}")
     with opened(store, tmp_path) as repository:
-        assert len(repository.states()["m"]) == 2500  # type: ignore[arg-type]
+        tracemalloc.start()
+        first = repository.states()
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        store.put("m/1/02499", "changed")
+        repository.states()
+        assert repository.states() != first
+    assert kept < 2500 * 100  # bytes
 
 
 def test_hidden_folders_are_no_models(store: ObjectStore, tmp_path: Path) -> None:

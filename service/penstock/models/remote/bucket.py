@@ -100,20 +100,18 @@ class Bucket:
         """The objects below a folder, or below the repository for an empty one, by path."""
         prefix = self.address.key(folder)
         below = len(prefix) + 1 if prefix else 0
+
+        def kept(each: Any) -> StoredObject:
+            key: str = each["path"]
+            e_tag = (each["e_tag"] or "").strip('"')
+            changed = each["last_modified"].timestamp()
+            return StoredObject(key[below:], key, e_tag, each["size"], changed)
+
         found = self._ask(
-            lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None))
+            lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), kept)
         )
-        objects = (
-            StoredObject(
-                each["path"][below:],
-                each["path"],
-                (each["e_tag"] or "").strip('"'),
-                each["size"],
-                each["last_modified"].timestamp(),
-            )
-            for each in found
-        )
-        return sorted(each for each in objects if each.path)
+        found.sort()
+        return found
 
     async def read(self, stored: StoredObject, begin: int, end: int) -> AsyncGenerator[Any, None]:
         """The bytes of an object from `begin` to `end`; raises `ObjectChangedError`."""
@@ -206,8 +204,11 @@ async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:
     return await obstore.list_with_delimiter_async(store, prefix=prefix or None)
 
 
-async def _listed(batches: AsyncIterator[Any]) -> list[Any]:
-    return [each async for batch in batches for each in batch]
+async def _listed(
+    batches: AsyncIterator[Any], kept: Callable[[Any], StoredObject]
+) -> list[StoredObject]:
+    """What is kept of each object with a path: the library's own take twice as much memory."""
+    return [stored async for batch in batches for each in batch if (stored := kept(each)).path]
 
 
 def _reason(error: Exception) -> str:
