@@ -110,6 +110,7 @@ def test_marks_of_folders_are_folders(
     [
         ("m/../../outside", 'segment ".."'),
         ("m/a//b", "empty path segment"),
+        ("m/a\0b", r'segment "a\x00b"'),
         ("m/./a", 'segment "."'),
         (f"m/{'n' * 256}", "more than 255 bytes"),
         ("m/1/back\\slash", "no file's name"),
@@ -123,8 +124,10 @@ def test_a_key_that_is_no_path_harms_its_model_alone(
 ) -> None:
     put(store, {"good/1/a": "a", "m/1/x": "x", key: "hostile"})
     with opened(store, tmp_path / "cache") as repository:
-        with pytest.raises((ModelLoadError, BucketError), match=said.replace(".", r"\.")):
+        with pytest.raises(ModelLoadError) as raised:  # nothing to try again
             repository.take("m")
+        assert said in str(raised.value)
+        assert str(raised.value).isprintable()
         assert files_of(repository.take("good")) == {"1/a": b"a"}
         assert set(repository.states()) >= {"good"}
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
@@ -399,6 +402,8 @@ def test_a_cache_that_cannot_be_written_is_named(store: ObjectStore, tmp_path: P
         ((403, "SignatureDoesNotMatch"), "the secret key"),
         ((403, "RequestTimeTooSkewed"), "the clock"),
         ((400, "ExpiredToken"), "has expired"),
+        ((400, "AuthorizationHeaderMalformed"), "AWS_DEFAULT_REGION"),
+        ((403, ""), "the store answered 403 Forbidden"),
     ],
 )
 def test_a_refusal_is_one_line_that_says_what_to_do(

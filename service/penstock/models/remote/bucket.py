@@ -33,6 +33,8 @@ _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _DENIED = re.compile(r"\b40[13]\b|Unauthenticated|PermissionDenied|ExpiredToken|InvalidAccessKeyId")
 
+_WRONG_KEY = re.compile(r"invalid path|[Pp]ars(?:e|ing) [Pp]ath")
+
 _HINTS = {
     "NoSuchBucket": "is its name right, and the region?",
     "ContainerNotFound": "is its name right?",
@@ -47,6 +49,8 @@ _HINTS = {
     "kind: Connect": "nothing answers there; is the host right, and does it speak TLS?",
     "169.254.169.254": "no credentials were found; which are read is said in docs/repositories.md,"
     " a public bucket needs AWS_SKIP_SIGNATURE=true",
+    "AuthorizationHeaderMalformed": "set AWS_DEFAULT_REGION to the region of the bucket",
+    "incorrectly configured region": "set AWS_DEFAULT_REGION to the region of the bucket",
     "PermanentRedirect": "the bucket lies in another region: set AWS_DEFAULT_REGION",
 }
 """What to do, by what stands in an error."""
@@ -58,6 +62,10 @@ class BucketError(OSError):
 
 class ObjectChangedError(BucketError):
     """The object is no longer the one that was listed."""
+
+
+class WrongKeyError(BucketError):
+    """A key of the store is no path; the library lists nothing beside it."""
 
 
 class StoredObject(NamedTuple):
@@ -197,7 +205,8 @@ class Bucket:
         except (BaseError, OSError, ValueError) as error:
             if isinstance(error, BucketError | StoppedError):
                 raise
-            raise BucketError(f"'{self.address.text}':{what} {_reason(error)}") from error
+            kind = WrongKeyError if _WRONG_KEY.search(str(error)) else BucketError
+            raise kind(f"'{self.address.text}':{what} {_reason(error)}") from error
 
 
 async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:
@@ -218,9 +227,10 @@ def _reason(error: Exception) -> str:
     if where is not None:
         first = f"{where[1]}: {first}"
     code, message, status = (found.search(text) for found in (_CODE, _MESSAGE, _STATUS))
-    if code is not None:
+    if code is not None and code[1]:
         first = f"{code[1]}: {message[1]}" if message is not None else code[1]
     elif status is not None:
         first = f"the store answered {status[1]} {status[2]}".strip()
     hint = next((hint for name, hint in _HINTS.items() if name in text), "")
+    first = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in first)
     return f"{first} ({hint})" if hint else first

@@ -12,7 +12,12 @@ from pathlib import Path
 
 from penstock.core.errors import ModelLoadError
 from penstock.core.file_names import folders_above, wrong_name
-from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
+from penstock.models.remote.bucket import (
+    Bucket,
+    ObjectChangedError,
+    StoredObject,
+    WrongKeyError,
+)
 from penstock.models.remote.downloads import Downloads
 from penstock.models.remote.store_thread import StoppedError
 
@@ -62,6 +67,14 @@ class BucketRepository:
         more use for the folder removes the second one. Raises `OSError`, and
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
+        try:
+            return self._taken(folder, needed)
+        except WrongKeyError as error:
+            raise ModelLoadError(str(error)) from error
+
+    def _taken(
+        self, folder: str, needed: Callable[[str, int], bool]
+    ) -> tuple[Path, Path | None] | None:
         what = f"{self._bucket.address.text} {folder}"
         if wrong := wrong_name(folder):
             raise ModelLoadError(f"the model's name is no path: {wrong}")
@@ -110,7 +123,7 @@ class BucketRepository:
     def _listed(self) -> dict[str, State]:
         try:
             objects = self._bucket.objects("")
-        except BucketError:  # one key may be at fault
+        except WrongKeyError:  # of one model
             names = self.folders()
             with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
                 return dict(zip(names, pool.map(self._state_of, names), strict=True))
@@ -125,7 +138,7 @@ class BucketRepository:
         """What a model is; of one that cannot be listed only that."""
         try:
             return _state(self._bucket.objects(folder))
-        except BucketError as error:
+        except WrongKeyError as error:
             return str(error).encode()
 
     def _listed_again(self, folder: str, objects: list[StoredObject]) -> list[StoredObject]:
