@@ -513,6 +513,25 @@ def test_hidden_folders_are_no_models(store: ObjectStore, tmp_path: Path) -> Non
         assert not repository.has(".git")
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/typo", "there is nothing at '{}/typo': is its path right?"),
+        ("/m/", "'{}/m/' has a config.pbtxt of its own: is it a model? Its repository is '{}'"),
+    ],
+)
+def test_an_address_of_no_repository_is_told_once(
+    store: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str, said: str
+) -> None:
+    put(store, MODEL)
+    with remote(tmp_path) as repositories:
+        for address in (store.address, f"{store.address}{path}"):
+            repository = repositories.open(address)
+            for _ in range(2):
+                repository.folders()
+    assert caplog.messages == [said.replace("{}", store.address)]
+
+
 def test_a_cache_that_is_gone_is_made_anew(store: ObjectStore, tmp_path: Path) -> None:
     store.put("m/1/a", "a")
     with opened(store, tmp_path / "cache") as repository:

@@ -98,11 +98,13 @@ class Bucket:
         self._credentials = credentials
         self._opened = self._open()
 
-    def folders(self) -> list[str]:
-        """The names of the folders directly below the repository: one request."""
+    def top(self) -> tuple[list[str], list[str]]:
+        """The names of the folders and of the objects directly below the repository."""
         prefix = self.address.key()
         found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
-        return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
+        paths = found["common_prefixes"], [each["path"] for each in found["objects"]]
+        folders, objects = (sorted(each.rpartition("/")[2] for each in every) for every in paths)
+        return folders, objects
 
     def objects(self, folder: str) -> list[StoredObject]:
         """The objects below a folder, or below the repository for an empty one, by path."""

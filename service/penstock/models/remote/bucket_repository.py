@@ -49,10 +49,28 @@ class BucketRepository:
         self._bucket, self._downloads = bucket, downloads
         self._last: dict[str, State] = {}
         self._settled: dict[str, State] | None = None
+        self._looked = False
 
     def folders(self) -> list[str]:
         """The names of the models' folders; raises `OSError`."""
-        return [name for name in self._bucket.folders() if _is_model(name)]
+        folders, objects = self._bucket.top()
+        if not self._looked:
+            self._looked = True
+            self._warn(folders, objects)
+        return [name for name in folders if _is_model(name)]
+
+    def _warn(self, folders: Sequence[str], objects: Sequence[str]) -> None:
+        """Tell of what is likely no repository."""
+        address = self._bucket.address
+        if "config.pbtxt" in objects:
+            above = address.text.rstrip("/").rpartition("/")[0]
+            logger.warning(
+                "'%s' has a config.pbtxt of its own: is it a model? Its repository is '%s'",
+                address.text,
+                above,
+            )
+        elif address.prefix and not folders and not objects:
+            logger.warning("there is nothing at '%s': is its path right?", address.text)
 
     def has(self, folder: str) -> bool:
         """Whether there is a folder of a model; raises `OSError`."""
