@@ -402,6 +402,7 @@ def test_a_cache_that_cannot_be_written_is_named(store: ObjectStore, tmp_path: P
         ((403, "SignatureDoesNotMatch"), "the secret key"),
         ((403, "RequestTimeTooSkewed"), "the clock"),
         ((400, "ExpiredToken"), "has expired"),
+        ((403, "AuthorizationFailure"), "the account's key"),
         ((400, "AuthorizationHeaderMalformed"), "AWS_DEFAULT_REGION"),
         ((403, ""), "the store answered 403 Forbidden"),
     ],
@@ -414,7 +415,8 @@ def test_a_refusal_is_one_line_that_says_what_to_do(
         with pytest.raises(BucketError, match=said) as raised:
             repository.folders()
     assert refusal[1] in str(raised.value)
-    assert "\n" not in str(raised.value)
+    assert str(raised.value).isprintable()
+    assert "RequestId" not in str(raised.value)
 
 
 def keys_in(path: Path, key: str) -> None:

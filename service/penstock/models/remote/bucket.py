@@ -41,6 +41,7 @@ _HINTS = {
     "InvalidAccessKeyId": "which keys are read is said in docs/repositories.md",
     "SignatureDoesNotMatch": "the secret key is not the one of the access key",
     "AuthenticationFailed": "is the account's key right?",
+    "AuthorizationFailure": "is the account's key right?",
     "RequestTimeTooSkewed": "the clock of this machine is wrong",
     "ExpiredToken": "the session token has expired",
     "AccessDenied": "these credentials may not list or read it",
@@ -230,7 +231,8 @@ def _reason(error: Exception) -> str:
         first = f"{where[1]}: {first}"
     code, message, status = (found.search(text) for found in (_CODE, _MESSAGE, _STATUS))
     if code is not None and code[1]:
-        first = f"{code[1]}: {message[1]}" if message is not None else code[1]
+        said = "" if message is None else message[1].partition("\n")[0]
+        first = f"{code[1]}: {said}" if said else code[1]
     elif status is not None:
         first = f"the store answered {status[1]} {status[2]}".strip()
     hint = next((hint for name, hint in _HINTS.items() if name in text), "")
