@@ -81,6 +81,8 @@ class ModelRepository:
         self._places = {_named(path): self._opened(path) for path in paths}
         self._config_name = config_name
         self._renamed: dict[str, dict[str, str]] = {}
+        self._known: dict[str, Mapping[str, Hashable]] = {}
+        self._unread = Counter[str]()
 
     def _opened(self, path: Path | str) -> LocalFolder | RemotePlace:
         if not scheme_of(str(path)):
@@ -96,11 +98,14 @@ class ModelRepository:
 
     def _named_folders(self) -> list[tuple[str, str, LocalFolder | RemotePlace]]:
         """The name and the folder of every model of every repository."""
-        return [
-            (self._renamed.get(path, {}).get(folder, folder), folder, place)
-            for path, place in self._places.items()
-            for folder in place.folders()
-        ]
+        try:
+            return [
+                (self._renamed.get(path, {}).get(folder, folder), folder, place)
+                for path, place in self._places.items()
+                for folder in place.folders()
+            ]
+        except OSError as error:
+            raise InternalError(f"failed to read model repository {error}") from error
 
     def add(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models of another folder too; raises if it is none, or one of them already.
@@ -125,6 +130,7 @@ class ModelRepository:
         if key not in self._places:
             raise InvalidRequestError(f"failed to unregister '{path}', repository not found")
         self._renamed.pop(key, None)
+        self._known.pop(key, None)
         self._places = {each: place for each, place in self._places.items() if each != key}
 
     def names(self) -> list[str]:
@@ -132,10 +138,25 @@ class ModelRepository:
         return sorted({name for name, *_ in self._named_folders()})
 
     def states(self) -> dict[str, Hashable]:
-        """What each model is, for comparison, without those in more than one repository."""
-        found = [(name, state) for p in self._places.values() for name, state in p.states().items()]
+        """What each model is, for comparison, without those in more than one repository.
+
+        A repository that cannot be read counts as it was last, and a model that could not be read
+        as changed: it is tried again.
+        """
+        found = [
+            (name, (state, self._unread[name]))
+            for path, place in self._places.items()
+            for name, state in self._states_of(path, place).items()
+        ]
         counts = Counter(name for name, _ in found)
         return {name: state for name, state in found if counts[name] == 1}
+
+    def _states_of(self, path: str, place: LocalFolder | RemotePlace) -> Mapping[str, Hashable]:
+        try:
+            self._known[path] = place.states()
+        except OSError as error:
+            logger.error("failed to poll the model repository: %s", error)
+        return self._known.get(path, {})
 
     def duplicates(self) -> set[str]:
         """Models in more than one repository, which cannot be loaded."""
@@ -154,7 +175,11 @@ class ModelRepository:
         with _polling(name):
             if override is not None and override.files:
                 return _read_files(name, override, scratch)
-            path, folder = self._find(name)
+            try:
+                path, folder = self._find(name)
+            except OSError:
+                self._unread[name] += 1
+                raise
             try:
                 return self._read_folder(name, path, folder, override)
             except BaseException:
@@ -202,10 +227,10 @@ class ModelRepository:
         only = () if needed is None else (needed,)
         places = list(self._places_of(name))
         if len(places) > 1:
-            places = [(place, folder) for place, folder in places if place.has(folder)]
+            places = [each for each in places if self._has(*each)]
         if len(places) > 1:
             raise _not_polled(name, "not unique across all model repositories")
-        for place, folder in places:
+        for _, place, folder in places:
             if isinstance(place, LocalFolder):
                 if place.has(folder):
                     return place.path / folder, None
@@ -214,13 +239,22 @@ class ModelRepository:
                 return path, None if root is None else ScratchFolder(path, root=root)
         raise _not_polled(name, "model not found in any model repository.")
 
-    def _places_of(self, name: str) -> Iterator[tuple[LocalFolder | RemotePlace, str]]:
+    def _has(self, path: str, place: LocalFolder | RemotePlace, folder: str) -> bool:
+        """Whether a repository has a model; whether it had it, where it cannot be read now."""
+        try:
+            return place.has(folder)
+        except OSError:
+            if path not in self._known:
+                raise
+            return folder in self._known[path]
+
+    def _places_of(self, name: str) -> Iterator[tuple[str, LocalFolder | RemotePlace, str]]:
         """Each repository that may have a model, and the folder's name there."""
         for path, place in self._places.items():
             renamed = self._renamed.get(path, {})
             given = next((folder for folder, other in renamed.items() if other == name), None)
             if given is not None or name not in renamed:
-                yield place, given or name
+                yield path, place, given or name
 
     def _read_config(self, path: Path) -> ModelConfig | None:
         """The configuration in the model's file; `None` if the file does not exist."""

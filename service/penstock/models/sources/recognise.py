@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from penstock.core.errors import InferenceError
+from penstock.models.remote.address import BucketAddress, scheme_of
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
 from penstock.models.sources.draft import Draft, SourceError, Wishes, one_line
 from penstock.models.sources.engine_file import ENDINGS, engine_file, model_name
@@ -16,7 +17,6 @@ from penstock.models.sources.nvidia import refuse_nemo, tensorrt_llm
 from penstock.models.sources.python_file import python_file
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
-_HUB = "hf://"
 _MARKS = ("saved_model.pb", "config.json", "rank0.engine", "rank0.safetensors")
 """Files that make a folder a model; one of models has none of them."""
 
@@ -44,7 +44,8 @@ def model_of(source: str, wishes: Wishes, name: str = "") -> Draft | None:
 
 
 def _remote(address: str, wishes: Wishes, name: str) -> Draft | None:
-    if not address.startswith(_HUB):
+    if scheme_of(address) != "hf":
+        BucketAddress.parse(address)
         return None
     folder = HubFolder(HubRepository(HubAddress.parse(address)))
     return hugging_face(folder, name, wishes)
