@@ -11,7 +11,7 @@ import pytest
 
 from harness.signing import Signer
 from models.checking.house import write_model
-from models.checking.refused_rows import FOREST, GENAI, IDENTITY, ONNX, VLLM, T, parameters
+from models.checking.refused_rows import FOREST, GENAI, IDENTITY, ONNX, VLLM, T, archive, parameters
 from penstock.cli import main
 
 _FINE = f'name: "fine"\n{IDENTITY}'
@@ -201,7 +201,8 @@ def test_no_engine_is_imported_and_no_process_started(tmp_path: Path) -> None:
     write_model(root, "sparse", 'backend: "onnxruntime"', {"1/model.onnx": "x"})
     write_model(root, "ir", 'backend: "openvino"', {"1/model.xml": "x"})
     write_model(root, "trees", FOREST + parameters(is_classifier="true"), {"1/xgboost.model": "x"})
-    write_model(root, "script", f'platform: "pytorch_libtorch" {T}', {"1/model.pt": "x"})
+    script = {"1/model.pt": archive("model/constants.pkl")}
+    write_model(root, "script", f'platform: "pytorch_libtorch" {T}', script)
     write_model(root, "code", f'backend: "python" {T}', {"1/model.py": "raise SystemExit(9)"})
     write_model(root, "words", GENAI, {"1/openvino_model.xml": "", "1/tokenizer.json": "{}"})
     write_model(root, "llm", VLLM, {"1/model.json": '{"model": "x"}'})

@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
+from zipfile import ZipFile
 
 T = (
     'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ]'
@@ -38,7 +40,7 @@ class Row:
     """
 
     config: str
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[int, ...] = ()
     name: str = "m"
@@ -86,6 +88,18 @@ _TF = 'platform: "tensorflow_savedmodel" '
 _TF_PYTHON = {"python": sys.executable}
 _EMPTY_GENAI = {"1/model.gguf": "GGUF", "1/tokenizer.json": "{}"}
 _FOLDER_GENAI = {"1/openvino_model.xml": "", "1/openvino_model.bin": "", "1/tokenizer.json": "{}"}
+
+
+_PYTORCH_FIRST = "the process imports PyTorch first"
+
+
+def archive(*names: str) -> bytes:
+    """A zip with files of these names."""
+    written = BytesIO()
+    with ZipFile(written, "w") as file:
+        for name in names:
+            file.writestr(name, "x")
+    return written.getvalue()
 
 
 def accelerated(accelerator: str) -> str:
@@ -329,6 +343,19 @@ ROWS: Mapping[str, Row] = {
     "threshold": Row(FOREST + parameters(is_classifier="true", threshold="high")),
     "trees on GPUs": Row(FOREST + GPU + parameters(is_classifier="true"), gpus=(0,)),
     "no model.pt": Row(f'platform: "pytorch_libtorch" {T}'),
+    "a pickle": Row(
+        f'platform: "pytorch_libtorch" {T}', {"1/model.pt": "x"}, elsewhere=_PYTORCH_FIRST
+    ),
+    "names in an archive": Row(
+        f'platform: "pytorch_libtorch" {T}',
+        {"1/model.pt": archive("../../model/constants.pkl")},
+        elsewhere=_PYTORCH_FIRST,
+    ),
+    "names in an archive of weights": Row(
+        f'platform: "pytorch_libtorch" {T} runtime: "model.py"',
+        {"1/model.py": "", "1/model.pt": archive("../../data.pkl")},
+        elsewhere=_PYTORCH_FIRST,
+    ),
     "switch of PyTorch": Row(
         f'platform: "pytorch_libtorch" {T}' + parameters(INFERENCE_MODE="perhaps")
     ),
