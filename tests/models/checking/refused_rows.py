@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from zipfile import ZipFile
 
+from onnx import TensorProto, helper
+
 T = (
     'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ]'
     ' output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ] '
@@ -90,6 +92,29 @@ _EMPTY_GENAI = {"1/model.gguf": "GGUF", "1/tokenizer.json": "{}"}
 _FOLDER_GENAI = {"1/openvino_model.xml": "", "1/openvino_model.bin": "", "1/tokenizer.json": "{}"}
 
 
+def network(
+    kind: int = TensorProto.FLOAT,
+    dims: tuple[int | str, ...] = (4,),
+    names: tuple[str, str] = ("IN", "OUT"),
+    more: tuple[str, ...] = (),
+) -> bytes:
+    """An ONNX file of an output that is an input, by default with the tensors of `T`."""
+    given, made = names
+    inputs = [helper.make_tensor_value_info(each, kind, dims) for each in (given, *more)]
+    outputs = [helper.make_tensor_value_info(made, kind, dims)]
+    nodes = [helper.make_node("Identity", [given], [made])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    opset = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    return bytes(model.SerializeToString())
+
+
+def another_network(*given: object, **more: object) -> Row:
+    """A model whose file has other tensors than the configuration."""
+    return Row(ONNX, {"1/model.onnx": network(*given, **more)})  # type: ignore[arg-type]
+
+
+_ONNX_RUNTIMES_WORDS = "ONNX Runtime says it in its own words"
 _PYTORCH_FIRST = "the process imports PyTorch first"
 
 
@@ -311,6 +336,21 @@ ROWS: Mapping[str, Row] = {
     # -- engines of tensors -----------------------------------------------------------------------
     "no model.onnx": Row(ONNX),
     "a folder without model.onnx": Row(ONNX, {"1/model.onnx/data": ""}),
+    "a file that is cut short": Row(
+        ONNX, {"1/model.onnx": network()[:-1]}, elsewhere=_ONNX_RUNTIMES_WORDS
+    ),
+    "a file of something else": Row(
+        ONNX, {"1/model.onnx": "<html>"}, elsewhere=_ONNX_RUNTIMES_WORDS
+    ),
+    "a file without a graph": Row(ONNX, {"1/model.onnx": ""}, elsewhere=_ONNX_RUNTIMES_WORDS),
+    "a datatype of another graph": another_network(TensorProto.INT64),
+    "dimensions of another graph": another_network(dims=("n", 5)),
+    "inputs of another graph": another_network(names=("X", "OUT")),
+    "fewer inputs than the graph": another_network(more=("MORE",)),
+    "outputs of another graph": another_network(names=("IN", "Y")),
+    "batches of a graph of one row": Row(
+        f"{ONNX} max_batch_size: 4", {"1/model.onnx": network(dims=(1, 4))}
+    ),
     "execution mode": Row(ONNX + parameters(execution_mode="2"), {"1/model.onnx": ""}),
     "cache folder": Row(ONNX + parameters(penstock__optimized_model_cache="here")),
     "threads": Row(ONNX + parameters(intra_op_thread_count="all")),
