@@ -70,7 +70,8 @@ class _Places:
         web, own = place("HTTPService", http.address), place("OpenAIService", http.host)
         url, other = (f"{scheme}://{each}" if each else "" for each in (web, own))
         openai = (other or url) if settings.openai.enabled else ""
-        plain = "" if grpc.tls.enabled else place("GRPCInferenceService", grpc.address)
+        asked = grpc.reflection and not grpc.tls.enabled  # which grpcurl needs, and what it trusts
+        plain = place("GRPCInferenceService", grpc.address) if asked else ""
         return cls(url, plain, openai)
 
 
