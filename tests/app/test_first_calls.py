@@ -14,7 +14,7 @@ from penstock.app.first_calls import _calls, _Places
 from penstock.core.config import Input, ModelConfig, Output, TransactionPolicy
 from penstock.core.tensor import DataType
 from penstock.protocol.grpc_service_pb2 import ModelInferRequest
-from penstock.settings import Settings
+from penstock.settings import RepositorySettings, Settings
 from penstock.settings.endpoints import GrpcSettings
 
 PLACES = _Places("http://localhost:8000", "localhost:8001", "")
@@ -69,7 +69,8 @@ def test_an_answer_with_numbers_of_16_bits_is_asked_by_grpc() -> None:
 
 @pytest.mark.parametrize("reflection", [True, False])
 def test_grpcurl_needs_a_server_that_describes_itself(reflection: bool) -> None:
-    settings = Settings(grpc=GrpcSettings(reflection=reflection))
+    repository = RepositorySettings(paths=("models",))
+    settings = Settings(repository=repository, grpc=GrpcSettings(reflection=reflection))
     places = _Places.of(settings, {"HTTPService": 1, "GRPCInferenceService": 2})
     assert places.http == "http://localhost:1"
     assert places.grpc == ("localhost:2" if reflection else "")
