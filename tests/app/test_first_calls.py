@@ -8,10 +8,14 @@ import subprocess
 import sys
 
 import pytest
+from google.protobuf.json_format import Parse
 
 from penstock.app.first_calls import _calls, _Places
-from penstock.core.config import Input, ModelConfig, TransactionPolicy
+from penstock.core.config import Input, ModelConfig, Output, TransactionPolicy
 from penstock.core.tensor import DataType
+from penstock.protocol.grpc_service_pb2 import ModelInferRequest
+from penstock.settings import RepositorySettings, Settings
+from penstock.settings.endpoints import GrpcSettings
 
 PLACES = _Places("http://localhost:8000", "localhost:8001", "")
 
@@ -48,9 +52,28 @@ def test_an_input_beyond_all_measure_is_not_written() -> None:
     assert _lines(Input("x", DataType.FP32, dims=(10**6, 10**6))) == []
 
 
-def test_what_a_message_has_no_field_for_is_for_http() -> None:
-    (line,) = _lines(Input("x", DataType.FP16, dims=(2,)))
-    assert line.startswith("curl ")
+@pytest.mark.parametrize(("kind", "one"), [("FP16", b"\x00\x3c"), ("BF16", b"\x80\x3f")])
+def test_numbers_of_16_bits_go_as_bytes_since_json_has_none(kind: str, one: bytes) -> None:
+    half, text = Input("x", DataType(kind), dims=(2,)), Input("t", DataType.BYTES, dims=(1,))
+    (line,) = _lines(half, text, Input("n", DataType.INT32, dims=(1,)))
+    request = Parse(shlex.split(line)[3], ModelInferRequest())
+    first, second, third = request.raw_input_contents
+    assert (first, second, third) == (one * 2, b"\x04\x00\x00\x00text", b"\x01\x00\x00\x00")
+
+
+def test_an_answer_with_numbers_of_16_bits_is_asked_by_grpc() -> None:
+    half = Output("y", DataType.FP16, dims=(2,))
+    (line,) = _lines(Input("x", DataType.FP32, dims=(2,)), output=(half,))
+    assert line.startswith("grpcurl ")
+
+
+@pytest.mark.parametrize("reflection", [True, False])
+def test_grpcurl_needs_a_server_that_describes_itself(reflection: bool) -> None:
+    repository = RepositorySettings(paths=("models",))
+    settings = Settings(repository=repository, grpc=GrpcSettings(reflection=reflection))
+    places = _Places.of(settings, {"HTTPService": 1, "GRPCInferenceService": 2})
+    assert places.http == "http://localhost:1"
+    assert places.grpc == ("localhost:2" if reflection else "")
 
 
 @pytest.mark.parametrize("count", [1, 2])

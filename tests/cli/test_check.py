@@ -11,7 +11,17 @@ import pytest
 
 from harness.signing import Signer
 from models.checking.house import write_model
-from models.checking.refused_rows import FOREST, GENAI, IDENTITY, ONNX, VLLM, T, parameters
+from models.checking.refused_rows import (
+    FOREST,
+    GENAI,
+    IDENTITY,
+    ONNX,
+    VLLM,
+    T,
+    archive,
+    network,
+    parameters,
+)
 from penstock.cli import main
 
 _FINE = f'name: "fine"\n{IDENTITY}'
@@ -128,7 +138,7 @@ def test_options_of_serve_change_what_loads(
     (repository.parent / "backends" / "own").mkdir(parents=True)
     (repository.parent / "backends" / "own" / "model.py").write_text("class TritonPythonModel: 1")
     assert _json(["models", "own", "--backend-directory=backends"], capsys) == {"own": True}
-    write_model(repository, "sparse", 'backend: "onnxruntime"', {"1/model.onnx": "x"})
+    write_model(repository, "sparse", 'backend: "onnxruntime"', {"1/model.onnx": network()})
     assert _json(["models", "sparse"], capsys) == {"sparse": True}
     assert main(["check", "models", "sparse", "--disable-auto-complete-config"]) == 0
     text = capsys.readouterr().out
@@ -151,7 +161,7 @@ def test_gpus_of_the_machine_that_is_meant(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     group = "instance_group [ { kind: KIND_GPU gpus: [ 1 ] } ]"
-    write_model(repository, "gpu", f"{ONNX} {group}", {"1/model.onnx": "x"})
+    write_model(repository, "gpu", f"{ONNX} {group}", {"1/model.onnx": network()})
     assert main(["check", "models", "gpu", "--strict"]) == 1
     assert main(["check", "models", "gpu", "--strict", "--gpus=2"]) == 0
     capsys.readouterr()
@@ -197,11 +207,12 @@ print(status, [name for name in {_ENGINES} if name in sys.modules], file=sys.std
 @pytest.mark.slow
 def test_no_engine_is_imported_and_no_process_started(tmp_path: Path) -> None:
     root = tmp_path / "models"
-    write_model(root, "onnx", ONNX, {"1/model.onnx": "x"})
-    write_model(root, "sparse", 'backend: "onnxruntime"', {"1/model.onnx": "x"})
+    write_model(root, "onnx", ONNX, {"1/model.onnx": network()})
+    write_model(root, "sparse", 'backend: "onnxruntime"', {"1/model.onnx": network()})
     write_model(root, "ir", 'backend: "openvino"', {"1/model.xml": "x"})
     write_model(root, "trees", FOREST + parameters(is_classifier="true"), {"1/xgboost.model": "x"})
-    write_model(root, "script", f'platform: "pytorch_libtorch" {T}', {"1/model.pt": "x"})
+    script = {"1/model.pt": archive("model/constants.pkl")}
+    write_model(root, "script", f'platform: "pytorch_libtorch" {T}', script)
     write_model(root, "code", f'backend: "python" {T}', {"1/model.py": "raise SystemExit(9)"})
     write_model(root, "words", GENAI, {"1/openvino_model.xml": "", "1/tokenizer.json": "{}"})
     write_model(root, "llm", VLLM, {"1/model.json": '{"model": "x"}'})

@@ -92,6 +92,24 @@ def test_what_is_not_there_is_told_in_a_line(
     assert len(told.splitlines()) == 1
 
 
+def test_a_model_that_cannot_be_fetched_keeps_no_other_from_it(
+    store: ObjectStore, cache: str
+) -> None:
+    store.put("a/1/weights.bin/inner", b"x")
+    status, told, failed = _run("pull", store.address, cache)
+    assert (status, told) == (1, f"{store.address}/b: 3.00 MiB\n")
+    assert "model 'a' is not fetched: the key 'a/1/weights.bin' is an object and a folder" in failed
+
+
+def test_what_was_never_fetched_keeps_nothing_from_being_removed(
+    store: ObjectStore, cache: str
+) -> None:
+    _run("pull", store.address, "a", cache)
+    status, told, failed = _run("remove", "s3://never", f"{store.address}/a", cache)
+    assert (status, told) == (1, f"{store.address}/a: 3.00 MiB removed\n")
+    assert "nothing was fetched from 's3://never'" in failed
+
+
 # -- the hub ---------------------------------------------------------------------------------------
 
 

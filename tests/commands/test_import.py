@@ -39,7 +39,18 @@ def test_the_entry_has_the_model_and_a_complete_configuration(model: Path, tmp_p
     assert "# which reads .onnx\n" in text
     if find_spec("onnxruntime"):
         assert [tensor.name for tensor in config.input] == ["x"]
-        assert "# as the graph has it\n" in text
+        assert "# as the graph has it\ninput" in text
+
+
+def test_each_completed_value_has_its_reason(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    graphs.save_identity(tmp_path / "net.onnx")
+    (tmp_path / "net.pbtxt").write_text("dynamic_batching { }\n")
+    assert cli.main(["import", str(tmp_path / "net.onnx"), str(tmp_path / "models")]) == 0
+    entry = tmp_path / "models" / "net"
+    text = (entry / "config.pbtxt").read_text()
+    assert "the server's default\nmax_batch_size: 4" in text
+    assert not (entry / "1" / "net.pbtxt").exists()  # what it says stands in the entry's own
 
 
 def test_nothing_is_overwritten(

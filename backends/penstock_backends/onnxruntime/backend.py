@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from penstock.backend import InstanceContext, ModelConfig, ModelLoadError, package_missing
 from penstock_backends.onnxruntime.device_run import DeviceRun
+from penstock_backends.onnxruntime.file_graph import FileGraph, UnknownFormError
 from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device, check_accelerators
 from penstock_backends.onnxruntime.session import NOT_INSTALLED, open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
 from penstock_backends.tensor_models import Graph, TensorModelBackend
+from penstock_backends.tensor_models.check import check_declared
 from penstock_backends.tensor_models.shared_model import SharedModel
 from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
+
+_FORMAT = "session.load_model_format"
+_TAKE_OTHERS = ("penstock.tokenizer", "penstock.image", "penstock.audio")
+"""Parameters with which the tensors of requests are not those of the graph."""
 
 
 class OnnxRuntimeBackend(TensorModelBackend):
@@ -75,6 +82,13 @@ class OnnxRuntimeBackend(TensorModelBackend):
         super().check_files(config, version_path, settings)
         SessionSettings.from_config(config, settings)
         check_accelerators(config)
+        path = cls.model_path(config, version_path)
+        if path.suffix != ".onnx" or config.parameter(_FORMAT) is not None:
+            return
+        with suppress(UnknownFormError):  # which ONNX Runtime may understand
+            graph = FileGraph(config, path)
+            if not (cls.needs_completion(config) or any(map(config.parameter, _TAKE_OTHERS))):
+                check_declared(config, graph)
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from penstock.backend import (
     package_missing,
 )
 from penstock_backends.pytorch.naming import check_states
+from penstock_backends.pytorch.program_file import check_program
 from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings, shares_weights
 from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
@@ -50,6 +51,14 @@ class PyTorchBackend(TensorModelBackend):
     @classmethod
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
         return True
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        super().check_files(config, version_path, settings)
+        chosen = TorchSettings.from_config(config, settings)
+        check_program(config, cls.model_path(config, version_path), chosen)
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

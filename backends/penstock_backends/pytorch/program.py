@@ -14,14 +14,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.backend import (
-    ArchiveError,
-    BackendNotInstalledError,
-    ModelConfig,
-    ModelLoadError,
-    zip_members,
-)
+from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
 from penstock_backends.pytorch.naming import input_names
+from penstock_backends.pytorch.program_file import FileKind, kind_of
 from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings
 
 _ONLY_TENSORS: Final = (
@@ -75,14 +70,11 @@ def load_program(
     except ModelLoadError:
         raise
     except pickle.UnpicklingError as error:
+        read = path.with_suffix(".pt") if path.suffix == ".py" else path
         raise ModelLoadError(
-            f"failed to load model '{config.name}': {path} would run code while it is read; save"
+            f"failed to load model '{config.name}': {read} would run code while it is read; save"
             " it with torch.jit.save or torch.export.save, or only its state_dict, or start the"
             " server with --allow-unsafe-models=true"
-        ) from error
-    except ArchiveError as error:
-        raise ModelLoadError(
-            f"failed to load model '{config.name}': {path} is refused: {error}"
         ) from error
     except Exception as error:  # PyTorch has no base class of errors
         raise ModelLoadError(f"failed to load model '{config.name}': {reason(error)}") from error
@@ -123,16 +115,14 @@ def reason(error: Exception) -> str:
 
 
 def _load(config: ModelConfig, path: Path, device: str | None, settings: TorchSettings) -> Program:
-    if path.suffix == ".py":
+    kind = kind_of(config, path)
+    if kind is FileKind.MODULE:
         return _module_in_python(config, path, device, settings)
-    names = zip_members(path)  # none for a file of the time before archives
-    if any("/data/aotinductor/" in name for name in names):
+    if kind is FileKind.COMPILED:
         return _compiled_package(path, device)
-    if any(
-        name.endswith(("models/model.json", "serialized_exported_program.json")) for name in names
-    ):
+    if kind is FileKind.EXPORTED:
         return _exported(path, device)
-    if any(name.endswith("/constants.pkl") for name in names):
+    if kind is FileKind.SCRIPT:
         return _script(config, path, device)
     return _pickled(config, path, device, settings)
 

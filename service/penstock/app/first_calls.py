@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from penstock.core.config import Input, ModelConfig
+from penstock.core.config import Input, ModelConfig, Output
 from penstock.core.errors import InferenceError
 from penstock.core.tensor import DataType
 from penstock.server.server import InferenceServer
@@ -69,7 +70,8 @@ class _Places:
         web, own = place("HTTPService", http.address), place("OpenAIService", http.host)
         url, other = (f"{scheme}://{each}" if each else "" for each in (web, own))
         openai = (other or url) if settings.openai.enabled else ""
-        plain = "" if grpc.tls.enabled else place("GRPCInferenceService", grpc.address)
+        asked = grpc.reflection and not grpc.tls.enabled  # which grpcurl needs, and what it trusts
+        plain = place("GRPCInferenceService", grpc.address) if asked else ""
         return cls(url, plain, openai)
 
 
@@ -102,6 +104,11 @@ def _calls(config: ModelConfig, places: _Places) -> Iterator[str]:
         return
     url = f"{places.http}/v2/models/{config.name}/infer"
     most = max([each.count for each in inputs], default=0)
+    declared: list[Input | Output] = [*config.input, *config.output]
+    if any(each.data_type in _HALVES for each in declared):
+        if places.grpc and most <= _FEW:
+            yield _grpcurl(places, config, **_raw_message(inputs))
+        return
     if places.http and most <= _FEW:
         body = json.dumps({"inputs": [each.as_json() for each in inputs]})
         yield f"curl -s {url} -d {shlex.quote(body)}"
@@ -109,12 +116,25 @@ def _calls(config: ModelConfig, places: _Places) -> Iterator[str]:
         tensors = ", ".join(each.as_program() for each in inputs)
         program = f"import json; print(json.dumps({{'inputs': [{tensors}]}}))"
         yield f"python3 -c {shlex.quote(program)} | curl -s {url} -d @-"
-    if places.grpc and most <= _FEW and all(each.contents for each in inputs):
-        asked = {"model_name": config.name, "inputs": [each.as_message() for each in inputs]}
-        yield (
-            f"grpcurl -plaintext -d {shlex.quote(json.dumps(asked))} {places.grpc}"
-            " inference.GRPCInferenceService/ModelInfer"
-        )
+    if places.grpc and most <= _FEW:
+        yield _grpcurl(places, config, inputs=[each.as_message() for each in inputs])
+
+
+def _grpcurl(places: _Places, config: ModelConfig, **fields: list[Any]) -> str:
+    asked = json.dumps({"model_name": config.name, **fields})
+    return (
+        f"grpcurl -plaintext -d {shlex.quote(asked)} {places.grpc}"
+        " inference.GRPCInferenceService/ModelInfer"
+    )
+
+
+def _raw_message(inputs: Sequence[_Filled]) -> dict[str, list[Any]]:
+    """The fields of a message whose tensors are bytes, in base64."""
+    heads, contents = [each.head for each in inputs], [each.as_bytes() for each in inputs]
+    return {
+        "inputs": heads,
+        "raw_input_contents": [b64encode(each).decode() for each in contents],
+    }
 
 
 def _stream_calls(config: ModelConfig, places: _Places) -> Iterator[str]:
@@ -124,6 +144,9 @@ def _stream_calls(config: ModelConfig, places: _Places) -> Iterator[str]:
         url = f"{places.http}/v2/models/{config.name}/generate_stream"
         yield f"curl -sN {url} -d {shlex.quote(body)}"
 
+
+_HALVES = {DataType.FP16: b"\x00\x3c", DataType.BF16: b"\x80\x3f"}
+"""1 in the datatypes that neither JSON nor a message's own fields have."""
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -161,25 +184,30 @@ class _Filled:
         return cls(tensor.name, shape, tensor.data_type.value, element, prod(shape))
 
     @property
-    def contents(self) -> str:
-        """Its field in a message; empty for a datatype that has none."""
-        return _CONTENTS.get(self.datatype, "")
-
-    def _head(self) -> dict[str, Any]:
+    def head(self) -> dict[str, Any]:
+        """What is said of it beside its elements."""
         return {"name": self.name, "shape": self.shape, "datatype": self.datatype}
 
     def as_json(self) -> dict[str, Any]:
         """As KServe's JSON has it."""
-        return {**self._head(), "data": [self.element] * self.count}
+        return {**self.head, "data": [self.element] * self.count}
 
     def as_program(self) -> str:
         """An expression of Python for the same."""
-        return f"{{**{self._head()!r}, 'data': [{self.element!r}] * {self.count}}}"
+        return f"{{**{self.head!r}, 'data': [{self.element!r}] * {self.count}}}"
 
     def as_message(self) -> dict[str, Any]:
         """As grpcurl takes it; bytes in base64."""
         element = "dGV4dA==" if self.datatype == DataType.BYTES.value else self.element
-        return {**self._head(), "contents": {self.contents: [element] * self.count}}
+        return {**self.head, "contents": {_CONTENTS[self.datatype]: [element] * self.count}}
+
+    def as_bytes(self) -> bytes:
+        """As its elements lie in memory."""
+        datatype = DataType(self.datatype)
+        if datatype is DataType.BYTES:
+            return b"\x04\x00\x00\x00text" * self.count
+        one = _HALVES.get(datatype)
+        return (datatype.numpy.type(self.element).tobytes() if one is None else one) * self.count
 
 
 def _element(datatype: DataType) -> Any:

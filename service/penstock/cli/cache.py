@@ -18,6 +18,7 @@ from penstock.models.sizing.sizes import shown_size
 
 if TYPE_CHECKING:
     from penstock.models.remote.remote_repositories import RemoteRepositories
+    from penstock.models.repository.places import RemotePlace
 
 
 def pull_parser() -> ArgumentParser:
@@ -115,16 +116,24 @@ def _pulled_files(address: str, names: Sequence[str]) -> Path | None:
 
 
 def _pull_models(remote: RemoteRepositories, chosen: Namespace) -> int:
+    """Fetch models; one that cannot be fetched keeps no other from it."""
     place = remote.open(chosen.address)
-    for name in chosen.models or place.folders():
+    statuses = [_pull_model(place, chosen.address, n) for n in chosen.models or place.folders()]
+    return max(statuses, default=0)
+
+
+def _pull_model(place: RemotePlace, address: str, name: str) -> int:
+    try:
         taken = place.take(name)
-        if taken is None:
-            return _failed(f"there is no model '{name}' in '{chosen.address}'")
-        path, temporary = taken
-        size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
-        print(f"{chosen.address.rstrip('/')}/{name}: {shown_size(size)}", flush=True)
-        if temporary is not None:
-            shutil.rmtree(temporary)
+    except (InferenceError, OSError) as error:
+        return _failed(f"model '{name}' is not fetched: {error}")
+    if taken is None:
+        return _failed(f"there is no model '{name}' in '{address}'")
+    path, temporary = taken
+    size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    print(f"{address.rstrip('/')}/{name}: {shown_size(size)}", flush=True)
+    if temporary is not None:
+        shutil.rmtree(temporary)
     return 0
 
 
@@ -157,6 +166,7 @@ def _objects(remote: RemoteRepositories) -> Iterator[tuple[str, int, float]]:
 def _remove(remote: RemoteRepositories, chosen: Namespace) -> int:
     from penstock.models.remote.hub_repository import forget_models, kept_models
 
+    status = 0
     for address in chosen.addresses:
         wanted = address.rstrip("/")
         gone = 0
@@ -169,9 +179,11 @@ def _remove(remote: RemoteRepositories, chosen: Namespace) -> int:
             forget_models(models)
             gone += sum(each.size for each in models)
         if not gone:
-            return _failed(f"nothing was fetched from '{address}'; `penstock list` shows what was")
+            text = f"nothing was fetched from '{address}'; `penstock list` shows what was"
+            status = _failed(text)
+            continue
         print(f"{address}: {shown_size(gone)} removed", flush=True)
-    return 0
+    return status
 
 
 def _bytes(value: str) -> int:

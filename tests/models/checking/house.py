@@ -19,7 +19,11 @@ NOTHING: Mapping[str, str] = {}
 
 
 def write_model(
-    root: Path, name: str, config: str, files: Mapping[str, str] = NOTHING, version: str = "1"
+    root: Path,
+    name: str,
+    config: str,
+    files: Mapping[str, str | bytes] = NOTHING,
+    version: str = "1",
 ) -> None:
     """A model's folder; `files` are by their paths in it."""
     (root / name / version).mkdir(parents=True, exist_ok=True)
@@ -27,7 +31,8 @@ def write_model(
         (root / name / "config.pbtxt").write_text(config)
     for path, content in files.items():
         (root / name / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / name / path).write_text(content)
+        written = content if isinstance(content, bytes) else content.encode()
+        (root / name / path).write_bytes(written)
 
 
 async def check(

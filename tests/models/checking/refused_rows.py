@@ -6,6 +6,10 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
+from zipfile import ZipFile
+
+from onnx import TensorProto, helper
 
 T = (
     'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ]'
@@ -38,7 +42,7 @@ class Row:
     """
 
     config: str
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[int, ...] = ()
     name: str = "m"
@@ -86,6 +90,41 @@ _TF = 'platform: "tensorflow_savedmodel" '
 _TF_PYTHON = {"python": sys.executable}
 _EMPTY_GENAI = {"1/model.gguf": "GGUF", "1/tokenizer.json": "{}"}
 _FOLDER_GENAI = {"1/openvino_model.xml": "", "1/openvino_model.bin": "", "1/tokenizer.json": "{}"}
+
+
+def network(
+    kind: int = TensorProto.FLOAT,
+    dims: tuple[int | str, ...] = (4,),
+    names: tuple[str, str] = ("IN", "OUT"),
+    more: tuple[str, ...] = (),
+) -> bytes:
+    """An ONNX file of an output that is an input, by default with the tensors of `T`."""
+    given, made = names
+    inputs = [helper.make_tensor_value_info(each, kind, dims) for each in (given, *more)]
+    outputs = [helper.make_tensor_value_info(made, kind, dims)]
+    nodes = [helper.make_node("Identity", [given], [made])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    opset = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    return bytes(model.SerializeToString())
+
+
+def another_network(*given: object, **more: object) -> Row:
+    """A model whose file has other tensors than the configuration."""
+    return Row(ONNX, {"1/model.onnx": network(*given, **more)})  # type: ignore[arg-type]
+
+
+_ONNX_RUNTIMES_WORDS = "ONNX Runtime says it in its own words"
+_PYTORCH_FIRST = "the process imports PyTorch first"
+
+
+def archive(*names: str) -> bytes:
+    """A zip with files of these names."""
+    written = BytesIO()
+    with ZipFile(written, "w") as file:
+        for name in names:
+            file.writestr(name, "x")
+    return written.getvalue()
 
 
 def accelerated(accelerator: str) -> str:
@@ -297,6 +336,21 @@ ROWS: Mapping[str, Row] = {
     # -- engines of tensors -----------------------------------------------------------------------
     "no model.onnx": Row(ONNX),
     "a folder without model.onnx": Row(ONNX, {"1/model.onnx/data": ""}),
+    "a file that is cut short": Row(
+        ONNX, {"1/model.onnx": network()[:-1]}, elsewhere=_ONNX_RUNTIMES_WORDS
+    ),
+    "a file of something else": Row(
+        ONNX, {"1/model.onnx": "<html>"}, elsewhere=_ONNX_RUNTIMES_WORDS
+    ),
+    "a file without a graph": Row(ONNX, {"1/model.onnx": ""}, elsewhere=_ONNX_RUNTIMES_WORDS),
+    "a datatype of another graph": another_network(TensorProto.INT64),
+    "dimensions of another graph": another_network(dims=("n", 5)),
+    "inputs of another graph": another_network(names=("X", "OUT")),
+    "fewer inputs than the graph": another_network(more=("MORE",)),
+    "outputs of another graph": another_network(names=("IN", "Y")),
+    "batches of a graph of one row": Row(
+        f"{ONNX} max_batch_size: 4", {"1/model.onnx": network(dims=(1, 4))}
+    ),
     "execution mode": Row(ONNX + parameters(execution_mode="2"), {"1/model.onnx": ""}),
     "cache folder": Row(ONNX + parameters(penstock__optimized_model_cache="here")),
     "threads": Row(ONNX + parameters(intra_op_thread_count="all")),
@@ -329,6 +383,19 @@ ROWS: Mapping[str, Row] = {
     "threshold": Row(FOREST + parameters(is_classifier="true", threshold="high")),
     "trees on GPUs": Row(FOREST + GPU + parameters(is_classifier="true"), gpus=(0,)),
     "no model.pt": Row(f'platform: "pytorch_libtorch" {T}'),
+    "a pickle": Row(
+        f'platform: "pytorch_libtorch" {T}', {"1/model.pt": "x"}, elsewhere=_PYTORCH_FIRST
+    ),
+    "names in an archive": Row(
+        f'platform: "pytorch_libtorch" {T}',
+        {"1/model.pt": archive("../../model/constants.pkl")},
+        elsewhere=_PYTORCH_FIRST,
+    ),
+    "names in an archive of weights": Row(
+        f'platform: "pytorch_libtorch" {T} runtime: "model.py"',
+        {"1/model.py": "", "1/model.pt": archive("../../data.pkl")},
+        elsewhere=_PYTORCH_FIRST,
+    ),
     "switch of PyTorch": Row(
         f'platform: "pytorch_libtorch" {T}' + parameters(INFERENCE_MODE="perhaps")
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from models.checking.broken import BROKEN, Broken
 from models.checking.house import check, errors, told_by_load, write_model
-from models.checking.refused_rows import IDENTITY, VLLM
+from models.checking.refused_rows import IDENTITY, ROWS, VLLM
 
 
 def _write(root: Path, broken: Broken) -> None:
@@ -44,6 +44,27 @@ async def test_a_fix_does_not_hang_on_the_name_of_the_model(tmp_path: Path, name
     write_model(tmp_path / "metrics", name, IDENTITY.replace('"OUT"', '"OUT" label_filename: "l"'))
     (found,) = await errors(tmp_path / "metrics", name)
     assert found.fix.startswith("the file 'l'")
+
+
+@pytest.mark.parametrize(
+    ("row", "fix"),
+    [
+        ("a file that is cut short", "the whole file"),
+        ("a datatype of another graph", "data_type: TYPE_INT64"),
+        ("dimensions of another graph", "dims: [ -1,5 ]"),
+        ("inputs of another graph", "one of these names: X"),
+        ("fewer inputs than the graph", "an input for each of these: MORE"),
+        ("outputs of another graph", "one of these names: Y"),
+        ("batches of a graph of one row", "max_batch_size: 0"),
+        ("a pickle", "save it with torch.jit.save"),
+    ],
+)
+async def test_what_a_file_says_is_how_the_configuration_is_mended(
+    tmp_path: Path, row: str, fix: str
+) -> None:
+    write_model(tmp_path, "m", ROWS[row].config, ROWS[row].files)
+    (found,) = await errors(tmp_path, "m")
+    assert found.fix.startswith(fix)
 
 
 async def test_large_files_are_not_searched(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from models.checking.house import check, warnings, write_model
-from models.checking.refused_rows import GENAI, GPU, IDENTITY, ONNX, VLLM, T, parameters
+from models.checking.refused_rows import GENAI, GPU, IDENTITY, ONNX, VLLM, T, network, parameters
 from penstock.models.checking.findings import Level
 
 _MANY = parameters(penstock__max_queued_requests="4")
@@ -91,9 +91,9 @@ async def test_an_engine_that_is_not_installed_is_told_with_the_line_of_pip(tmp_
 
 
 async def test_a_lack_of_gpus_here_is_a_warning_and_the_rest_is_checked(tmp_path: Path) -> None:
-    write_model(tmp_path, "m", f"{ONNX}\n{GPU}", {"1/model.onnx": "x"})
+    write_model(tmp_path, "m", f"{ONNX}\n{GPU}", {"1/model.onnx": network()})
     write_model(tmp_path, "other", f"{ONNX}\n{GPU}")
-    write_model(tmp_path, "third", f"{ONNX}\n{GPU} {_MANY}", {"1/model.onnx": "x"})
+    write_model(tmp_path, "third", f"{ONNX}\n{GPU} {_MANY}", {"1/model.onnx": network()})
     report = await check(tmp_path)
     rules = {model.name: {found.rule for found in model.findings} for model in report.models}
     assert rules == {
@@ -122,7 +122,7 @@ async def test_an_error_is_not_told_again_as_what_the_log_says(tmp_path: Path) -
 
 
 async def test_what_only_a_load_can_tell_is_named_and_no_error(tmp_path: Path) -> None:
-    write_model(tmp_path, "m", 'backend: "onnxruntime"', {"1/model.onnx": "x"})
+    write_model(tmp_path, "m", 'backend: "onnxruntime"', {"1/model.onnx": network()})
     ensemble = (
         'platform: "ensemble" input { name: "X" data_type: TYPE_FP32 dims: 4 } output { name: "Y"'
         ' data_type: TYPE_FP32 dims: 4 } ensemble_scheduling { step { model_name: "m"'

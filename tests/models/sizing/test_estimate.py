@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from backends.tensor_models import graphs
 from models.sizing.headers.files import onnx, safetensors, tensor, written
 from penstock.core.backend import find_backend, installed_backends
 from penstock.core.config import (
@@ -264,6 +265,9 @@ def test_a_folder_without_weights_is_said_but_of_models_that_need_none(tmp_path:
     without = ModelFacts.read(ModelConfig(name="m", backend="onnxruntime"), 1, tmp_path)
     assert "no file with weights was found" in without.notes[0]
     assert ModelFacts.read(ModelConfig(name="m", backend="python"), 1, tmp_path).notes == ()
+    graphs.save_identity(tmp_path / "model.onnx")
+    graph = ModelConfig(name="m", backend="onnxruntime", default_model_filename="model.onnx")
+    assert ModelFacts.read(graph, 1, tmp_path).notes == ()
 
 
 # -- parts -------------------------------------------------------------------------------------

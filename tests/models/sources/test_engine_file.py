@@ -97,6 +97,38 @@ def test_a_model_is_called_as_its_file_or_folder(file: str, name: str, tmp_path:
     assert _model_file(str(argument)).name == name
 
 
+@pytest.mark.parametrize(
+    ("file", "backend"), [("model.xml", "openvino"), ("a.onnx", "onnxruntime")]
+)
+def test_a_folder_with_one_model_is_that_model(file: str, backend: str, tmp_path: Path) -> None:
+    _file(tmp_path / "exported" / file)
+    for beside in ("model.bin", "README.txt", ".cache"):
+        (tmp_path / "exported" / beside).touch()
+    assert _config(tmp_path / "exported").backend == backend
+
+
+def test_a_folder_with_several_models_asks_for_one(tmp_path: Path) -> None:
+    for name in ("a.onnx", "b.xml"):
+        _file(tmp_path / "exported" / name)
+    assert "has several models: a.onnx, b.xml; give one of them" in _refusal(tmp_path / "exported")
+
+
+def test_files_beside_models_of_a_repository_are_none(tmp_path: Path) -> None:
+    _file(tmp_path / "models" / "stray.onnx")
+    _file(tmp_path / "models" / "m" / "1" / "model.onnx")
+    assert model_of(str(tmp_path / "models"), Wishes()) is None
+    (tmp_path / "empty").mkdir()
+    assert model_of(str(tmp_path / "empty"), Wishes()) is None
+
+
+def test_an_entry_of_a_repository_is_served_with_it(tmp_path: Path) -> None:
+    _file(tmp_path / "models" / "m" / "1" / "model.onnx")
+    (tmp_path / "models" / "m" / "config.pbtxt").touch()
+    told = _refusal(tmp_path / "models" / "m")
+    models = tmp_path / "models"
+    assert f"penstock serve {models} --model-control-mode=explicit --load-model=m" in told
+
+
 def test_a_model_may_be_given_a_name(tmp_path: Path) -> None:
     path = _file(tmp_path / "net.onnx")
     found = _model_file(f"other={path}")

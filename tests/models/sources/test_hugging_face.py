@@ -80,8 +80,16 @@ def test_a_gguf_file_is_a_language_model(tmp_path: Path) -> None:
     assert file.name == "a"
 
 
+def test_a_gguf_file_without_its_tokenizer_is_refused_by_its_own_path(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "story", None, "a.gguf")
+    told = f"'{folder}' has no tokenizer.json, which is needed beside a.gguf"
+    assert told in _refusal(folder)
+    assert told in _refusal(folder / "a.gguf")
+
+
 def test_of_many_quantizations_the_usual_one_is_taken(tmp_path: Path) -> None:
-    folder = _write(tmp_path / "story", None, "m-Q2_K.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf")
+    quantized = ("m-Q2_K.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf")
+    folder = _write(tmp_path / "story", None, *quantized, "tokenizer.json")
     assert "1/m-Q4_K_M.gguf" in _made(folder)[0].links
     (folder / "m-Q4_K_M.gguf").unlink()
     assert "several GGUF files: m-Q2_K.gguf, m-Q8_0.gguf" in _refusal(folder)

@@ -51,6 +51,13 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"but specifies one or more GPUs", "kind: KIND_GPU, or no gpus"),
     (r"only supported for (the )?TensorRT|supports only GPU device",
      'leave it out, or serve a plan with platform: "tensorrt_plan"'),
+    (r"allowed .*puts are: (?P<names>.*)", "one of these names: {names}"),
+    (r"not declared: (?P<names>.*)", "an input for each of these: {names}"),
+    (r"model provides (?P<type>TYPE_\w+)", "data_type: {type}"),
+    (r"the first dimension must be -1", "max_batch_size: 0, and the whole shape in dims"),
+    (r"model expects shape \[-?\d+,?(?P<dims>[^]]*)\].* being the batch", "dims: [ {dims} ]"),
+    (r"model expects shape \[(?P<dims>[^]]*)\]", "dims: [ {dims} ]"),
+    (r"cut short|not an ONNX file", "the whole file: what lies there is not one, or a part of one"),
     (r"must stay within the model directory", "a path below the model's folder, without '..'"),
     (r"ensemble scheduling must be set", "ensemble_scheduling { step [ ... ] }"),
     (r"whose platform is not ensemble", 'platform: "ensemble", and no backend'),
@@ -126,7 +133,7 @@ _NAME = re.compile(r"(?<!\w)'[^']*'(?!\w)|[^\s']*/[^\s']*")
 _MEANT = re.compile(r"did you mean '([^']*)'")
 _SAYS_IT = re.compile(
     r"; (?:write|set|convert|keep|install|there is|use|serve|make|"
-    r"known are|export|run|forests|language models|backend|leave|its fields)"
+    r"known are|export|run|save|forests|language models|backend|leave|its fields)"
     r"\b.*",
     re.DOTALL,
 )

@@ -160,7 +160,7 @@ class ModelFacts:
             weights = read_weights(model)
             attention = read_attention(model) if language else None
         notes = list(weights.notes)
-        if not weights.sizes and config.backend not in _WITHOUT_WEIGHTS:
+        if not weights.sizes and model.is_dir() and config.backend not in _WITHOUT_WEIGHTS:
             notes.append(f"no file with weights was found in '{model}'")
         settings = _settings(values, version_path)
         return cls(config, version, weights.sizes, attention, settings, tuple(notes))

@@ -36,6 +36,8 @@ _FORMATS = {
 _SAVED_MODEL = _Format("tensorflow", "tensorflow_savedmodel")
 
 ENDINGS = ", ".join(_FORMATS)
+_ALONE = _FORMATS.keys() - {".txt"}
+"""The endings that are a model's, whatever lies in the same folder; texts are of all kinds."""
 
 _TREES = """\
 # true for classes, false for what the trees add up to
@@ -69,7 +71,7 @@ def engine_file(name: str, path: Path) -> Draft | None:
             f" the model, into '{beside}':\n\n{missing}"
         )
     draft = Draft(name or model_name(path), config=config, own_text=text)
-    draft.links = {entry.name: entry for entry in _companions(path)}
+    draft.links = {entry.name: entry for entry in _companions(path) if entry != beside}
     for entry in filter(_is_data, path.parent.iterdir()):
         draft.beside |= {entry.name: entry, f"../{entry.name}": entry}  # labels belong above
     ending = path.suffix if path.is_file() else "a SavedModel"
@@ -78,6 +80,21 @@ def engine_file(name: str, path: Path) -> Draft | None:
     if found.model_type:
         draft.parameter("model_type", found.model_type, f"the format of {ending}")
     return draft
+
+
+def lone_file(folder: Path) -> Path | None:
+    """The model in a folder that holds one and no folders; `None` where there is none.
+
+    Raises `SourceError` where there are several, and `OSError`.
+    """
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    found = [entry for entry in entries if entry.suffix in _ALONE]
+    if not found or any(entry.is_dir() for entry in entries):
+        return None
+    if len(found) > 1:
+        names = ", ".join(entry.name for entry in found)
+        raise SourceError(f"'{folder}' has several models: {names}; give one of them")
+    return found[0]
 
 
 def _companions(path: Path) -> Iterator[Path]:

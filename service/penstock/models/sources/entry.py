@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from google.protobuf import text_format
 
@@ -21,7 +22,12 @@ from penstock.models.sources.draft import Draft, SourceError, Wishes
 from penstock.settings import ModelFile
 
 _PYTHON = "python"
-_COMPLETED = ("max_batch_size", "input", "output", "dynamic_batching")
+_COMPLETED = {
+    "as the graph has it": ("input", "output"),
+    "the rows that the engine takes at once, or else the server's default": ("max_batch_size",),
+    "so that batches form of several requests": ("dynamic_batching",),
+}
+"""The fields that an engine completes, and why."""
 
 
 def write_entry(draft: Draft, wishes: Wishes, repository: Path, *, link: bool = False) -> Path:
@@ -112,14 +118,15 @@ def _completion(path: Path, version_path: Path) -> str:
 
 
 def _added(config: ModelConfig, completed: ModelConfig) -> Iterator[str]:
-    new = {
-        name: getattr(completed, name)
-        for name in _COMPLETED
-        if getattr(completed, name) != getattr(config, name)
-    }
-    if new:
-        yield "# as the graph has it\n"
-        try:
-            yield text_format.MessageToString(config_to_message(ModelConfig(**new)))
-        except ConfigError as error:
-            raise SourceError(str(error)) from error
+    for why, names in _COMPLETED.items():
+        new: dict[str, Any] = {
+            name: getattr(completed, name)
+            for name in names
+            if getattr(completed, name) != getattr(config, name)
+        }
+        if new:
+            yield f"# {why}\n"
+            try:
+                yield text_format.MessageToString(config_to_message(ModelConfig(**new)))
+            except ConfigError as error:
+                raise SourceError(str(error)) from error

@@ -160,6 +160,11 @@ class _Layout:
             self._draft.backend("openvino_genai", f"{why}, in OpenVINO's format")
         elif self._ggufs:
             chosen = self._chosen_gguf()
+            if "tokenizer.json" not in self._names:
+                raise SourceError(
+                    f"'{self._folder.text}' has no tokenizer.json, which is needed beside {chosen}:"
+                    " it is among the files of the model that this one was made from"
+                )
             self._take(chosen, "tokenizer.json", "tokenizer_config.json", "config.json")
             self._draft.batches = False
             self._draft.backend("openvino_genai", f"{why}; of a file in GGUF, {chosen}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 from penstock.core.errors import InferenceError
 from penstock.models.remote.address import BucketAddress, scheme_of
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
 from penstock.models.sources.draft import Draft, SourceError, Wishes, one_line
-from penstock.models.sources.engine_file import ENDINGS, engine_file, model_name
+from penstock.models.sources.engine_file import ENDINGS, engine_file, lone_file, model_name
 from penstock.models.sources.folder import HubFolder, LocalFolder
 from penstock.models.sources.hugging_face import hugging_face
 from penstock.models.sources.nvidia import refuse_nemo, tensorrt_llm
@@ -63,7 +64,9 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         return draft
     if path.is_dir():
         if _is_repository(path):
-            return None
+            _refuse_entry(path)
+            alone = lone_file(path)
+            return None if alone is None else engine_file(name, alone)
         known = name or model_name(path)
         draft = tensorrt_llm(path, known) or hugging_face(LocalFolder(path, known), known, wishes)
         if draft is not None:
@@ -101,3 +104,13 @@ class _OneFile(LocalFolder):
 def _is_repository(path: Path) -> bool:
     """Whether a folder holds models, and is none itself."""
     return not any((path / mark).exists() for mark in _MARKS) and not any(path.glob("*.gguf"))
+
+
+def _refuse_entry(path: Path) -> None:
+    """Refuse a model's folder in a repository, whose versions are no models."""
+    if (path / "config.pbtxt").is_file():
+        raise SourceError(
+            f"'{path}' is a model in a repository: serve it with penstock serve"
+            f" {shlex.quote(str(path.parent))} --model-control-mode=explicit"
+            f" --load-model={shlex.quote(path.name)}"
+        )

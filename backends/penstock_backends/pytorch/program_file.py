@@ -1,0 +1,66 @@
+"""Which of PyTorch's kinds of files a model is, by the names in its archive: without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from pathlib import Path
+
+from penstock.backend import ArchiveError, ModelConfig, ModelLoadError, zip_members
+from penstock_backends.pytorch.settings import TorchSettings
+
+_EXPORTED = ("models/model.json", "serialized_exported_program.json")
+
+
+class FileKind(Enum):
+    """What a file holds."""
+
+    MODULE = auto()
+    """Code in Python, with weights beside it or without."""
+    COMPILED = auto()
+    EXPORTED = auto()
+    SCRIPT = auto()
+    PICKLE = auto()
+
+
+def kind_of(config: ModelConfig, path: Path) -> FileKind:
+    """The kind of a file; raises `ModelLoadError` for an archive beyond the limits.
+
+    The weights beside a module are held to them, too.
+    """
+    if path.suffix == ".py":
+        if (weights := path.with_suffix(".pt")).is_file():
+            _members(config, weights)
+        return FileKind.MODULE
+    names = _members(config, path)
+    if any("/data/aotinductor/" in name for name in names):
+        return FileKind.COMPILED
+    if any(name.endswith(_EXPORTED) for name in names):
+        return FileKind.EXPORTED
+    if any(name.endswith("/constants.pkl") for name in names):
+        return FileKind.SCRIPT
+    return FileKind.PICKLE
+
+
+def _members(config: ModelConfig, path: Path) -> Sequence[str]:
+    """The names in an archive; none in a file of the time before them."""
+    try:
+        return zip_members(path)
+    except ArchiveError as error:
+        raise ModelLoadError(
+            f"failed to load model '{config.name}': {path} is refused: {error}"
+        ) from error
+
+
+def check_program(config: ModelConfig, path: Path, settings: TorchSettings) -> None:
+    """Refuse what a load does, as far as the names in the archive say it; a pickle is one of the
+    two that PyTorch tells apart. Raises `ModelLoadError`.
+    """
+    if kind_of(config, path) is FileKind.PICKLE and not settings.allows_pickle:
+        raise ModelLoadError(
+            f"failed to load model '{config.name}': '{path}' is neither TorchScript nor a package:"
+            " a file of torch.save has weights alone, or would run code while it is read; save it"
+            " with torch.jit.save or torch.export.save, or put the module that the weights belong"
+            ' to into model.py beside it, and runtime: "model.py" into the configuration, or start'
+            " the server with --allow-unsafe-models=true"
+        )
