@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from penstock import __version__
+from penstock.access.gate import AccessGate
+from penstock.access.policy_file import read_policy
 from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
@@ -89,6 +91,7 @@ async def open_server(
         server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
+        server.access = await asyncio.to_thread(_access_gate, settings)
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
         pass_also(settings.backends.model_env)
         builder.factory.services = LocalServices(server, lifecycle, custom)
@@ -227,6 +230,15 @@ def _tenants(settings: Settings) -> Tenants | None:
         return read_tenants(
             Path(settings.tenants), settings.tenant_header, trusts_id=settings.trust_fairness_id
         )
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
+def _access_gate(settings: Settings) -> AccessGate | None:
+    if not settings.access_policy:
+        return None
+    try:
+        return AccessGate(read_policy(Path(settings.access_policy)))
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 
