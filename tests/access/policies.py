@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from penstock.access.gate import AccessGate
 from penstock.access.policy import key_hash
 from penstock.access.policy_file import parse_policy
@@ -43,6 +46,16 @@ models = ["open*"]
 callers = ["admin"]
 calls = ["*"]
 """
+
+
+def replaced(file: Path, text: str | None) -> None:
+    """Replace a file by a rename; without a text, remove it."""
+    if text is None:
+        file.unlink()
+        return
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, file)
 
 
 def gate(text: str = POLICY) -> AccessGate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import httpx
 import pytest
 
 from access.models import OPEN, SECRET, write_models
-from access.policies import ADMIN, ALICE, POLICY, bearer
+from access.policies import ADMIN, ALICE, POLICY, SECOND, bearer, hashed, replaced
 from app.test_start import failed
-from harness.serving import Served, serving
+from harness.serving import Served, serving, wait_until
 
 grpcclient = pytest.importorskip("tritonclient.grpc", exc_type=ImportError)
 utils = pytest.importorskip("tritonclient.utils", exc_type=ImportError)
@@ -60,6 +61,26 @@ def test_the_port_of_metrics_asks(server: Served) -> None:
     stranger, admin = [httpx.get(server.metrics, headers=each) for each in ({}, bearer(ADMIN))]
     assert stranger.status_code == 401
     assert admin.status_code == 200
+
+
+def failures(server: Served) -> float:
+    page = httpx.get(server.metrics, headers=bearer(ADMIN)).text
+    found = re.search(r"^penstock_access_policy_reload_failures_total (\d+)", page, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def test_the_file_is_watched(server: Served, policy: Path) -> None:
+    """Last in this file, and as it was when it ends."""
+    path = f"http://{server.http}/v2/models/{OPEN}"
+    replaced(policy, "")
+    wait_until(lambda: failures(server) == 1)
+    assert httpx.get(path, headers=bearer(ALICE)).status_code == 200
+    replaced(policy, POLICY.replace(hashed(ALICE, SECOND), hashed(SECOND)))
+    wait_until(lambda: httpx.get(path, headers=bearer(ALICE)).status_code == 401)
+    assert httpx.get(path, headers=bearer(SECOND)).status_code == 200
+    replaced(policy, POLICY)
+    wait_until(lambda: httpx.get(path, headers=bearer(ALICE)).status_code == 200)
 
 
 def test_a_wrong_policy_ends_the_start(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 
 from penstock import __version__
-from penstock.access.gate import AccessGate
-from penstock.access.policy_file import read_policy
+from penstock.access.watch import PolicyWatch
 from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
@@ -91,13 +90,15 @@ async def open_server(
         server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
-        server.access = await asyncio.to_thread(_access_gate, settings)
+        watch = await asyncio.to_thread(_access_watch, settings)
+        server.access = None if watch is None else watch.gate
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
         pass_also(settings.backends.model_env)
         builder.factory.services = LocalServices(server, lifecycle, custom)
         builder.factory.environment = model_environment(settings.trace, os.environ)
         try:
-            yield server
+            async with nullcontext() if watch is None else watch.running():
+                yield server
         finally:
             remote.stop()
             in_time = await server.stop(deadline)
@@ -234,11 +235,11 @@ def _tenants(settings: Settings) -> Tenants | None:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 
 
-def _access_gate(settings: Settings) -> AccessGate | None:
+def _access_watch(settings: Settings) -> PolicyWatch | None:
     if not settings.access_policy:
         return None
     try:
-        return AccessGate(read_policy(Path(settings.access_policy)))
+        return PolicyWatch.open(Path(settings.access_policy))
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

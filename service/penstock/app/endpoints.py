@@ -29,7 +29,12 @@ from penstock.settings import Settings
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
-from penstock.telemetry.families import process_families, repository_families, trace_families
+from penstock.telemetry.families import (
+    access_families,
+    process_families,
+    repository_families,
+    trace_families,
+)
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
@@ -185,6 +190,8 @@ def metrics_scraper(
         yield from process_families(server.processes())
         if export is not None:
             yield from trace_families(export)
+        if server.access is not None:
+            yield from access_families(server.access.reload_failures)
         if server.repository_traffic is not None:
             yield from repository_families(server.repository_traffic)
         yield from custom.snapshot()
