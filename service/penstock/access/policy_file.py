@@ -46,10 +46,7 @@ def read_policy(path: Path) -> AccessPolicy:
 
 def parse_policy(text: str) -> AccessPolicy:
     """The policy in a text; raises `ConfigError` that names the field."""
-    try:
-        given = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"it is not TOML: {error}") from error
+    given = _parsed(text)
     _refuse_unknown(given, ("callers", "rules"), "")
     known = _callers(_table(given.get("callers", {}), "'callers'"))
     rules = given.get("rules", [])
@@ -57,6 +54,22 @@ def parse_policy(text: str) -> AccessPolicy:
         raise ConfigError("it has no 'rules', so that nobody could do anything")
     found = [_rule(each, f"rules[{at}]", known) for at, each in enumerate(rules)]
     return AccessPolicy(known.keys, known.groups, found)
+
+
+def callers_of(text: str) -> dict[str, list[str]]:
+    """The hashes of keys by callers, of a file that need not have rules yet."""
+    known = _callers(_table(_parsed(text).get("callers", {}), "'callers'"))
+    found: dict[str, list[str]] = {name: [] for name in known.groups}
+    for hashed, name in known.keys.items():
+        found[name].append(hashed)
+    return found
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"it is not TOML: {error}") from error
 
 
 def check_name(name: str) -> None:
