@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import grpc
 import numpy as np
 import pytest
 
+from access.issuer import Issuer, with_tokens
 from access.models import OPEN, SECRET, guarded
 from access.policies import ADMIN, ALICE, BOB, POLICY, gate
+from penstock.access.gate import AccessGate
+from penstock.access.key_set import KeySet
 from penstock.access.policy_file import parse_policy
+from penstock.access.tokens import TokenVerifier
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import health_pb2
 from penstock.settings import GrpcSettings
@@ -147,3 +152,24 @@ async def test_models_of_other_names_are_not_changed(local: GrpcSettings, reposi
                 client.call("RepositoryModelLoad", request(model_name=name), metadata=key(ALICE))
             )
             assert refused[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_stream_ends_at_the_first_request_after_its_token_has_expired(
+    local: GrpcSettings, repository: Path
+) -> None:
+    issued, clock = Issuer(), [time.time()]
+    policy = parse_policy(with_tokens("keys.json"))
+    assert policy.tokens is not None
+    keys = KeySet.parse(issued.key_set())
+    asked = AccessGate(policy, TokenVerifier(policy.tokens, policy, keys, lambda: clock[0]))
+    metadata = key(issued.token(exp=clock[0] + 10))
+    async with guarded(repository, asked) as server, connected(server, local) as client:
+        stream = client.stream(metadata=metadata)
+        for number in ("1", "2"):
+            await stream.write(infer_request(OPEN, id=number, IN=ONE))
+            assert (await stream.read()).infer_response.id == number
+        clock[0] += 41  # beyond the leeway
+        await stream.write(infer_request(OPEN, id="3", IN=ONE))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream.read()
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from access.policies import ADMIN, ALICE, BOB, POLICY, hashed
+from penstock.access.policy import key_hash
 from penstock.access.policy_file import parse_policy, read_policy
 from penstock.core.errors import ConfigError
 from penstock.settings import Feature
@@ -16,12 +17,12 @@ RULE = '[[rules]]\ncallers = ["anyone"]\ncalls = ["health"]\n'
 
 def test_a_key_is_its_callers() -> None:
     policy = parse_policy(POLICY)
-    holders = [policy.holder(key) for key in (ALICE, BOB, ADMIN, "other", "")]
+    holders = [policy.holder(key_hash(key)) for key in (ALICE, BOB, ADMIN, "other", "")]
     assert [one and one.name for one in holders] == ["alice", "bob", "admin", None, None]
 
 
 def test_rules_grant_calls_and_models() -> None:
-    alice = parse_policy(POLICY).holder(ALICE)
+    alice = parse_policy(POLICY).holder(key_hash(ALICE))
     assert alice is not None
     permit = alice.permit(Feature.INFERENCE)
     assert permit is not None
@@ -31,7 +32,7 @@ def test_rules_grant_calls_and_models() -> None:
 
 def test_rules_of_one_caller_add_up() -> None:
     more = '[[rules]]\ncallers = ["ali*"]\ncalls = ["inference"]\nmodels = ["secret"]\n'
-    alice = parse_policy(POLICY + more).holder(ALICE)
+    alice = parse_policy(POLICY + more).holder(key_hash(ALICE))
     assert alice is not None
     permit = alice.permit(Feature.INFERENCE)
     assert permit is not None
@@ -104,7 +105,7 @@ def test_a_hundred_thousand_keys_are_looked_up_by_hash() -> None:
     ]
     rule = '[[rules]]\ncallers = ["group:all"]\ncalls = ["inference"]'
     policy = parse_policy("\n".join([*lines, rule]))
-    last = policy.holder("key-99999")
+    last = policy.holder(key_hash("key-99999"))
     assert last is not None
     assert last.name == "c99999"
     assert last.permit(Feature.INFERENCE) is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.access.policy import AccessPolicy, Caller, Permit
+from penstock.access.policy import AccessPolicy, Caller, Permit, key_hash
+from penstock.access.tokens import TokenVerifier
 from penstock.core.errors import PermissionDeniedError, UnauthenticatedError
 from penstock.settings import Feature
 
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key")
-"""The headers, or metadata, that hold a key."""
+"""The headers, or metadata, that hold a key or a token."""
 
 _LONGEST_CREDENTIAL = 8 << 10
 """Characters; what is longer is no key, and is not hashed."""
@@ -21,12 +22,13 @@ _FORBIDDEN = "the caller may not make this call"
 class AccessGate:
     """Knows callers by what they send, and permits calls by the policy that is in force.
 
-    `policy` is replaced as a whole when its file changes; `reload_failures` counts files that were
-    wrong and left the old one in force.
+    `policy` is replaced as a whole, with the `tokens` that it believes, when its file changes;
+    `reload_failures` counts files and sets of keys that were wrong, and left the old ones in force.
     """
 
-    def __init__(self, policy: AccessPolicy) -> None:
+    def __init__(self, policy: AccessPolicy, tokens: TokenVerifier | None = None) -> None:
         self.policy = policy
+        self.tokens = tokens
         self.reload_failures = 0
 
     def permit(self, headers: Mapping[str, str], calls: Feature) -> Permit:
@@ -52,11 +54,17 @@ class AccessGate:
         sent = _credential(headers)
         if not sent or len(sent) > _LONGEST_CREDENTIAL:
             return policy.nobody
-        return policy.holder(sent) or policy.nobody
+        hashed = key_hash(sent)
+        if (holder := policy.holder(hashed)) is not None:
+            return holder
+        tokens = self.tokens
+        if tokens is not None and sent.count(".") == 2:
+            return tokens.caller(sent, hashed) or policy.nobody
+        return policy.nobody
 
 
 def _credential(headers: Mapping[str, str]) -> str:
-    """The key that a call brings; empty without one."""
+    """The key or token that a call brings; empty without one."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and (token := token.strip()):
         return token

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from penstock.access.globs import Glob, any_fits
+from penstock.access.token_settings import TokenSettings
 from penstock.settings import Feature
 
 _MOST_REMEMBERED = 1024
@@ -85,17 +86,21 @@ class AccessPolicy:
     """The rules, and the callers that have keys, by the SHA-256 of these as hexadecimal digits."""
 
     def __init__(
-        self, keys: Mapping[str, str], groups: Mapping[str, Sequence[str]], rules: Sequence[Rule]
+        self,
+        keys: Mapping[str, str],
+        groups: Mapping[str, Sequence[str]],
+        rules: Sequence[Rule],
+        tokens: TokenSettings | None = None,
     ) -> None:
-        """`keys` are names by hash, `groups` those of each name."""
+        """`keys` are names by hash, `groups` those of each name, `tokens` name further callers."""
+        self.tokens = tokens
         self._rules = rules
         callers = {name: Caller(name, groups.get(name, ()), rules) for name in {*keys.values()}}
         self._holders = {hashed: (hashed, callers[name]) for hashed, name in keys.items()}
         self.nobody = Caller("", (), rules)
 
-    def holder(self, key: str) -> Caller | None:
-        """The caller whose key this is."""
-        hashed = key_hash(key)
+    def holder(self, hashed: str) -> Caller | None:
+        """The caller whose key has this hash."""
         # The look-up tells a stranger nothing: nobody can choose a hash. The comparison is there
         # for whoever reads this, and costs little.
         kept, caller = self._holders.get(hashed, ("", None))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.access.globs import Glob, any_fits
 from penstock.access.policy import AccessPolicy, Rule
+from penstock.access.token_settings import token_settings
 from penstock.core.errors import ConfigError
 from penstock.core.nearest_name import suggestion
 from penstock.settings import Feature
@@ -47,13 +48,16 @@ def read_policy(path: Path) -> AccessPolicy:
 def parse_policy(text: str) -> AccessPolicy:
     """The policy in a text; raises `ConfigError` that names the field."""
     given = _parsed(text)
-    _refuse_unknown(given, ("callers", "rules"), "")
+    _refuse_unknown(given, ("callers", "rules", "tokens"), "")
+    tokens = token_settings(_table(given["tokens"], "'tokens'")) if "tokens" in given else None
     known = _callers(_table(given.get("callers", {}), "'callers'"))
     rules = given.get("rules", [])
     if not isinstance(rules, list) or not rules:
         raise ConfigError("it has no 'rules', so that nobody could do anything")
-    found = [_rule(each, f"rules[{at}]", known) for at, each in enumerate(rules)]
-    return AccessPolicy(known.keys, known.groups, found)
+    # Tokens name callers that no file knows.
+    strict = known if tokens is None else None
+    found = [_rule(each, f"rules[{at}]", strict) for at, each in enumerate(rules)]
+    return AccessPolicy(known.keys, known.groups, found, tokens)
 
 
 def callers_of(text: str) -> dict[str, list[str]]:
@@ -113,7 +117,7 @@ def _hash(text: str, where: str) -> str:
     return hashed
 
 
-def _rule(given: Any, where: str, known: _Known) -> Rule:
+def _rule(given: Any, where: str, known: _Known | None) -> Rule:
     table = _table(given, f"'{where}'")
     _refuse_unknown(table, ("callers", "calls", "models"), f"{where}.")
     who = _texts(table.get("callers", []), f"{where}.callers")
@@ -127,9 +131,10 @@ def _rule(given: Any, where: str, known: _Known) -> Rule:
         for each in who
         if each.startswith(_GROUP)
     ]
-    in_groups = {group for each in known.groups.values() for group in each}
-    _refuse_strangers(names, known.groups, "caller", where)
-    _refuse_strangers(groups, in_groups, "group", where)
+    if known is not None:
+        in_groups = {group for each in known.groups.values() for group in each}
+        _refuse_strangers(names, known.groups, "caller", where)
+        _refuse_strangers(groups, in_groups, "group", where)
     models: tuple[Glob, ...] = _EVERYTHING
     if "models" in table:
         patterns = _texts(table["models"], f"{where}.models")

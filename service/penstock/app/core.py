@@ -239,7 +239,7 @@ def _access_watch(settings: Settings) -> PolicyWatch | None:
     if not settings.access_policy:
         return None
     try:
-        return PolicyWatch.open(Path(settings.access_policy))
+        return PolicyWatch(Path(settings.access_policy))
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 
