@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 
 from penstock import __version__
+from penstock.access.current import current_caller
 from penstock.access.watch import PolicyWatch
 from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
@@ -229,7 +230,10 @@ def _tenants(settings: Settings) -> Tenants | None:
         return None
     try:
         return read_tenants(
-            Path(settings.tenants), settings.tenant_header, trusts_id=settings.trust_fairness_id
+            Path(settings.tenants),
+            settings.tenant_header,
+            trusts_id=settings.trust_fairness_id,
+            caller=current_caller if settings.access_policy else None,
         )
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
