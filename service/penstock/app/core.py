@@ -6,10 +6,12 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 
 from penstock import __version__
+from penstock.access.current import current_caller
+from penstock.access.watch import PolicyWatch
 from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
@@ -96,6 +98,8 @@ async def open_server(
             )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
+        watch = await asyncio.to_thread(_access_watch, settings)
+        server.access = None if watch is None else watch.gate
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
         pass_also(settings.backends.model_env)
         builder.factory.services = LocalServices(server, lifecycle, custom)
@@ -105,6 +109,8 @@ async def open_server(
                 await watching.enter_async_context(server.releases.running())
                 if server.residency is not None:
                     await watching.enter_async_context(server.residency.running())
+                if watch is not None:
+                    await watching.enter_async_context(watch.running())
                 yield server
         finally:
             remote.stop()
@@ -238,8 +244,20 @@ def _tenants(settings: Settings) -> Tenants | None:
         return None
     try:
         return read_tenants(
-            Path(settings.tenants), settings.tenant_header, trusts_id=settings.trust_fairness_id
+            Path(settings.tenants),
+            settings.tenant_header,
+            trusts_id=settings.trust_fairness_id,
+            caller=current_caller if settings.access_policy else None,
         )
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
+def _access_watch(settings: Settings) -> PolicyWatch | None:
+    if not settings.access_policy:
+        return None
+    try:
+        return PolicyWatch(Path(settings.access_policy))
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

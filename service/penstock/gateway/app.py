@@ -97,7 +97,7 @@ async def open_openai(
     bodies = JsonBodies(http.max_input_size, helper, http.max_json_values)
     metrics = restricted(metrics_route(scrape), Feature.METRICS, openai)
     routes = [*openai_routes(server, http, openai, bodies), metrics]
-    router = Router(routes, http.restrictions, _pages(openai))
+    router = Router(routes, http.restrictions, _pages(openai), server.access)
     port = openai.port or 0
     try:
         async with listening(
@@ -130,7 +130,7 @@ def gateway_router(
         *openai_routes(server, settings, openai, bodies),
         *(docs_routes(server, openai=openai.enabled) if settings.docs else ()),
     ]
-    return Router(routes, settings.restrictions, _pages(openai))
+    return Router(routes, settings.restrictions, _pages(openai), server.access)
 
 
 def _pages(openai: OpenAiSettings) -> list[str]:

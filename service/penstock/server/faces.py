@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
+from penstock.access.gate import AccessGate
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.request import InferenceRequest
@@ -38,6 +39,9 @@ class Inference(Protocol):
 
     @property
     def tenants(self) -> Tenants | None: ...
+
+    @property
+    def access(self) -> AccessGate | None: ...
 
     @property
     def most_elements(self) -> int: ...

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.access.gate import AccessGate
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -35,7 +36,7 @@ from penstock.models.serving.answers import (
     ModelMetadata,
     ModelStatistics,
 )
-from penstock.models.serving.catalog import VersionState
+from penstock.models.serving.catalog import VersionState, not_found
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import FinishingModel, ServedModel
 from penstock.scheduling.tokens.tenants import Tenants
@@ -73,6 +74,9 @@ class InferenceServer:
     messages: MessagePools = NO_POOLS
     tracer: Tracer = UNTRACED
     tenants: Tenants | None = None
+    access: AccessGate | None = None
+    """Whom frontends ask who may call; they then see the server as `SeenModels`."""
+
     control_policy: ControlPolicy = ControlPolicy()
 
     residency: ModelResidency | None = None
@@ -402,18 +406,29 @@ class InferenceServer:
 
     def check_engine_control(self, name: str, version: str) -> LoadedModel:
         """The model version that a command is for; raises where requests may give none."""
+        self.check_commands()
+        return self._find(name, version)
+
+    def check_commands(self) -> None:
+        """Refuse commands to engines, where requests may give none."""
         if not self._engine_control:
             raise UnsupportedError(
                 "engines are not controlled by requests; --allow-engine-control=true allows it"
             )
-        return self._find(name, version)
 
     # -- settings -----------------------------------------------------------------------------
+
+    def unknown_model(self, name: str, version: str) -> InferenceError:
+        """The error for a name that no model has; raises what comes before, as a look-up would."""
+        if self.exiting or not self._started:
+            return self._refusal()
+        parse_version(version)
+        return not_found(name)
 
     async def trace_settings(self, model: str = "", changes: Texts | None = None) -> Texts:
         """The trace settings of a model or of all, after `changes`, if any (G-20)."""
         if model and not await self.model_ready(model, ""):
-            raise InvalidRequestError(f"Request for unknown model : {model}")
+            raise untraced_model(model)
         if changes:
             self._trace.change(changes, model)
         texts = trace_texts(self._trace.current(model))
@@ -506,6 +521,11 @@ class InferenceServer:
             raise UnavailableError(
                 "explicit model load / unload is not allowed if polling is enabled"
             )
+
+
+def untraced_model(name: str) -> InvalidRequestError:
+    """The error for trace settings of a model that does not serve."""
+    return InvalidRequestError(f"Request for unknown model : {name}")
 
 
 T = TypeVar("T")

@@ -261,6 +261,7 @@ class Settings:
     trace_control: bool = False
     trace_tensors: bool = False
     log_control: bool = False
+    access_policy: str = ""
     tenants: str = ""
     tenant_header: str = ""
     trust_fairness_id: bool = False

@@ -271,6 +271,16 @@ def _trace_family(name: str, text: str, *series: Series) -> Family:
     return Family(f"penstock_trace_spans_{name}", text, MetricKind.COUNTER, series)
 
 
+def access_families(failures: int) -> Iterator[Family]:
+    """The family of an access policy, whose file was wrong so many times."""
+    yield Family(
+        "penstock_access_policy_reload_failures_total",
+        "Changed files of the access policy that were wrong, and left the old policy in force",
+        MetricKind.COUNTER,
+        [Series((), failures)],
+    )
+
+
 def repository_families(traffic: Traffic) -> Iterator[Family]:
     """The families of repositories that lie elsewhere."""
     objects = (("fetched", traffic.fetched_objects), ("cached", traffic.cached_objects))

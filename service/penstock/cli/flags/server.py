@@ -64,6 +64,13 @@ SERVER = Group(
             "restriction of the group logging has let through may.",
         ),
         text(
+            "access-policy",
+            "access_policy",
+            "Ask a policy who may make which calls of which models: a TOML file with callers, the "
+            "hashes of their keys, and rules (docs/access.md). It is watched; a wrong new file "
+            "leaves the old policy in force.",
+        ),
+        text(
             "tenants",
             "tenants",
             "Share language models fairly between tenants; a JSON file with their weights "
