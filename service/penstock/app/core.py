@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from penstock import __version__
@@ -84,7 +84,7 @@ async def open_server(
         repository = found or ModelRepository(())
         tenants = _tenants(settings)
         key = await asyncio.to_thread(_signature_key, settings.repository)
-        budget = _memory_budget(settings.devices, gpus)
+        budget = _memory_budget(settings, gpus)
         builder = _version_builder(settings, reaper, gpus, cache, tenants, key, budget)
         lifecycle = _lifecycle(settings.repository, repository, builder, reaper)
         trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
@@ -168,10 +168,12 @@ def _version_builder(
     )
 
 
-def _memory_budget(settings: DeviceSettings, gpus: ServerGpus) -> MemoryBudget | None:
-    if not settings.memory_budget:
+def _memory_budget(settings: Settings, gpus: ServerGpus) -> MemoryBudget | None:
+    limit = settings.devices.memory_budget
+    if not limit:
         return None
-    return MemoryBudget(settings.memory_budget, tuple(gpus.usable), gpus.least_memory())
+    names = not settings.access_policy
+    return MemoryBudget(limit, tuple(gpus.usable), gpus.least_memory(), tells_names=names)
 
 
 def _facade(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, cast
 
 from penstock.access.current import current_permit
 from penstock.core.config import ModelConfig
-from penstock.core.errors import PermissionDeniedError
+from penstock.core.errors import NotFoundError, PermissionDeniedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
+from penstock.models.releases.alias import Alias
+from penstock.models.releases.releases import Change, Releases
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
@@ -73,6 +75,9 @@ class SeenModels:
         parse_version(version)
         return False
 
+    def resident(self, name: str) -> bool | None:
+        return self._server.resident(name) if current_permit().sees(name) else None
+
     async def model_metadata(self, name: str, version: str) -> ModelMetadata:
         self._require(name, version)
         return await self._server.model_metadata(name, version)
@@ -108,16 +113,18 @@ class SeenModels:
     async def load(
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
     ) -> None:
-        self._check_change(name)
+        _check_change(name)
         await self._server.load(name, parameters, trusted=trusted)
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        self._check_change(name)
-        await self._server.unload(name, unload_dependents)
+    async def unload(
+        self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
+    ) -> None:
+        _check_change(name)
+        await self._server.unload(name, unload_dependents, versions)
 
-    def _check_change(self, name: str) -> None:
-        if not current_permit().sees(name.strip()):
-            raise PermissionDeniedError("the caller may not change models of this name")
+    @property
+    def releases(self) -> SeenReleases:
+        return SeenReleases(self._server.releases)
 
     # -- settings -----------------------------------------------------------------------------
 
@@ -136,3 +143,40 @@ class SeenModels:
         if model and not current_permit().sees(model):
             raise untraced_model(model)
         return await self._server.trace_settings(model, changes)
+
+
+class SeenReleases:
+    """`Releases`, where aliases that the caller does not see are unknown ones.
+
+    Who sees an alias is told the names of its targets; who changes one has to see these, too.
+    """
+
+    def __init__(self, releases: Releases) -> None:
+        self._releases = releases
+
+    def aliases(self) -> Sequence[Alias]:
+        sees = current_permit().sees
+        return [alias for alias in self._releases.aliases() if sees(alias.name)]
+
+    def history(self, name: str) -> Sequence[Change]:
+        if not current_permit().sees(name):
+            raise NotFoundError(f"there is no alias '{name}'")
+        return self._releases.history(name)
+
+    def set(self, name: str, fields: Mapping[str, Any]) -> None:
+        for named in (name, *(target.model for target in Alias.parse(name, fields).targets)):
+            _check_change(named)
+        self._releases.set(name, fields)
+
+    def remove(self, name: str) -> None:
+        _check_change(name)
+        self._releases.remove(name)
+
+    def roll_back(self, name: str) -> None:
+        _check_change(name)
+        self._releases.roll_back(name)
+
+
+def _check_change(name: str) -> None:
+    if not current_permit().sees(name.strip()):
+        raise PermissionDeniedError("the caller may not change models of this name")

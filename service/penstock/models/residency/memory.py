@@ -105,6 +105,8 @@ class ModelMemory:
         """Which models have most of the budget, for an error."""
         if self._budget is None:
             return "it is still being loaded"
+        if not self._budget.tells_names:
+            return "others hold the memory"
         most = self.held().most_common(_MOST_NAMED)
         held = ", ".join(f"'{name}' {shown_size(size)}" for name, size in most)
         return f"most is held by {held}" if held else "nothing is held"

@@ -63,13 +63,17 @@ class Claim:
 class MemoryBudget:
     """Bytes that all models may take together, and what is left of them.
 
-    `missing` are the bytes for which models were refused last.
+    `missing` are the bytes for which models were refused last. `tells_names` says whether errors
+    may name other models: where an access policy is on, not every caller may know of them.
 
     Lives on the event loop. Counted is what a model takes of the GPUs that it runs on, or of the
     host, with headroom; not the server's own process.
     """
 
-    def __init__(self, limit: int, gpus: tuple[int, ...] = (), card: int = 0) -> None:
+    def __init__(
+        self, limit: int, gpus: tuple[int, ...] = (), card: int = 0, *, tells_names: bool = True
+    ) -> None:
+        self.tells_names = tells_names
         self._limit = limit
         self._place = Place(gpus, card)
         self._used = 0
@@ -181,6 +185,8 @@ class MemoryBudget:
 
     def _unloads(self, name: str, missing: int) -> list[str]:
         """Advice to unload: the smallest other model that is enough, else the largest."""
+        if not self.tells_names:
+            return ["unload others"]
         others = sorted((size, other) for other, size in self.by_model().items() if other != name)
         enough = [pair for pair in others if pair[0] >= missing] or others[-1:]
         return [f"unload '{other}' ({shown_size(size)})" for size, other in enough[:1]]
