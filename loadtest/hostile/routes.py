@@ -27,6 +27,7 @@ _SAMPLES = {
     "region": "x",
     "action": "x",
     "adapter": "x",
+    "alias": "x",
 }
 """What stands in paths for the groups of patterns."""
 

@@ -126,3 +126,38 @@ async def test_the_port_of_metrics_asks_too() -> None:
             for headers in ({}, bearer(ALICE), bearer(ADMIN))
         ]
     assert [each.status_code for each in answers] == [401, 403, 200]
+
+
+async def test_an_alias_is_seen_and_set_by_who_sees_its_name_and_its_targets(
+    repository: Path,
+) -> None:
+    paths = {name: f"/v2/repository/aliases/{name}" for name in ("open-a", "secret-a")}
+    body = {name: {"targets": [{"model": name}]} for name in (OPEN, SECRET)}
+    alice, admin = bearer(ALICE), bearer(ADMIN)
+    async with serving(repository, explicit=True) as client:
+        for name in (OPEN, SECRET):
+            await client.post(f"/v2/repository/models/{name}/load", headers=admin)
+        made = [
+            await client.post(paths["open-a"], json=body[OPEN], headers=alice),
+            await client.post(paths["open-a"], json=body[SECRET], headers=alice),
+            await client.post(paths["secret-a"], json=body[OPEN], headers=alice),
+            await client.post(paths["secret-a"], json=body[SECRET], headers=admin),
+        ]
+        assert [one.status_code for one in made] == [200, 403, 403, 200]
+        listed = [
+            [one["name"] for one in (await client.get("/v2/repository/aliases", headers=h)).json()]
+            for h in (alice, admin)
+        ]
+        assert listed == [["open-a"], ["open-a", "secret-a"]]
+        hidden = await client.get(paths["secret-a"], headers=alice)
+        nothing = await client.get(paths["secret-a"] + "x", headers=alice)
+        assert (hidden.status_code, nothing.status_code) == (404, 404)
+        assert hidden.text == nothing.text.replace("secret-ax", "secret-a")
+        refused = [
+            await client.delete(paths["secret-a"], headers=alice),
+            await client.post(paths["secret-a"] + "/rollback", headers=alice),
+            await client.post("/v2/models/secret-a/infer", json=BODY, headers=alice),
+        ]
+        assert [one.status_code for one in refused] == [403, 403, 404]
+        answer = await client.post("/v2/models/secret-a/infer", json=BODY, headers=admin)
+        assert answer.json()["model_name"] == "secret-a"
