@@ -296,3 +296,15 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([tensor]))
         return answers
 """
+
+
+def test_a_server_exits_while_calls_wait_for_a_load(start: Start, repository: Repository) -> None:
+    repository.write("slow", *_slow_to_load(repository))
+    repository.add("pinned", residency="always")
+    with start("--exit-timeout-secs=1", models=2.5) as server, ThreadPoolExecutor(1) as pool:
+        call = pool.submit(server.answer, "slow")
+        wait_until(lambda: "slow" in repository.loads())
+        server.served.stop()
+        with pytest.raises(InferenceServerException):
+            call.result()
+        assert server.served.family() == []

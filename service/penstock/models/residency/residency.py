@@ -87,6 +87,7 @@ class ModelResidency:
         self._failed: dict[str, _Failed] = {}
         self._unreadable: dict[str, InferenceError] = {}
         self._since: dict[str, float] = {}
+        self._used: dict[str, tuple[int, float]] = {}
         self._turn = asyncio.Lock()
         self.counts = ResidencyCounts()
 
@@ -174,6 +175,8 @@ class ModelResidency:
                         f"model '{name}' was not loaded within {self._timeout:g} seconds"
                         f" (--demand-load-timeout-secs); {self._memory.holders()}"
                     )
+                if load.cancelled():
+                    raise UnavailableError("Server exiting")
                 if not isinstance(load.exception(), _UnwantedError):
                     load.result()
                 await asyncio.sleep(0)  # until it has been removed
@@ -300,22 +303,31 @@ class ModelResidency:
                 logger.info("model '%s' is unloaded: %s", one, _CAUSES[cause])
                 self.counts.unloads[one, cause] += 1
                 self._since.pop(one, None)
+                self._used.pop(one, None)
             await self._lifecycle.unload(one)  # what failed to load is forgotten
 
     def _residents(self) -> list[Resident]:
         """The models that are loaded, with what is known of each."""
         held = self._memory.held()
-        now, wall = self._clock(), time.time()
+        now = self._clock()
         found = []
         for name in {model.config.name for model in self._lifecycle.catalog.models()}:
             models = self._with_dependents(name)
-            used = max(model.statistics.last_inference for model in models) / 1000
             since = self._since.setdefault(name, now)
-            idle = min(max(wall - used, 0.0), now - since)
+            idle = now - self._used_at(name, models, now)
             took = max(model.load_seconds for model in models)
             free = self._may_go(name, now - since) and not any(map(_busy, models))
             found.append(Resident(name, held[name], idle, took, free))
         return found
+
+    def _used_at(self, name: str, models: Iterable[LoadedModel], now: float) -> float:
+        """When a model was seen to be used, to the second; that clocks may jump does not matter."""
+        last = max(model.statistics.last_inference for model in models)
+        before, at = self._used.get(name, (None, now))
+        if last != before:
+            self._used[name] = last, now
+            return now
+        return at
 
     def _with_dependents(self, name: str) -> list[LoadedModel]:
         names = [name, *self._lifecycle.dependents(name)]
@@ -339,13 +351,18 @@ class ModelResidency:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Unload models that were idle for their `penstock.idle_seconds`, while it is open."""
+        """Unload models that were idle for their `penstock.idle_seconds`, while it is open.
+
+        At its end loads that calls have begun are cancelled.
+        """
         task = asyncio.create_task(self._run())
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            ending = [task, *self._loading.values()]
+            for one in ending:
+                one.cancel()
+            await asyncio.wait(ending)
 
     async def _run(self) -> None:
         while True:
