@@ -18,6 +18,8 @@ from penstock.models.sources.python_file import python_file
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 _HUB = "hf://"
+_TYPED = re.compile(r"(s3|gs|as|hf):/?([^/].*)", re.DOTALL)
+"""An address with a slash too few."""
 _MARKS = ("saved_model.pb", "config.json", "rank0.engine", "rank0.safetensors")
 """Files that make a folder a model; one of models has none of them."""
 
@@ -70,6 +72,8 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         draft = tensorrt_llm(path, known) or hugging_face(LocalFolder(path, known), known, wishes)
         if draft is not None:
             return draft
+    if (typed := _TYPED.fullmatch(source)) is not None:
+        raise SourceError(f"there is no '{source}'; did you mean {typed[1]}://{typed[2]}?")
     raise SourceError(
         f"Unexpected argument: {source}\nA directory of models is given as"
         " --model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine"
