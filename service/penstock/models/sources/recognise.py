@@ -72,9 +72,13 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         draft = tensorrt_llm(path, known) or hugging_face(LocalFolder(path, known), known, wishes)
         if draft is not None:
             return draft
+    raise _unexpected(source)
+
+
+def _unexpected(source: str) -> SourceError:
     if (typed := _TYPED.fullmatch(source)) is not None:
-        raise SourceError(f"there is no '{source}'; did you mean {typed[1]}://{typed[2]}?")
-    raise SourceError(
+        return SourceError(f"there is no '{source}'; did you mean {typed[1]}://{typed[2]}?")
+    return SourceError(
         f"Unexpected argument: {source}\nA directory of models is given as"
         " --model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine"
         f" ({ENDINGS}, .gguf), as the folder of a SavedModel, of TensorRT-LLM or in the layout of"
