@@ -27,6 +27,7 @@ _SAMPLES = {
     "region": "x",
     "action": "x",
     "adapter": "x",
+    "alias": "x",
 }
 """What stands in paths for the groups of patterns."""
 
@@ -72,7 +73,9 @@ def _cloud_places() -> Iterator[Place]:
 def gateway_routes() -> Sequence[Route]:
     """The routes of the HTTP port, in the order in which they are tried."""
     with closing(JsonHelper()) as helper:
-        router = gateway_router(Mock(), HttpSettings(docs=True), helper, OpenAiSettings())
+        router = gateway_router(
+            Mock(access=None, most_elements=1), HttpSettings(docs=True), helper, OpenAiSettings()
+        )
     return [route for _, route in router._routes]
 
 

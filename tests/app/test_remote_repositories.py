@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,9 @@ def test_models_of_a_bucket_come_and_go_by_requests(store: ObjectStore, tmp_path
             store.refusals = [(403, "AccessDenied")] * 100
             with pytest.raises(InferenceServerException, match=r"AccessDenied: .*may not list"):
                 client.load_model("a")
+            with pytest.raises(InferenceServerException, match=r"AccessDenied: .*may not list"):
+                client.get_model_repository_index()
+            assert "Traceback" not in served.log.read_text()
             assert ask(served, "a") == 2
             store.refusals = []
             client.unload_model("a")
@@ -181,6 +185,28 @@ def test_a_download_that_is_cut_off_goes_on_at_the_next_start(
         assert ask(served, "a") == 3
     # What was sent and not read, since the connection was closed, counts there, too.
     assert sys.getsizeof(weights) < store.sent["a/1/weights.bin"] <= 2.5 * len(weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", ["s3://http://{host}/bucket", "hf://owner/models"])
+def test_a_store_that_does_not_answer_does_not_hold_the_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    variables = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    for name, value in {**variables, "HF_HOME": str(tmp_path / "hf")}.items():
+        monkeypatch.setenv(name, value)
+    log = tmp_path / "log"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("HF_ENDPOINT", f"http://{host}")
+        flag = f"--model-repository={address.format(host=host)}"
+        process = start(None, log, flag, f"--repository-cache-dir={tmp_path / 'cache'}")
+        asked, _ = silent.accept()
+        with asked:
+            asked.recv(1)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_help_without_the_client_package_says_where_its_commands_are(
     text = capsys.readouterr().out
     assert re.findall(r"^  ([a-z]+) ", text, re.MULTILINE) == [
         *("serve", "check", "demo", "plan", "import", "pull", "list", "remove"),
-        *("sagemaker", "completion"),
+        *("keys", "sagemaker", "completion"),
     ]
     assert "pip install penstock-client" in text
 
@@ -76,7 +76,7 @@ def test_completion_without_the_client_package_has_the_commands_of_the_server(
 ) -> None:
     assert [*completion.options_of_commands()] == [
         *("serve", "sagemaker", "check", "plan", "demo", "import", "pull", "list", "remove"),
-        "completion",
+        *("keys", "completion"),
     ]
 
 

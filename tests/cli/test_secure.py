@@ -55,6 +55,12 @@ def test_ports_are_local_without_tls_and_secrets(
     assert addresses(*arguments) == (http, grpc, "127.0.0.1")
 
 
+def test_a_policy_is_as_good_as_secrets_for_all_calls() -> None:
+    found = addresses("--access-policy=policy.toml", "--http-address=0.0.0.0")
+    assert found == ("0.0.0.0", "0.0.0.0", "127.0.0.1")
+    assert settings_of("--secure", "--access-policy=f", EXPLICIT).repository.explicit
+
+
 def test_without_it_the_addresses_are_those_of_triton() -> None:
     settings = settings_of()
     found = settings.http.address, settings.grpc.address, settings.metrics.address

@@ -106,7 +106,9 @@ def test_a_python_model_comes_without_its_neighbours(tmp_path: Path) -> None:
     [
         (["models"], "is a repository of models, not a model"),
         (["none.onnx"], "there is no file"),
-        (["s3://bucket/models"], "is a repository of models"),
+        (["s3://bucket/models"], "lies in a bucket"),
+        (["s3a://bucket/models"], "did you mean 's3://bucket/models'?"),
+        (["as://box"], "is no address: as://ACCOUNT"),
     ],
 )
 def test_what_is_no_model_is_refused(

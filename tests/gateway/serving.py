@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -140,7 +140,9 @@ class FakeServer(InferenceServer):
         self.loaded.append((name, parameters))
         self.trusted = trusted
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+    async def unload(
+        self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
+    ) -> None:
         self.unloaded.append((name, unload_dependents))
 
 

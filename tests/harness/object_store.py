@@ -101,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._list({name: values[0] for name, values in parse_qs(parts.query).items()})
 
     def _refuse(self, status: int, code: str) -> None:
-        body = f"<Error><Code>{code}</Code><Message>it says {code}</Message></Error>"
+        message = f"it says {code}\nRequestId:7"  # in lines, as Azure has them
+        body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
         self._answer(status, body.encode())
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:

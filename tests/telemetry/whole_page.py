@@ -22,7 +22,7 @@ from penstock.models.serving.answers import (
     ModelStatistics,
 )
 from penstock.system.nvml import Nvml
-from penstock.telemetry.families import process_families, trace_families
+from penstock.telemetry.families import access_families, process_families, trace_families
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
@@ -67,6 +67,7 @@ def own_families() -> Iterator[Family]:
     yield from _page().families()
     yield from process_families([InstanceProcess("m", "1", "m_0_0", 1, 0)])
     yield from trace_families(ExportCounts())
+    yield from access_families(0)
 
 
 def whole_page() -> Scraper:

@@ -7,10 +7,11 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import uvloop
 
@@ -30,7 +31,7 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.load_graph import code_name
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
-from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
+from penstock.settings import LogSettings, RepositorySettings, Settings
 from penstock.settings.exposures import exposures
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
@@ -42,6 +43,8 @@ from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.metrics import OwnNames
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CUT_OFF = 1
 """The exit status of a server that has cut off requests, at the exit timeout or a second signal."""
@@ -127,12 +130,13 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
         export = await stack.enter_async_context(open_export(settings, deadline))
         sinks = [] if export is None else [export]
         core = open_server(settings, custom, deadline, reaper, log, gpus, cache, sinks)
-        server = await stack.enter_async_context(core)
+        server = await _unless_stopped(signals.stop, stack.enter_async_context(core))
         counts = None if export is None else export.counts
         frontends = Frontends(server, settings, custom, deadline, cache, gpus.usage, access, counts)
         await frontends.open(stack)
-        poller = await _poller(server, settings.repository)
-        await _load(server, settings, signals.stop)
+        asking = _poller_and_names(server, settings.repository)
+        poller, names = await _unless_stopped(signals.stop, asking)
+        await _load(server, settings, names, signals.stop)
         if not signals.stop.is_set():
             gc.collect()
             gc.freeze()  # objects made at start-up stay alive: later collections skip them
@@ -158,7 +162,7 @@ def _reopen_on_hangup(settings: LogSettings, log: ServerLog, access: AccessLog |
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:
     """A poller of the repository, started from its present state; `None` in other modes."""
-    if settings.control_mode is not ModelControlMode.POLL or not server.has_repository:
+    if not settings.polls or not server.has_repository:
         return None
     poller = RepositoryPoller(server.repository, server)
     await poller.changes()
@@ -171,9 +175,34 @@ def _following(
     return nullcontext() if poller is None else poller.running(settings.poll_seconds)
 
 
-async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event) -> None:
+async def _unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """The result of what may ask a store, which may not answer.
+
+    Raises `ExitTimeoutError` where a signal arrives first: a thread may wait for the answer.
+    """
+    asking = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([asking, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not asking.done():
+        asking.cancel()
+        await asyncio.wait([asking])
+    if asking.cancelled():
+        raise ExitTimeoutError(0)
+    return asking.result()
+
+
+async def _poller_and_names(
+    server: InferenceServer, settings: RepositorySettings
+) -> tuple[RepositoryPoller | None, list[str]]:
+    return await _poller(server, settings), await _names(server, settings)
+
+
+async def _load(
+    server: InferenceServer, settings: Settings, names: list[str], stop: asyncio.Event
+) -> None:
     """Load the start-up models, unless a signal arrives first, and log the results."""
-    loading = asyncio.ensure_future(server.start(await _names(server, settings)))
+    loading = asyncio.ensure_future(server.start(names))
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -190,8 +219,8 @@ async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event
         raise failed_start(failures, settings.repository)
 
 
-async def _names(server: InferenceServer, settings: Settings) -> list[str]:
+async def _names(server: InferenceServer, settings: RepositorySettings) -> list[str]:
     """The models to load at the start."""
-    if not settings.repository.loads_everything:
-        return list(settings.repository.startup_models)
+    if not settings.loads_everything:
+        return list(settings.startup_models)
     return [entry.name for entry in await server.index()]

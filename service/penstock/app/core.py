@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from penstock import __version__
+from penstock.access.current import current_caller
+from penstock.access.watch import PolicyWatch
 from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
@@ -21,9 +23,11 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.loading.load_graph import code_name
+from penstock.models.remote.address import scheme_of
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.residency.residency import ModelResidency
 from penstock.models.sizing.budget import MemoryBudget
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
@@ -80,21 +84,34 @@ async def open_server(
         repository = found or ModelRepository(())
         tenants = _tenants(settings)
         key = await asyncio.to_thread(_signature_key, settings.repository)
-        builder = _version_builder(settings, reaper, gpus, cache, tenants, key)
+        budget = _memory_budget(settings, gpus)
+        builder = _version_builder(settings, reaper, gpus, cache, tenants, key, budget)
         lifecycle = _lifecycle(settings.repository, repository, builder, reaper)
         trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
         writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
         sinks = sinks if writer is None else (*sinks, writer)
         tracer = Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry")
         server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
+        if settings.repository.on_demand:
+            server.residency = ModelResidency(
+                repository, lifecycle, budget, timeout=settings.repository.demand_timeout
+            )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
+        watch = await asyncio.to_thread(_access_watch, settings)
+        server.access = None if watch is None else watch.gate
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
         pass_also(settings.backends.model_env)
         builder.factory.services = LocalServices(server, lifecycle, custom)
         builder.factory.environment = model_environment(settings.trace, os.environ)
         try:
-            yield server
+            async with AsyncExitStack() as watching:
+                await watching.enter_async_context(server.releases.running())
+                if server.residency is not None:
+                    await watching.enter_async_context(server.residency.running())
+                if watch is not None:
+                    await watching.enter_async_context(watch.running())
+                yield server
         finally:
             remote.stop()
             in_time = await server.stop(deadline)
@@ -128,6 +145,7 @@ def _version_builder(
     cache: ResponseCache | None,
     tenants: Tenants | None,
     signature_key: SignatureKey | None,
+    budget: MemoryBudget | None,
 ) -> VersionBuilder:
     return VersionBuilder(
         settings.backends.options_for,
@@ -146,14 +164,16 @@ def _version_builder(
         fairness=None if tenants is None else tenants.policy,
         openai_tokenizer=settings.openai.tokenizer if settings.openai.enabled else "",
         signature_key=signature_key,
-        budget=_memory_budget(settings.devices, gpus),
+        budget=budget,
     )
 
 
-def _memory_budget(settings: DeviceSettings, gpus: ServerGpus) -> MemoryBudget | None:
-    if not settings.memory_budget:
+def _memory_budget(settings: Settings, gpus: ServerGpus) -> MemoryBudget | None:
+    limit = settings.devices.memory_budget
+    if not limit:
         return None
-    return MemoryBudget(settings.memory_budget, tuple(gpus.usable), gpus.least_memory())
+    names = not settings.access_policy
+    return MemoryBudget(limit, tuple(gpus.usable), gpus.least_memory(), tells_names=names)
 
 
 def _facade(
@@ -184,6 +204,7 @@ def _facade(
             by_secret=not settings.secure,
         ),
         most_elements=settings.max_bytes_elements,
+        alias_folders=[Path(p) for p in settings.repository.paths if not scheme_of(p)],
     )
 
 
@@ -225,8 +246,20 @@ def _tenants(settings: Settings) -> Tenants | None:
         return None
     try:
         return read_tenants(
-            Path(settings.tenants), settings.tenant_header, trusts_id=settings.trust_fairness_id
+            Path(settings.tenants),
+            settings.tenant_header,
+            trusts_id=settings.trust_fairness_id,
+            caller=current_caller if settings.access_policy else None,
         )
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
+def _access_watch(settings: Settings) -> PolicyWatch | None:
+    if not settings.access_policy:
+        return None
+    try:
+        return PolicyWatch(Path(settings.access_policy))
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

@@ -23,12 +23,19 @@ from penstock.gateway.metrics import open_metrics
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import Family
 from penstock.rpc.server import open_grpc
+from penstock.server.seen_models import seen
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.system.body_room import BodyRoom
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
-from penstock.telemetry.families import process_families, repository_families, trace_families
+from penstock.telemetry.families import (
+    access_families,
+    process_families,
+    repository_families,
+    residency_families,
+    trace_families,
+)
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
@@ -72,6 +79,8 @@ class Frontends:
         access: AccessLog | None = None,
         export: ExportCounts | None = None,
     ) -> None:
+        scraper = once(partial(metrics_scraper, server, settings, custom, cache, gpus, export))
+        server = seen(server)
         self._endpoints: list[_Endpoint] = []
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
@@ -84,7 +93,6 @@ class Frontends:
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
             )
         openai = settings.openai
-        scraper = once(partial(metrics_scraper, server, settings, custom, cache, gpus, export))
         if http.enabled:
             listening = open_gateway(server, http, deadline, rules, openai)
             self._endpoints.append(
@@ -96,7 +104,7 @@ class Frontends:
                 _Endpoint("OpenAI", "OpenAIService", http.host, False, listening)
             )
         if metrics.enabled:
-            listening = open_metrics(scraper().scrape, metrics, rules)
+            listening = open_metrics(scraper().scrape, metrics, rules, server.access)
             self._endpoints.append(
                 _Endpoint("Metrics", "Metrics Service", metrics.address, False, listening)
             )
@@ -183,8 +191,12 @@ def metrics_scraper(
         yield from process_families(server.processes())
         if export is not None:
             yield from trace_families(export)
+        if server.access is not None:
+            yield from access_families(server.access.reload_failures)
         if server.repository_traffic is not None:
             yield from repository_families(server.repository_traffic)
+        if server.residency is not None:
+            yield from residency_families(server.residency)
         yield from custom.snapshot()
 
     return Scraper(families, UserMetrics(OwnNames().__contains__))

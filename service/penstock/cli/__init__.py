@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "list": _list,
         "remove": _remove,
         "plan": _plan,
+        "keys": _keys,
         "sagemaker": _sagemaker,
         "completion": _completion,
     }
@@ -131,6 +132,12 @@ def _plan(arguments: Sequence[str]) -> int:
     from penstock.cli import plan
 
     return plan.run(arguments)
+
+
+def _keys(arguments: Sequence[str]) -> int:
+    from penstock.cli import keys
+
+    return keys.run(arguments)
 
 
 def _completion(arguments: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 
-from penstock.cli import cache, check, demo, model_import, plan
+from penstock.cli import cache, check, demo, keys, model_import, plan
 from penstock.cli.flags import FLAGS
 from penstock.cli.installed_commands import installed_commands
 
@@ -19,6 +19,7 @@ _OWN = {
     "pull": "Fetch models from an address.",
     "list": "List what was fetched.",
     "remove": "Remove what was fetched.",
+    "keys": "Make and revoke keys of an access policy.",
     "plan": "Tell what memory models take.",
     "completion": "Print a script that completes commands in a shell.",
 }
@@ -96,7 +97,7 @@ def options_of_commands() -> Mapping[str, Sequence[str]]:
     parsers = {"check": check.parser(), "plan": plan.parser(), "demo": demo.parser()}
     parsers |= {"import": model_import.parser(), "pull": cache.pull_parser()}
     parsers |= {"list": cache.list_parser(), "remove": cache.remove_parser()}
-    parsers["completion"] = parser()
+    parsers |= {"keys": keys.parser(), "completion": parser()}
     parsers |= {name: command.parser() for name, command in installed_commands().items()}
     found = {name: _options(each) for name, each in parsers.items()}
     serving = ["--help", *(f"--{name}=" for name in FLAGS)]

@@ -49,9 +49,12 @@ def run(arguments: Sequence[str]) -> int:
             raise SourceError("--link: what the hub's library keeps may be removed; it is copied")
         draft = model_of(source, wishes, name)
         if draft is None:
+            fetched = "://" in source
             raise SourceError(
-                f"'{chosen.source}' is a repository of models, not a model: serve it as it is, or"
-                " fetch it with `penstock pull`"
+                f"'{chosen.source}' lies in a bucket, of which repositories are served as they are:"
+                " fetch its models with `penstock pull`"
+                if fetched
+                else f"'{chosen.source}' is a repository of models, not a model: serve it as it is"
             )
         written = write_entry(draft, wishes, chosen.repository, link=chosen.link)
     except (SourceError, InferenceError, OSError) as error:

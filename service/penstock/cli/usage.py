@@ -27,6 +27,8 @@ Commands:
   list       List what was fetched.
   remove ADDRESS
              Remove what was fetched.
+  keys ACTION
+             Make and revoke the keys of callers in an access policy.
   sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
              options are those of `serve`.
   completion Print a script that completes all this in bash or zsh.

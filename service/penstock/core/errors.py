@@ -95,6 +95,18 @@ def no_commands(action: str) -> UnsupportedError:
     return UnsupportedError(f"the backend of this model does not know the action '{action}'")
 
 
+class UnauthenticatedError(InferenceError):
+    """Who asks is not known; with other credentials it may be."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(InferenceError):
+    """Who asks is known, and may not do this."""
+
+    code = "PERMISSION_DENIED"
+
+
 class AlreadyExistsError(InferenceError):
     """The name is taken."""
 

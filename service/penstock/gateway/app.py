@@ -23,7 +23,7 @@ from penstock.gateway.models import ModelEndpoints, ServerEndpoints
 from penstock.gateway.openai.routes import openai_routes, restricted
 from penstock.gateway.openapi.routes import docs_routes
 from penstock.gateway.replies import PLAIN, Reply, json_reply
-from penstock.gateway.repository import RepositoryEndpoints
+from penstock.gateway.repository import ReleaseEndpoints, RepositoryEndpoints
 from penstock.gateway.router import Route, Router, Target
 from penstock.gateway.settings import SettingsEndpoints
 from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
@@ -37,10 +37,13 @@ NO_OPENAI = OpenAiSettings(enabled=False)
 _MODEL = "/v2/models/(?P<model>[^/]+)"
 _VERSION = _MODEL + "(?:/versions/(?P<version>[0-9]+))?"
 _REPOSITORY = "/v2/repository(?:/(?P<repository>[^/]+))?"
+_ALIASES = "/v2/repository/aliases"
+_ALIAS = _ALIASES + "/(?P<alias>[^/]+)"
 _REPOSITORY_MODEL = _REPOSITORY + "/models/(?P<model>[^/]+)"
 
 _GET, _POST, _BOTH = ("GET",), ("POST",), ("GET", "POST")
 _CHANGE = ("POST", "DELETE")
+_SHOW_AND_CHANGE = ("GET", *_CHANGE)
 
 
 @asynccontextmanager
@@ -94,7 +97,7 @@ async def open_openai(
     bodies = JsonBodies(http.max_input_size, helper, http.max_json_values)
     metrics = restricted(metrics_route(scrape), Feature.METRICS, openai)
     routes = [*openai_routes(server, http, openai, bodies), metrics]
-    router = Router(routes, http.restrictions, _pages(openai))
+    router = Router(routes, http.restrictions, _pages(openai), server.access)
     port = openai.port or 0
     try:
         async with listening(
@@ -127,7 +130,7 @@ def gateway_router(
         *openai_routes(server, settings, openai, bodies),
         *(docs_routes(server, openai=openai.enabled) if settings.docs else ()),
     ]
-    return Router(routes, settings.restrictions, _pages(openai))
+    return Router(routes, settings.restrictions, _pages(openai), server.access)
 
 
 def _pages(openai: OpenAiSettings) -> list[str]:
@@ -174,7 +177,11 @@ def _repository_routes(
 ) -> list[Route]:
     feature = Feature.MODEL_REPOSITORY
     repository = RepositoryEndpoints(server, bodies, small, policy)
+    releases = ReleaseEndpoints(server, small)
     return [
+        Route(_ALIASES, _GET, releases.listed, feature),
+        Route(_ALIAS, _SHOW_AND_CHANGE, releases.shown, feature),
+        Route(f"{_ALIAS}/rollback", _POST, releases.rolled_back, feature),
         Route(f"{_REPOSITORY}/index", _POST, repository.index, feature),
         Route(f"{_REPOSITORY_MODEL}/load", _POST, repository.load, feature),
         Route(f"{_REPOSITORY_MODEL}/unload", _POST, repository.unload, feature),

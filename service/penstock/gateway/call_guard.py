@@ -1,10 +1,12 @@
-"""`CallGuard`: what a call needs beside its path: a secret header, and no foreign page."""
+"""`CallGuard`: what a call needs beside its path: a permit, a secret header, no foreign page."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from penstock.core.errors import shortened
+from penstock.access.current import NO_PERMIT
+from penstock.access.gate import AccessGate
+from penstock.core.errors import InferenceError, PermissionDeniedError, shortened
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.settings import Feature, Restriction, restriction_of
 
@@ -23,37 +25,86 @@ class CallGuard:
         self._restriction = restriction
         self._origins = origins
 
-    def refusal(self, call: HttpCall) -> str | None:
+    def refusal(self, call: HttpCall) -> InferenceError | None:
         """Why a call may not be made; `None` if it may."""
         needed = self._restriction
         if needed is not None and not needed.admits(call.headers.get(needed.key.lower())):
-            return f"This API is restricted, expecting header '{needed.key}'"
+            return PermissionDeniedError(f"This API is restricted, expecting header '{needed.key}'")
         if self._origins is None or call.method in _READING:
             return None
         origin = call.headers.get("origin")
         if origin is None or origin in self._origins or _is_own(origin, call):
             return None
-        return (
+        return PermissionDeniedError(
             f"web pages of '{shortened(origin)}' may not change this server;"
             " --openai-allow-origin names those that may"
         )
 
 
+class PolicyGuard(CallGuard):
+    """Asks the access policy before all else, and notes the permit of the caller at the call.
+
+    Browsers ask without credentials, by OPTIONS, what they may send; no route does more for it.
+    """
+
+    def __init__(
+        self,
+        gate: AccessGate,
+        feature: Feature,
+        restriction: Restriction | None,
+        origins: Collection[str] | None,
+    ) -> None:
+        super().__init__(restriction, origins)
+        self._gate = gate
+        self._feature = feature
+
+    def refusal(self, call: HttpCall) -> InferenceError | None:
+        try:
+            call.permit = self._gate.permit(call.headers, self._feature)
+        except InferenceError as error:
+            if call.method != "OPTIONS":
+                return error
+            call.permit = NO_PERMIT
+        return super().refusal(call)
+
+
+def call_guard(
+    feature: Feature,
+    restrictions: Sequence[Restriction],
+    origins: Collection[str] | None,
+    gate: AccessGate | None,
+) -> CallGuard:
+    """The guard of a group of calls."""
+    restriction = restriction_of(feature, restrictions)
+    if gate is not None:
+        return PolicyGuard(gate, feature, restriction, origins)
+    return CallGuard(restriction, origins)
+
+
 def guards(
-    restrictions: Sequence[Restriction], origins: Collection[str]
+    restrictions: Sequence[Restriction], origins: Collection[str], gate: AccessGate | None = None
 ) -> dict[Feature, CallGuard]:
-    """The guards by group of calls; inference without a restriction needs none.
+    """The guards by group of calls; inference without a restriction and a policy needs none.
 
     Every other group is taken for one that changes the server by all methods but those that read.
     """
     found: dict[Feature, CallGuard] = {}
     for feature in Feature:
-        restriction = restriction_of(feature, restrictions)
-        if feature is not Feature.INFERENCE:
-            found[feature] = CallGuard(restriction, origins)
-        elif restriction is not None:
-            found[feature] = CallGuard(restriction, None)
+        if feature is Feature.METRICS and gate is not None:
+            # The page on a port of this API, which secrets hold to be statistics.
+            kept = restriction_of(feature, restrictions)
+            kept = kept or restriction_of(Feature.STATISTICS, restrictions)
+            found[feature] = PolicyGuard(gate, feature, kept, origins)
+        elif feature is not Feature.INFERENCE:
+            found[feature] = call_guard(feature, restrictions, origins, gate)
+        elif gate is not None or restriction_of(feature, restrictions) is not None:
+            found[feature] = call_guard(feature, restrictions, None, gate)
     return found
+
+
+def may_see(call: HttpCall, model: str) -> bool:
+    """Whether the caller of a call may know of a model; everybody where no policy was asked."""
+    return call.permit is None or call.permit.sees(model)
 
 
 def _is_own(origin: str, call: HttpCall) -> bool:

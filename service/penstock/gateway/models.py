@@ -11,6 +11,7 @@ from penstock.gateway.json.text import dump
 from penstock.gateway.replies import PLAIN, Reply, error_reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.models.serving.answers import TensorMetadata
+from penstock.server.answers import RESIDENT
 from penstock.server.faces import Views
 from penstock.server.statistics_json import statistics_json
 
@@ -46,7 +47,10 @@ class ModelEndpoints:
 
     async def ready(self, _: HttpCall, target: Target) -> Reply:
         if await self._server.model_ready(target.model, target.version):
-            return json_reply({"name": target.model, "ready": True})
+            answer = json_reply({"name": target.model, "ready": True})
+            if (resident := self._server.resident(target.model)) is not None:
+                answer.add_header(RESIDENT, str(resident).lower())
+            return answer
         return error_reply("Model version not ready", 400, PLAIN)
 
     async def metadata(self, _: HttpCall, target: Target) -> Reply:

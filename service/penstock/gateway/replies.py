@@ -13,6 +13,8 @@ from penstock.core.errors import (
     InferenceError,
     InternalError,
     NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
 )
@@ -21,6 +23,10 @@ from penstock.http1.requests import Field
 
 JSON = "application/json"
 PLAIN = "text/plain"
+
+AUTHENTICATE = "www-authenticate"
+BEARER = "Bearer"
+"""What a caller that is not known is asked for (RFC 6750)."""
 
 
 class Reply:
@@ -48,6 +54,8 @@ class Refusal(Reply):
         super().__init__(http_status(error), fields, [dump({"error": error.message})])
         if isinstance(error, ExhaustedError):
             self.add_header("retry-after", str(error.retry_after))
+        elif isinstance(error, UnauthenticatedError):
+            self.add_header(AUTHENTICATE, BEARER)
         self.error = error
 
 
@@ -79,6 +87,8 @@ _STATUS: dict[type[InferenceError], HTTPStatus] = {
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     ExhaustedError: HTTPStatus.TOO_MANY_REQUESTS,
     UnsupportedError: HTTPStatus.NOT_IMPLEMENTED,
+    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    PermissionDeniedError: HTTPStatus.FORBIDDEN,
     DeadlineExceededError: HTTPStatus.GATEWAY_TIMEOUT,
 }
 

@@ -1,4 +1,4 @@
-"""The model repository endpoints: index, load and unload (contract H-13 to H-16)."""
+"""The model repository endpoints: index, load and unload (contract H-13 to H-16), and aliases."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from penstock.core.errors import (
 )
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.control_bodies import ControlBodies
-from penstock.gateway.json.fields import ABSENT, as_bool, as_string, member, members_of
+from penstock.gateway.json.fields import ABSENT, as_bool, as_object, as_string, member, members_of
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
+from penstock.models.releases.alias import Alias
+from penstock.models.releases.releases import Change
+from penstock.models.repository.override import CONFIG, VERSIONS, parse_versions
 from penstock.server.answers import ModelIndexEntry
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.faces import Repository
@@ -57,14 +60,47 @@ class RepositoryEndpoints:
         return reply()
 
     async def unload(self, call: HttpCall, target: Target) -> Reply:
-        """Unload a model; an invalid body is ignored."""
+        """Unload a model; an invalid body is ignored, but for versions that are no numbers."""
         _refuse_repository_name(target)
         self._server.check_model_control()
         try:
-            dependents = await self._small.read(call, _with_dependents, optional=True)
+            dependents, named = await self._small.read(call, _unloaded, optional=True)
         except InferenceError:
-            dependents = False
-        await self._server.unload(target.model, unload_dependents=dependents)
+            dependents, named = False, None
+        versions = frozenset[int]() if named is None else parse_versions(str(named))
+        await self._server.unload(target.model, dependents, versions)
+        return reply()
+
+
+class ReleaseEndpoints:
+    """Handlers of the paths below `/v2/repository/aliases`, which are Penstock's own."""
+
+    def __init__(self, server: Repository, bodies: ControlBodies) -> None:
+        self._server = server
+        self._bodies = bodies
+
+    async def listed(self, _: HttpCall, __: Target) -> Reply:
+        return json_reply([_alias(alias) for alias in self._server.releases.aliases()])
+
+    async def shown(self, call: HttpCall, target: Target) -> Reply | None:
+        """GET shows an alias with its history, POST sets it, DELETE removes it."""
+        if call.method == "POST":
+            fields = await self._bodies.read(call, as_object)
+            self._server.check_model_control()
+            self._server.releases.set(target.alias, fields)
+        elif call.method == "DELETE":
+            self._server.check_model_control()
+            self._server.releases.remove(target.alias)
+            return reply()
+        history = self._server.releases.history(target.alias)
+        last = history[-1].alias
+        shown: dict[str, Any] = {"name": target.alias} if last is None else _alias(last)
+        return json_reply(shown | {"history": [_change(change) for change in history]})
+
+    async def rolled_back(self, _: HttpCall, target: Target) -> Reply:
+        """The first target takes all requests."""
+        self._server.check_model_control()
+        self._server.releases.roll_back(target.alias)
         return reply()
 
 
@@ -81,8 +117,12 @@ def _ready_only(json: Any) -> bool:
     return ready is not ABSENT and as_bool(ready)
 
 
-def _with_dependents(json: Any) -> bool:
-    return member(member(json, "parameters"), "unload_dependents") is True
+def _unloaded(json: Any) -> tuple[bool, Any]:
+    """Whether to unload the models that it needs, too; and the versions, `None` for all."""
+    given = member(json, "parameters")
+    versions = member(given, VERSIONS)
+    dependents = member(given, "unload_dependents") is True
+    return dependents, None if versions is ABSENT else versions
 
 
 def _entry(entry: ModelIndexEntry) -> dict[str, str]:
@@ -97,7 +137,7 @@ def _entry(entry: ModelIndexEntry) -> dict[str, str]:
 
 
 def _parameter(key: str, text: str) -> str | bytes:
-    if key == "config":
+    if key in (CONFIG, VERSIONS):
         return text
     if key.startswith("file:"):
         return _file(key, text)
@@ -114,3 +154,12 @@ def _file(key: str, text: str) -> bytes:
 def _refuse_repository_name(target: Target) -> None:
     if target.repository:
         raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _alias(alias: Alias) -> dict[str, Any]:
+    return {"name": alias.name} | alias.definition()
+
+
+def _change(change: Change) -> dict[str, Any]:
+    definition = None if change.alias is None else change.alias.definition()
+    return {"at": change.at, "why": change.why, "alias": definition}

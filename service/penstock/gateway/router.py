@@ -10,10 +10,12 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 
+from penstock.access.current import NO_PERMIT, enter, leave
+from penstock.access.gate import CREDENTIAL_HEADERS, AccessGate
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
@@ -45,6 +47,7 @@ class Target:
     region: str = ""
     action: str = ""
     adapter: str = ""
+    alias: str = ""
 
 
 Handler = Callable[[HttpCall, Target], Awaitable[Reply | None]]
@@ -57,12 +60,17 @@ Errors that it raises are replies.
 """
 
 
+def _refusal(error: InferenceError) -> Reply:
+    return Refusal(error, PLAIN)
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A path pattern, whose groups are fields of `Target`, and its handler.
 
     `content_type` is that of errors that the handler raises. `start` may answer instead of the
-    handler where the whole body has come; a small one is waited for.
+    handler where the whole body has come; a small one is waited for. The access policy is asked
+    for `asked`, if that is another group than `feature`, and `refuse` makes the reply of a refusal.
     """
 
     path: str
@@ -71,12 +79,15 @@ class Route:
     feature: Feature
     content_type: str = JSON
     start: Starter | None = None
+    asked: Feature | None = None
+    refuse: Callable[[InferenceError], Reply] = _refusal
 
 
 class Router:
     """Answers calls; the first route that matches the path is used (H-25, H-26).
 
-    Web pages of `origins` may make calls that change the server.
+    Web pages of `origins` may make calls that change the server. With a `gate`, handlers run for
+    the holder of its permit.
     """
 
     def __init__(
@@ -84,9 +95,12 @@ class Router:
         routes: Sequence[Route],
         restrictions: Sequence[Restriction] = (),
         origins: Collection[str] = (),
+        gate: AccessGate | None = None,
     ) -> None:
+        if gate is not None:
+            routes = [_for_caller(route) for route in routes]
         self._routes = [(re.compile(route.path), route) for route in routes]
-        self._guards = guards(restrictions, origins)
+        self._guards = guards(restrictions, origins, gate)
         self._found: dict[str, tuple[Route, Target]] = {}
 
     def start(self, call: HttpCall) -> None:
@@ -100,7 +114,7 @@ class Router:
         call.feature = route.feature
         guard = self._guards.get(route.feature)
         if guard is not None and (refusal := guard.refusal(call)) is not None:
-            call.send(error_reply(refusal, HTTPStatus.FORBIDDEN, PLAIN))
+            call.send(route.refuse(refusal))
         elif call.method not in route.methods:
             call.send(method_not_allowed(route.methods, route.content_type))
         elif route.start is not None and call.comes_soon:
@@ -119,6 +133,25 @@ class Router:
                     self._found[path] = found
                 return found
         return None
+
+
+def _for_caller(route: Route) -> Route:
+    """The route, with a handler that runs for the holder of the call's permit."""
+    handle, begin = route.handler, route.start
+
+    async def handler(call: HttpCall, target: Target) -> Reply | None:
+        enter(call.permit or NO_PERMIT)
+        return await handle(call, target)
+
+    def start(call: HttpCall, target: Target) -> bool:
+        token = enter(call.permit or NO_PERMIT)
+        try:
+            return begin is not None and begin(call, target)
+        finally:
+            leave(token)
+
+    feature = route.asked or route.feature
+    return replace(route, handler=handler, start=begin and start, feature=feature)
 
 
 def _begin(call: HttpCall, route: Route, target: Target) -> None:
@@ -184,9 +217,12 @@ def _deadline(text: str) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-def forwarded_headers(pattern: str, restrictions: Iterable[Restriction]) -> ForwardedHeaders | None:
+def forwarded_headers(
+    pattern: str, restrictions: Iterable[Restriction], gate: AccessGate | None
+) -> ForwardedHeaders | None:
     """The forwarding of headers whose names match a pattern; `None` if it is empty."""
-    forward = header_forward(pattern, [one.key for one in restrictions])
+    credentials = () if gate is None else CREDENTIAL_HEADERS
+    forward = header_forward(pattern, [*(one.key for one in restrictions), *credentials])
     return None if forward is None else ForwardedHeaders(forward)
 
 

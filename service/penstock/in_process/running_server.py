@@ -23,7 +23,7 @@ from penstock.in_process.host_metrics import MetricsOfAll
 from penstock.in_process.loop_thread import HeldContext, LoopThread
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
-from penstock.settings import ModelControlMode, Settings
+from penstock.settings import Settings
 from penstock.settings.without_effect import without_effect
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
@@ -175,8 +175,7 @@ async def _listening(frontends: Frontends) -> AsyncIterator[int]:
 
 
 async def _poller(server: InferenceServer, settings: Settings) -> RepositoryPoller | None:
-    polls = settings.repository.control_mode is ModelControlMode.POLL
-    if not polls or not server.has_repository:
+    if not settings.repository.polls or not server.has_repository:
         return None
     poller = RepositoryPoller(server.repository, server)
     await poller.changes()

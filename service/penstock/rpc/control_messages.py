@@ -12,6 +12,7 @@ from penstock.core.errors import InvalidRequestError, shortened
 from penstock.core.request import ParameterValue, text_correlation_id
 from penstock.header_forward import HeaderForward
 from penstock.inflight.statistics import BatchStatistics, Duration, ResponseStatistics
+from penstock.models.repository.override import CONFIG, FILE, VERSIONS, parse_versions
 from penstock.models.serving.answers import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import RpcContext
@@ -200,15 +201,24 @@ def load_parameters(
     """Parameters of a load request: a configuration and files that override the repository's."""
     read: dict[str, str | bytes] = {}
     for key, parameter in parameters.items():
-        if key != "config" and not key.startswith("file:"):
+        if key not in (CONFIG, VERSIONS) and not key.startswith(FILE):
             raise InvalidRequestError(f"unrecognized load parameter '{key}'.")
-        field = "string_param" if key == "config" else "bytes_param"
+        field = "bytes_param" if key.startswith(FILE) else "string_param"
         if parameter.WhichOneof("parameter_choice") != field:
             raise InvalidRequestError(
                 f"invalid value type for load parameter '{key}', expected {field}."
             )
         read[key] = getattr(parameter, field)
     return read
+
+
+def unload_versions(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> frozenset[int]:
+    """The versions to unload, Penstock's own; empty for all."""
+    if VERSIONS not in parameters:
+        return frozenset()
+    if parameters[VERSIONS].WhichOneof("parameter_choice") != "string_param":
+        raise _wrong_type(VERSIONS, "string_param.")
+    return parse_versions(parameters[VERSIONS].string_param)
 
 
 def unload_dependents(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> bool:

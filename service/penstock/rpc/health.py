@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from random import uniform
 from typing import NoReturn
@@ -35,7 +36,7 @@ class HealthServicer:
 
     def __init__(self, server: Views) -> None:
         self._server = server
-        self._listing: asyncio.Future[Message] | None = None
+        self._listings: dict[tuple[str, ...], asyncio.Future[Message]] = {}
 
     def service(self) -> Service:
         """The methods by name, for a transport to serve."""
@@ -55,17 +56,19 @@ class HealthServicer:
         return pb.HealthCheckResponse(status=await self._status(message.service if known else ""))
 
     async def List(self, _: pb.HealthListRequest, __: RpcContext) -> Message:
-        """The status of the server and of each model; calls at the same time have one answer."""
-        if self._listing is None:
-            self._listing = asyncio.ensure_future(self._list())
-            self._listing.add_done_callback(self._listed)
-        return await asyncio.shield(self._listing)
+        """The status of the server and of each model; calls at the same time have one answer.
 
-    def _listed(self, _: asyncio.Future[Message]) -> None:
-        self._listing = None
+        Not every caller need see every model: those that see the same share an answer.
+        """
+        seen = tuple(self._server.model_names())
+        listing = self._listings.get(seen)
+        if listing is None:
+            listing = self._listings[seen] = asyncio.ensure_future(self._list(seen))
+            listing.add_done_callback(lambda _: self._listings.pop(seen, None))
+        return await asyncio.shield(listing)
 
-    async def _list(self) -> Message:
-        names = ["", *self._server.model_names()]
+    async def _list(self, seen: Sequence[str]) -> Message:
+        names = ["", *seen]
         whole, *statuses = await asyncio.gather(*map(self._status, names))
         names, statuses = [*SERVER, *names[1:]], [whole] * len(SERVER) + statuses
         answers = [pb.HealthCheckResponse(status=status) for status in statuses]

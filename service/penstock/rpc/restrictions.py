@@ -1,18 +1,21 @@
-"""Access control: methods that require a secret header (contract GT-15, GT-16).
+"""Access control: methods that require a secret header (contract GT-15, GT-16), or ask a policy.
 
-It is looked at before a message of the call is read.
+Both look at metadata before a message of the call is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import Message
 
-from penstock.core.errors import UnavailableError
-from penstock.rpc.context import Method, RpcContext, Service
+from penstock.access.current import enter, leave
+from penstock.access.gate import AccessGate
+from penstock.access.policy import Permit
+from penstock.core.errors import InferenceError, InternalError, UnavailableError
+from penstock.rpc.context import CompletionCallbacks, Method, RpcContext, Service, Starter
 from penstock.settings import Feature, Restriction
 
 _PREFIX = "triton-grpc-protocol-"
@@ -82,3 +85,75 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
         return await method.handler(request, context)
 
     return replace(method, handler=handler, start=None, admits=admits)
+
+
+# -- the access policy ----------------------------------------------------------------------------
+
+
+def asking(service: Service, gate: AccessGate) -> Service:
+    """`service`, whose methods run for the holder of a permit of `gate`, and for nobody else."""
+    methods = [_asking(method, gate, _FEATURES[method.name]) for method in service.methods]
+    return replace(service, methods=methods)
+
+
+def _asking(method: Method, gate: AccessGate, feature: Feature) -> Method:
+    earlier = method.admits
+
+    def admits(metadata: Mapping[str, str]) -> bool:
+        return gate.admits(metadata, feature) and (earlier is None or earlier(metadata))
+
+    async def handler(request: Any, context: RpcContext) -> Message | None:
+        metadata = context.metadata
+        enter(gate.permit(metadata, feature))
+        if method.client_streaming and request is not None:
+            admitted = AdmittedRequests(request, lambda: gate.permit(metadata, feature))
+            response = await method.handler(admitted, context)
+            if admitted.refusal is not None:
+                raise admitted.refusal
+            return response
+        if request is None and (earlier is None or earlier(metadata)):
+            # The call was refused unread, and the policy has changed in this very moment.
+            raise InternalError("the call was refused; try again")
+        return await method.handler(request, context)
+
+    start = None if method.start is None else _asking_start(method.start, gate, feature)
+    return replace(method, handler=handler, start=start, admits=admits)
+
+
+def _asking_start(begin: Starter, gate: AccessGate, feature: Feature) -> Starter:
+    def start(
+        request: Any, context: RpcContext, callbacks: CompletionCallbacks
+    ) -> Callable[[], None] | None:
+        token = enter(gate.permit(context.metadata, feature))
+        try:
+            return begin(request, context, callbacks)
+        finally:
+            leave(token)
+
+    return start
+
+
+class AdmittedRequests:
+    """The requests of a stream as long as its caller has a permit, which is asked for with each.
+
+    Without one they end, as if the client had half-closed: what was asked before is answered.
+    `refusal` is then the error for the client.
+    """
+
+    def __init__(self, requests: AsyncIterator[Any], permit: Callable[[], Permit]) -> None:
+        self._requests = requests
+        self._permit = permit
+        self.refusal: InferenceError | None = None
+
+    def __aiter__(self) -> AdmittedRequests:
+        return self
+
+    async def __anext__(self) -> Any:
+        request = await anext(self._requests)
+        try:
+            enter(self._permit())
+        except InferenceError as error:
+            self.refusal = error
+        if self.refusal is not None:
+            raise StopAsyncIteration
+        return request

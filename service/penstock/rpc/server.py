@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
+from penstock.access.gate import CREDENTIAL_HEADERS
 from penstock.core.access import AccessSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.verbosity import VERBOSITY
@@ -18,7 +19,7 @@ from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.orca import OrcaServicer
 from penstock.rpc.reflection import reflection_services
-from penstock.rpc.restrictions import restricted, secret_header
+from penstock.rpc.restrictions import asking, restricted, secret_header
 from penstock.rpc.servicer import InferenceServicer
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
@@ -59,7 +60,7 @@ async def open_grpc(
     """
     inference = InferenceServicer(
         server,
-        header_forward(settings.header_forward_pattern, map(secret_header, settings.restrictions)),
+        header_forward(settings.header_forward_pattern, _secret_headers(server, settings)),
         server.control_policy.behind(settings.restrictions),
         None if bodies is None else bodies.quota,
     )
@@ -74,6 +75,8 @@ async def open_grpc(
     if settings.reflection:
         services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
+    if (gate := server.access) is not None:
+        services = [asking(service, gate) for service in services]
     verbose = VerboseServices(services, VerboseCalls())
     services = verbose.services
     if access is not None:
@@ -89,6 +92,13 @@ async def open_grpc(
     with VERBOSITY.followed_by(verbose.follow):
         async with listening as port:
             yield port
+
+
+def _secret_headers(server: InferenceServer, settings: GrpcSettings) -> Iterator[str]:
+    """Metadata that no model sees."""
+    yield from map(secret_header, settings.restrictions)
+    if server.access is not None:
+        yield from CREDENTIAL_HEADERS
 
 
 def transport(name: str) -> OpenTransport:

@@ -35,6 +35,7 @@ from penstock.rpc.control_messages import (
     load_parameters,
     parse_load,
     unload_dependents,
+    unload_versions,
 )
 from penstock.rpc.infer_stream import InferStream
 from penstock.rpc.messages import InferMessage, InferReader, decode_request
@@ -43,6 +44,7 @@ from penstock.rpc.responses import ResponseEncoder, UnaryAnswer
 from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.status import replace_surrogates
 from penstock.rpc.typed_contents import ContentLimits
+from penstock.server.answers import RESIDENT
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.load_meter import FORMAT
 from penstock.server.server import InferenceServer
@@ -200,8 +202,10 @@ class InferenceServicer:
     async def ServerReady(self, _: pb.ServerReadyRequest, __: RpcContext) -> Message:
         return pb.ServerReadyResponse(ready=await self._server.ready())
 
-    async def ModelReady(self, message: pb.ModelReadyRequest, _: RpcContext) -> Message:
+    async def ModelReady(self, message: pb.ModelReadyRequest, context: RpcContext) -> Message:
         ready = await self._server.model_ready(message.name, message.version)
+        if (resident := self._server.resident(message.name)) is not None:
+            context.add_trailing_metadata([(RESIDENT, str(resident).lower())])
         return pb.ModelReadyResponse(ready=ready)
 
     async def ServerMetadata(self, _: pb.ServerMetadataRequest, __: RpcContext) -> Message:
@@ -259,7 +263,8 @@ class InferenceServicer:
     ) -> Message:
         _refuse_repository_name(message.repository_name)
         dependents = unload_dependents(message.parameters)
-        await self._server.unload(message.model_name, unload_dependents=dependents)
+        versions = unload_versions(message.parameters)
+        await self._server.unload(message.model_name, dependents, versions)
         return pb.RepositoryModelUnloadResponse()
 
     # -- settings -----------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from penstock.core.errors import (
     InternalError,
     InvalidRequestError,
     NotFoundError,
+    PermissionDeniedError,
     RequestCancelledError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
 )
@@ -54,6 +56,8 @@ _CODES: dict[type[InferenceError], StatusCode] = {
     UnavailableError: StatusCode.UNAVAILABLE,
     ExhaustedError: StatusCode.RESOURCE_EXHAUSTED,
     UnsupportedError: StatusCode.UNIMPLEMENTED,
+    UnauthenticatedError: StatusCode.UNAUTHENTICATED,
+    PermissionDeniedError: StatusCode.PERMISSION_DENIED,
     AlreadyExistsError: StatusCode.ALREADY_EXISTS,
     RequestCancelledError: StatusCode.CANCELLED,
     DeadlineExceededError: StatusCode.DEADLINE_EXCEEDED,

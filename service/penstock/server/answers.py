@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.errors import InvalidRequestError
+from penstock.models.releases.alias import Alias
 from penstock.models.serving.answers import ModelStatistics
-from penstock.models.serving.catalog import VersionState, VersionStatus, failed_reload
+from penstock.models.serving.catalog import UNLOADED, VersionState, VersionStatus, failed_reload
 from penstock.models.serving.loaded_model import LoadedModel
 
 _TWICE = "model appears in two or more repositories"
 _UNAVAILABLE = VersionState.UNAVAILABLE.value
+
+RESIDENT = "penstock-resident"
+"""HTTP header, and trailing metadata of gRPC, of an answer that a model is ready: whether it is
+loaded, where calls load models.
+"""
 
 EXTENSIONS = (
     "classification",
@@ -97,6 +103,18 @@ def model_index(
     entries += [ModelIndexEntry(n, "", _UNAVAILABLE, _TWICE) for n in twice]
     entries += [_unread(n, failures.get(n, "")) for n in names - twice - {*attempted}]
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def unloaded(entry: ModelIndexEntry, reason: str) -> ModelIndexEntry:
+    """The entry of a model that is not loaded for a `reason`, unless it tells why it failed."""
+    if not reason or entry.state not in ("", _UNAVAILABLE) or entry.reason not in ("", UNLOADED):
+        return entry
+    return replace(entry, state=_UNAVAILABLE, reason=reason)
+
+
+def alias_entry(alias: Alias) -> ModelIndexEntry:
+    """The entry of an alias, whose reason tells its targets."""
+    return ModelIndexEntry(alias.name, "", VersionState.READY.value, f"alias of {alias.shares}")
 
 
 def _unread(name: str, failure: str) -> ModelIndexEntry:

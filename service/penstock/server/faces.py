@@ -6,13 +6,15 @@ What an operation does is told at `InferenceServer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
+from penstock.access.gate import AccessGate
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
+from penstock.models.releases.releases import Releases
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
@@ -37,6 +39,9 @@ class Inference(Protocol):
 
     @property
     def tenants(self) -> Tenants | None: ...
+
+    @property
+    def access(self) -> AccessGate | None: ...
 
     @property
     def most_elements(self) -> int: ...
@@ -72,6 +77,8 @@ class Views(Protocol):
 
     async def model_ready(self, name: str, version: str) -> bool: ...
 
+    def resident(self, name: str) -> bool | None: ...
+
     async def metadata(self) -> ServerMetadata: ...
 
     async def model_metadata(self, name: str, version: str) -> ModelMetadata: ...
@@ -89,13 +96,18 @@ class Repository(Protocol):
     @property
     def control_policy(self) -> ControlPolicy: ...
 
+    @property
+    def releases(self) -> Releases: ...
+
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]: ...
 
     async def load(
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
     ) -> None: ...
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None: ...
+    async def unload(
+        self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
+    ) -> None: ...
 
     def check_model_control(self) -> None: ...
 

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.errors import UnsupportedError
+from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.hosting.link.messages import RETIRE
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import CONFIG
-from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.served_model import ServedModel
 from penstock.server.server import InferenceServer
 
 logger = logging.getLogger(__name__)
@@ -68,5 +68,9 @@ class LocalServices:
             f"a model process asked for '{verb}', which is not a control operation"
         )
 
-    def _model(self, name: str, version: str) -> LoadedModel:
-        return self._lifecycle.catalog.find(name, parse_version(version))
+    def _model(self, name: str, version: str) -> ServedModel:
+        number = parse_version(version)
+        try:
+            return self._lifecycle.catalog.find(name, number)
+        except InferenceError as missed:
+            return self._server.on_demand(name, number, missed)

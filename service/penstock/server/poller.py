@@ -32,8 +32,8 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
 class RepositoryPoller:
     """Polls a repository and has the server load and unload what has changed.
 
-    A model is reloaded only when its files change, even if it failed to load; one that is in two
-    repositories counts as removed.
+    A model is reloaded only when its files change, even if it failed to load, but for one whose
+    files could not be read; one that is in two repositories counts as removed.
     """
 
     def __init__(self, repository: ModelRepository, server: InferenceServer) -> None:
@@ -42,17 +42,13 @@ class RepositoryPoller:
         self._seen: Snapshot = {}
 
     async def changes(self) -> Difference:
-        """The changes since the last call; raises `OSError` if a folder cannot be read."""
+        """The changes since the last call."""
         before, self._seen = self._seen, await asyncio.to_thread(self._repository.states)
         return difference(before, self._seen)
 
     async def poll(self) -> None:
         """Load and unload what has changed; errors go to the log."""
-        try:
-            changed, gone = await self.changes()
-        except OSError as error:
-            logger.error("failed to poll the model repository: %s", error)
-            return
+        changed, gone = await self.changes()
         await self._server.follow(changed, gone)
 
     @asynccontextmanager

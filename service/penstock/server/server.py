@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.access.gate import AccessGate
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -20,9 +23,12 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.releases.releases import Releases
 from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.residency.known_model import KnownModel
+from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.answers import (
     EngineHistogram,
     Gauge,
@@ -30,7 +36,7 @@ from penstock.models.serving.answers import (
     ModelMetadata,
     ModelStatistics,
 )
-from penstock.models.serving.catalog import VersionState
+from penstock.models.serving.catalog import VersionState, not_found
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import FinishingModel, ServedModel
 from penstock.scheduling.tokens.tenants import Tenants
@@ -38,8 +44,10 @@ from penstock.server.answers import (
     EngineControlled,
     ModelIndexEntry,
     ServerMetadata,
+    alias_entry,
     model_index,
     model_statistics,
+    unloaded,
 )
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.exit import ServerExit
@@ -66,7 +74,13 @@ class InferenceServer:
     messages: MessagePools = NO_POOLS
     tracer: Tracer = UNTRACED
     tenants: Tenants | None = None
+    access: AccessGate | None = None
+    """Whom frontends ask who may call; they then see the server as `SeenModels`."""
+
     control_policy: ControlPolicy = ControlPolicy()
+
+    residency: ModelResidency | None = None
+    """What loads models when they are called; `None` where no call loads any."""
 
     has_repository = True
     repository_traffic: Traffic | None = None
@@ -93,6 +107,7 @@ class InferenceServer:
         tenants: Tenants | None = None,
         control_policy: ControlPolicy | None = None,
         most_elements: int = MOST_ELEMENTS,
+        alias_folders: Iterable[Path] = (),
     ) -> None:
         self.regions = regions
         self.most_elements = most_elements
@@ -113,6 +128,7 @@ class InferenceServer:
         self._log = log
         self._exit = ServerExit(lifecycle)
         self._started = False
+        self.releases = Releases(self._catalog, self._target, alias_folders)
 
     # -- inference ----------------------------------------------------------------------------
 
@@ -122,10 +138,38 @@ class InferenceServer:
         While the server exits, only requests that continue a sequence are admitted (S-22).
         """
         if self._started and not self._exit.begun:
-            return self._catalog.find(name, parse_version(version) if version else ANY_VERSION)
+            number = parse_version(version) if version else ANY_VERSION
+            try:
+                return self._catalog.find(name, number)
+            except InferenceError as missed:
+                return self.on_demand(name, number, missed)
         if self._exit.admits(name):
             return FinishingModel(self._catalog.find(name, parse_version(version)))
         raise self._refusal()
+
+    def on_demand(self, name: str, version: int, missed: InferenceError) -> ServedModel:
+        """What a name means that no loaded model has: an alias, or a model that its call loads.
+
+        Raises what was `missed` where it is neither.
+        """
+        if version == ANY_VERSION and (alias := self.releases.find(name)) is not None:
+            return alias
+        return self._standby(name, version, missed)
+
+    def _target(self, name: str, version: int) -> ServedModel:
+        """A target of an alias."""
+        try:
+            return self._catalog.find(name, version)
+        except InferenceError as missed:
+            return self._standby(name, version, missed)
+
+    def _standby(self, name: str, version: int, missed: InferenceError) -> ServedModel:
+        """A model that is not loaded, whose answers wait for the load; else raises `missed`."""
+        residency = self.residency
+        standby = None if residency is None else residency.standby(name, version)
+        if standby is None:
+            raise missed
+        return standby
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; returns the stream of its responses, which the caller closes."""
@@ -169,24 +213,30 @@ class InferenceServer:
         return self._lifecycle.backends()
 
     def model_names(self) -> Sequence[str]:
-        """Every model ever loaded or attempted."""
-        return self._catalog.names()
+        """Every model ever loaded or attempted, and every alias."""
+        aliases = [alias.name for alias in self.releases.aliases()]
+        return sorted({*self._catalog.names(), *aliases}) if aliases else self._catalog.names()
 
     async def model_ready(self, name: str, version: str) -> bool:
         """Whether the model version is ready; false for an unknown one, or at the start."""
         return await self.model_serves(name, version) and self._started
 
+    def resident(self, name: str) -> bool | None:
+        """Whether a model is loaded, where calls load models; `None` where it need not be told."""
+        return None if self.residency is None else bool(self._catalog.served(name))
+
     async def model_serves(self, name: str, version: str) -> bool:
         """Whether other models may call the model version, also while the server starts."""
+        name, version = self._behind(name, version)
         number = parse_version(version)
         try:
             model = self._catalog.find(name, number)
         except InferenceError:
-            return False
+            return self.residency is not None and self.residency.loadable(name)
         return await model.ready()
 
     async def _all_ready(self) -> bool:
-        if not self._catalog.complete():
+        if self.residency is None and not self._catalog.complete():
             return False
         return all(await asyncio.gather(*(model.ready() for model in self._catalog.models())))
 
@@ -198,13 +248,19 @@ class InferenceServer:
 
     async def model_metadata(self, name: str, version: str) -> ModelMetadata:
         """Metadata of a model version, with all versions served unless one is named."""
-        model = self._find(name, version)
+        named, (name, version) = name, self._behind(name, version)
+        if (known := self._unloaded(name)) is not None and not version:
+            return replace(known.metadata(), name=named)
+        model = await self._resident(name, version)
         versions = [model.version] if version else self._catalog.served(name)
-        return model.metadata(versions)
+        return replace(model.metadata(versions), name=named)
 
     async def model_config(self, name: str, version: str) -> ModelConfig:
         """The effective configuration of a model version."""
-        return self._find(name, version).config
+        name, version = self._behind(name, version)
+        if (known := self._unloaded(name)) is not None and not version:
+            return known.config
+        return (await self._resident(name, version)).config
 
     async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
         """Counters of a version, of a model, or of all; without a name, `version` is ignored."""
@@ -241,6 +297,9 @@ class InferenceServer:
         names, twice = await asyncio.to_thread(self._listed)
         catalog = self._catalog
         entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
+        if (residency := self.residency) is not None:
+            entries = [unloaded(entry, residency.why_unloaded(entry.name)) for entry in entries]
+        entries += [alias_entry(alias) for alias in self.releases.aliases()]
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
 
@@ -254,18 +313,29 @@ class InferenceServer:
         """Load or reload a model, whose name is trimmed (explicit control only).
 
         Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12), which
-        the control policy must have let through if they come from a client. Configurations name
+        the control policy must have let through if they come from a client. `versions`, such as
+        `1,3`, are served beside those that are. Configurations name
         code only where they are `trusted`, or the policy lets all clients bring files.
         """
         self.check_model_control()
         trusted = trusted or self.control_policy.upload
-        override = ModelOverride.from_parameters(parameters, trusted=trusted)
-        await self._lifecycle.load(name.strip(), override)
+        name, override = name.strip(), ModelOverride.from_parameters(parameters, trusted=trusted)
+        if override is not None and override.versions:
+            served = self._catalog.served(name).keys()
+            override = replace(override, versions=override.versions | served)
+        await self._lifecycle.load(name, override)
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model, whose name is trimmed (explicit control only)."""
+    async def unload(
+        self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
+    ) -> None:
+        """Unload a model, its name trimmed, or only `versions` of it (explicit control only)."""
         self.check_model_control()
-        await self._lifecycle.unload(name.strip(), unload_dependents=unload_dependents)
+        name = name.strip()
+        served = self._catalog.served(name).keys()
+        if left := (served - versions if versions else None):
+            await self._lifecycle.load(name, ModelOverride(versions=frozenset(left)))
+        elif not versions or served & versions:
+            await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
     def check_model_control(self) -> None:
         """Refuse what loads and unloads models, where requests may not."""
@@ -295,7 +365,7 @@ class InferenceServer:
     async def adapters(self, name: str) -> list[str]:
         """The adapters that requests to a model may name; none where its engine has none."""
         try:
-            model = self._find(name, "")
+            model = await self._resident(name, "")
         except InferenceError:
             return []
         return await told_adapters(model)
@@ -303,7 +373,7 @@ class InferenceServer:
     async def speaks_openai(self, name: str) -> bool:
         """Whether a model that serves answers exchanges of OpenAI's API."""
         try:
-            model = self._find(name, "")
+            model = await self._resident(name, "")
         except InferenceError:
             return False
         return await speaks(model)
@@ -314,6 +384,12 @@ class InferenceServer:
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""
+        if self.residency is not None:
+            changed, gone = [*changed], [*gone]
+            await self.residency.learn(changed)
+            changed = [name for name in changed if self._catalog.served(name)]
+            for name in gone:
+                self.residency.forget(name)
         await self._lifecycle.load_all(changed)
         for name in gone:
             await self._lifecycle.unload(name)
@@ -330,18 +406,29 @@ class InferenceServer:
 
     def check_engine_control(self, name: str, version: str) -> LoadedModel:
         """The model version that a command is for; raises where requests may give none."""
+        self.check_commands()
+        return self._find(name, version)
+
+    def check_commands(self) -> None:
+        """Refuse commands to engines, where requests may give none."""
         if not self._engine_control:
             raise UnsupportedError(
                 "engines are not controlled by requests; --allow-engine-control=true allows it"
             )
-        return self._find(name, version)
 
     # -- settings -----------------------------------------------------------------------------
+
+    def unknown_model(self, name: str, version: str) -> InferenceError:
+        """The error for a name that no model has; raises what comes before, as a look-up would."""
+        if self.exiting or not self._started:
+            return self._refusal()
+        parse_version(version)
+        return not_found(name)
 
     async def trace_settings(self, model: str = "", changes: Texts | None = None) -> Texts:
         """The trace settings of a model or of all, after `changes`, if any (G-20)."""
         if model and not await self.model_ready(model, ""):
-            raise InvalidRequestError(f"Request for unknown model : {model}")
+            raise untraced_model(model)
         if changes:
             self._trace.change(changes, model)
         texts = trace_texts(self._trace.current(model))
@@ -363,7 +450,11 @@ class InferenceServer:
         """Load models, then serve; returns the errors of models that failed, by name."""
         if not self.has_repository:
             return {}
+        if self.residency is not None:
+            await self.residency.learn()
+            names = {*names, *self.residency.always()}
         failures = await self._lifecycle.load_all(names)
+        await self.releases.read_files()
         self._started = True
         self.changes.notify()
         return failures
@@ -393,6 +484,31 @@ class InferenceServer:
             raise self._refusal()
         return self._catalog.find(name, parse_version(version))
 
+    async def _resident(self, name: str, version: str) -> LoadedModel:
+        """The model version that views describe, which is loaded for them where a call would."""
+        name, version = self._behind(name, version)
+        residency = self.residency
+        if residency is None or self._catalog.served(name) or residency.known(name) is None:
+            return self._find(name, version)
+        if self.exiting or not self._started:
+            raise self._refusal()
+        return await residency.bring(name, parse_version(version))
+
+    def _behind(self, name: str, version: str) -> tuple[str, str]:
+        """The model and the version that views of an alias tell of; of others what they name."""
+        alias = None if version else self.releases.find(name)
+        if alias is None or self._catalog.served(name):
+            return name, version
+        target = alias.main()
+        return target.model, "" if target.version == ANY_VERSION else str(target.version)
+
+    def _unloaded(self, name: str) -> KnownModel | None:
+        """A model that is not loaded, if its configuration says all that views tell."""
+        if self.residency is None or self.exiting or not self._started:
+            return None
+        known = None if self._catalog.served(name) else self.residency.known(name)
+        return known if known is not None and known.complete else None
+
     def _refusal(self) -> UnavailableError:
         return UnavailableError("Server exiting" if self.exiting else "Server not ready")
 
@@ -405,6 +521,11 @@ class InferenceServer:
             raise UnavailableError(
                 "explicit model load / unload is not allowed if polling is enabled"
             )
+
+
+def untraced_model(name: str) -> InvalidRequestError:
+    """The error for trace settings of a model that does not serve."""
+    return InvalidRequestError(f"Request for unknown model : {name}")
 
 
 T = TypeVar("T")

@@ -69,11 +69,12 @@ __all__ = [
 
 
 class ModelControlMode(StrEnum):
-    """Model control mode: models are loaded once at start, by polling, or by requests."""
+    """Model control mode: models are loaded at start, by polling, by requests, or by calls."""
 
     NONE = "none"
     POLL = "poll"
     EXPLICIT = "explicit"
+    DEMAND = "demand"
 
 
 class Task(StrEnum):
@@ -102,7 +103,8 @@ class RepositorySettings:
     """Locations of the models, and when they are loaded.
 
     `cache_dir` and `cache_size` (bytes, 0 for no limit) are of what was fetched from elsewhere.
-    With `signature_key`, the file of a public key, models must be signed.
+    A call waits `demand_timeout` seconds at most for a load. With `signature_key`, the file of a
+    public key, models must be signed.
     """
 
     paths: tuple[str, ...] = ()
@@ -110,6 +112,7 @@ class RepositorySettings:
     control_mode: ModelControlMode = ModelControlMode.NONE
     poll_seconds: int = 15
     startup_models: tuple[str, ...] = ()
+    demand_timeout: float = 300.0
     exit_on_error: bool = True
     auto_complete_config: bool = True
     strict_readiness: bool = True
@@ -125,7 +128,17 @@ class RepositorySettings:
     @property
     def explicit(self) -> bool:
         """Whether models are loaded and unloaded by requests of clients."""
-        return self.control_mode is ModelControlMode.EXPLICIT
+        return self.control_mode in (ModelControlMode.EXPLICIT, ModelControlMode.DEMAND)
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether a call loads the model that it is for."""
+        return self.control_mode is ModelControlMode.DEMAND
+
+    @property
+    def polls(self) -> bool:
+        """Whether models follow the files of the repository."""
+        return self.control_mode in (ModelControlMode.POLL, ModelControlMode.DEMAND)
 
     @property
     def loads_everything(self) -> bool:
@@ -248,6 +261,7 @@ class Settings:
     trace_control: bool = False
     trace_tensors: bool = False
     log_control: bool = False
+    access_policy: str = ""
     tenants: str = ""
     tenant_header: str = ""
     trust_fairness_id: bool = False

@@ -10,7 +10,8 @@ from penstock.settings.secure import is_local
 
 def exposures(settings: Settings) -> Iterator[str]:
     """A line for each thing that strangers may do because of an option."""
-    if settings.model_upload and settings.repository.explicit:
+    asked = bool(settings.access_policy)  # who may, on every port
+    if settings.model_upload and settings.repository.explicit and not asked:
         for flag, ways in _open_ways(settings):
             yield (
                 f"every client may load files of its own as models over {ways}, that is, run code"
@@ -20,7 +21,8 @@ def exposures(settings: Settings) -> Iterator[str]:
     if settings.secure and metrics.enabled and not is_local(metrics.address):
         yield (
             f"--metrics-address={metrics.address} opens the metrics to everybody who reaches it,"
-            " although --secure is given: that port has no TLS and no restrictions"
+            " although --secure is given: that port has no TLS"
+            f"{'' if asked else ' and no restrictions'}"
         )
 
 

@@ -58,9 +58,11 @@ _OFF = {
 def secure_defaults(fields: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The defaults of fields that `--secure` changes, by path; `fields` are those that are given.
 
-    A protocol without TLS and secrets listens on this machine alone.
+    A protocol without TLS and secrets listens on this machine alone, unless a policy is asked.
     """
     yield from _DEFAULTS.items()
+    if fields.get("access_policy"):
+        return
     for protocol in _GROUPS:
         tls = fields.get(f"{protocol}.tls.enabled", False)
         if not tls and _unguarded(protocol, fields.get(f"{protocol}.restrictions", ())):
@@ -71,6 +73,8 @@ def check_secure(settings: Settings) -> None:
     """Refuse settings that open what `--secure` closes."""
     for flag in _opened(settings):
         raise SettingsError(f"--{flag} contradicts --secure: leave one of them out")
+    if settings.access_policy:
+        return  # its keys are the secrets, for every call on every port
     http, grpc = settings.http, settings.grpc
     if _serves_http(settings) and not http.tls.enabled:
         _check_address("http", http.host, http.restrictions)

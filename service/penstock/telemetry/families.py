@@ -28,6 +28,7 @@ from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_
 from penstock.metrics.measurement import Quantile
 from penstock.models.loading.statistics_of import FIRST_RESPONSE
 from penstock.models.remote.downloads import Traffic
+from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.answers import (
     EngineHistogram,
     EngineMetric,
@@ -270,6 +271,16 @@ def _trace_family(name: str, text: str, *series: Series) -> Family:
     return Family(f"penstock_trace_spans_{name}", text, MetricKind.COUNTER, series)
 
 
+def access_families(failures: int) -> Iterator[Family]:
+    """The family of an access policy, whose file was wrong so many times."""
+    yield Family(
+        "penstock_access_policy_reload_failures_total",
+        "Changed files of the access policy that were wrong, and left the old policy in force",
+        MetricKind.COUNTER,
+        [Series((), failures)],
+    )
+
+
 def repository_families(traffic: Traffic) -> Iterator[Family]:
     """The families of repositories that lie elsewhere."""
     objects = (("fetched", traffic.fetched_objects), ("cached", traffic.cached_objects))
@@ -291,6 +302,32 @@ def repository_families(traffic: Traffic) -> Iterator[Family]:
         ),
     ):
         yield Family(f"penstock_repository_{name}", text, MetricKind.COUNTER, series)
+
+
+def residency_families(residency: ModelResidency) -> Iterator[Family]:
+    """The families of models that are loaded when they are called."""
+    counts, held = residency.counts, residency.resident_bytes()
+    yield Family(
+        "penstock_model_resident_bytes",
+        "Bytes of the memory budget that a loaded model has",
+        MetricKind.GAUGE,
+        [Series((("model", name),), size) for name, size in held.items()],
+    )
+    for name, text, counted in (
+        ("loads_total", "Loads of models, by what caused them", counts.loads),
+        ("unloads_total", "Unloads of models, by what caused them", counts.unloads),
+    ):
+        series = [
+            Series((("model", model), ("cause", cause)), number)
+            for (model, cause), number in counted.items()
+        ]
+        yield Family(f"penstock_model_{name}", text, MetricKind.COUNTER, series)
+    yield Family(
+        "penstock_model_load_wait_seconds",
+        "Seconds that calls waited for the load of their model",
+        MetricKind.HISTOGRAM,
+        [Series((), counts.waits.total, counts.waits.buckets)],
+    )
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

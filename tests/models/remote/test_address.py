@@ -36,7 +36,13 @@ def test_forms_of_addresses(text: str, expected: tuple[str, ...]) -> None:
     assert parts == expected
 
 
-@pytest.mark.parametrize("text", ["s3://", "gs:///a", "as://account", "as://", "s3://a b/c"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("s3://", "gs:///a", "as://account", "as://", "s3://a b/c", "s3://https//host:1/b"),
+        *("s3://http://host:99999/b", f"s3://host:{'9' * 5000}/b"),
+    ],
+)
 def test_what_is_no_address_is_told_its_form(text: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"'{text}' is no address: {text[:2]}://"):
         BucketAddress.parse(text)
@@ -49,6 +55,13 @@ def test_what_is_no_address_is_told_its_form(text: str) -> None:
         ("S3://b/c", "s3://b/c"),
         ("gcs://b", "gs://b"),
         ("abfss://a/b", "as://a/b"),
+        ("abfss://box@acc.dfs.core.windows.net/x", "as://acc/box/x"),
+        ("http://host:9000/bucket", "s3://http://host:9000/bucket"),
+        ("https://b.s3.eu-west-1.amazonaws.com/x", "s3://b/x"),
+        ("https://huggingface.co/owner/name", "hf://owner/name"),
+        ("s3:bucket/x", "s3://bucket/x"),
+        ("s3//bucket", "s3://bucket"),
+        ("gs:://bucket", "gs://bucket"),
         ("file:///data/models", "/data/models"),
     ],
 )

@@ -93,6 +93,25 @@ def test_the_endpoint_of_the_address_comes_before_that_of_the_environment(tmp_pa
     assert options(tmp_path, given, "s3://host:1/b")["endpoint"] == "https://host:1"
 
 
+def test_no_profile_takes_the_endpoint_of_the_address_or_of_the_environment(
+    profiles: Path, tmp_path: Path
+) -> None:
+    for variables in ({}, {"AWS_PROFILE": "work"}, {"HOME": "without profiles"}):
+        home = tmp_path / "empty" if "HOME" in variables else profiles
+        found = options(home, variables, "s3://http://store:1/bucket")
+        assert found["endpoint"] == "http://store:1"
+        elsewhere = {**variables, "AWS_ENDPOINT_URL_S3": "http://elsewhere"}
+        assert options(home, elsewhere)["endpoint"] == "http://elsewhere"
+
+
+def test_the_style_of_the_credential_file_comes_before_that_of_its_profile(profiles: Path) -> None:
+    file = profiles / "credentials.json"
+    file.write_text(json.dumps({"s3": {"": {"profile": "work", "addressing_style": "path"}}}))
+    found = options(profiles, {VARIABLE: str(file)})
+    assert found["virtual_hosted_style_request"] is False
+    assert "addressing_style" not in found
+
+
 @pytest.mark.contract("R-32", "EV-04")
 def test_the_longest_prefix_of_the_credential_file_wins(tmp_path: Path) -> None:
     file = tmp_path / "credentials.json"

@@ -173,7 +173,7 @@ def test_an_address_with_a_slash_too_few_is_told_as_it_was_meant(typed: str) -> 
     with pytest.raises(SourceError) as refused:
         model_of(typed, Wishes())
     scheme, rest = typed.split(":")
-    assert f"did you mean {scheme}://{rest.lstrip('/')}?" in str(refused.value)
+    assert f"did you mean '{scheme}://{rest.lstrip('/')}'?" in str(refused.value)
 
 
 def test_what_no_engine_reads_is_refused_with_what_may_be_given(tmp_path: Path) -> None:

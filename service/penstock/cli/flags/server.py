@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli import values
-from penstock.cli.flags.flag import Flag, Group, boolean, integer, once_each, switch, text
+from penstock.cli.flags.flag import Flag, Group, boolean, decimal, integer, once_each, switch, text
 from penstock.settings import ModelControlMode
 
 SERVER = Group(
@@ -62,6 +62,13 @@ SERVER = Group(
             "log_control",
             "Let every client change the settings of the log. Default false: only calls that a "
             "restriction of the group logging has let through may.",
+        ),
+        text(
+            "access-policy",
+            "access_policy",
+            "Ask a policy who may make which calls of which models: a TOML file with callers, the "
+            "hashes of their keys, and rules (docs/access.md). It is watched; a wrong new file "
+            "leaves the old policy in force.",
         ),
         text(
             "tenants",
@@ -165,20 +172,26 @@ REPOSITORY = Group(
             "repository.control_mode",
             '"none": load everything at start. "poll": follow changes of the repository. '
             '"explicit": load the models that --load-model names, then those that clients request. '
-            'Default "none".',
+            '"demand": load a model when it is called first. Default "none".',
             values.member_of(ModelControlMode, "model-control-mode"),
         ),
         integer(
             "repository-poll-secs",
             "repository.poll_seconds",
-            "Seconds between polls of the repository in mode poll. Default 15.",
+            "Seconds between polls of the repository in modes poll and demand. Default 15.",
+        ),
+        decimal(
+            "demand-load-timeout-secs",
+            "repository.demand_timeout",
+            "Seconds that a call waits at most for the load of its model in mode demand. "
+            "Default 300.",
         ),
         Flag(
             "load-model",
             "string",
             values.text,
             "repository.startup_models",
-            "Model to load at start in mode explicit. Repeatable; * alone means all.",
+            "Model to load at start in modes explicit and demand. Repeatable; * alone means all.",
             once_each,
         ),
         text(

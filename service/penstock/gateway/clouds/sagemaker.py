@@ -12,16 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.access.current import enter
 from penstock.core.errors import (
     AlreadyExistsError,
     InferenceError,
     InvalidRequestError,
     NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
     shortened,
 )
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_router
-from penstock.gateway.call_guard import CallGuard
+from penstock.gateway.call_guard import CallGuard, guards, may_see
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
@@ -36,13 +39,14 @@ from penstock.gateway.replies import (
     Refusal,
     Reply,
     error_reply,
+    http_status,
     json_reply,
     method_not_allowed,
     reply,
 )
 from penstock.http1.requests import RequestHead
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, HttpSettings, restriction_of
+from penstock.settings import Feature, HttpSettings
 
 _SERVICE = "Sagemaker"
 _NO_MODEL = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -99,8 +103,8 @@ async def open_sagemaker(
     redirect = Redirect(
         router, "sagemaker-triton", memory, lambda head: models.model_of(head) or known.model
     )
-    guard = CallGuard(restriction_of(Feature.MODEL_REPOSITORY, http.restrictions), ())
-    models = MultiModelEndpoints(server, redirect, ControlBodies(helper), guard, root)
+    guarded = guards(http.restrictions, (), server.access)
+    models = MultiModelEndpoints(server, redirect, ControlBodies(helper), guarded, root)
     endpoint = _SagemakerEndpoint(redirect, models, known)
     try:
         async with listening(
@@ -187,13 +191,14 @@ class MultiModelEndpoints:
         server: InferenceServer,
         redirect: Redirect,
         bodies: ControlBodies,
-        guard: CallGuard,
+        guarded: Mapping[Feature, CallGuard],
         root: Path,
     ) -> None:
         self._server = server
         self._redirect = redirect
         self._bodies = bodies
-        self._guard = guard
+        self._guard = guarded[Feature.MODEL_REPOSITORY]
+        self._invoke_guard = guarded.get(Feature.INFERENCE)
         self._root = root
         self._models: dict[str, _Loaded] = {}
         self._turn = asyncio.Lock()  # one change at a time
@@ -214,7 +219,7 @@ class MultiModelEndpoints:
         if call.method not in ("GET", "POST", "DELETE"):
             return False
         if refusal := self._guard.refusal(call):
-            call.send(error_reply(refusal, 403))
+            call.send(Refusal(refusal))
         else:
             call.run(self._answer(call, model))
         return True
@@ -226,7 +231,11 @@ class MultiModelEndpoints:
         return "" if loaded is None else head.headers.get(_TARGET) or loaded.target
 
     def _invoke(self, call: HttpCall, model: str) -> None:
-        loaded = self._models.get(model)
+        # Before a name is looked up, which would tell strangers whether there is such a model.
+        if self._invoke_guard is not None and (refusal := self._invoke_guard.refusal(call)):
+            call.send(Refusal(refusal, PLAIN))
+            return
+        loaded = self._seen(call, model)
         if loaded is None:
             call.send(reply(status=404, content_type=PLAIN))
             return
@@ -236,10 +245,17 @@ class MultiModelEndpoints:
             return
         self._redirect.start(call, "POST", f"/v2/models/{target}/infer", _with_status)
 
+    def _seen(self, call: HttpCall, name: str) -> _Loaded | None:
+        """The model of a name, if it is loaded and the caller sees it."""
+        loaded = self._models.get(name)
+        return loaded if loaded is not None and may_see(call, loaded.target) else None
+
     async def _answer(self, call: HttpCall, model: str) -> None:
+        if call.permit is not None:
+            enter(call.permit)
         try:
             if call.method == "GET":
-                answer = self._model(model) if model else await self._list()
+                answer = self._model(call, model) if model else await self._list()
             elif call.method == "POST":
                 answer = await self._load(call)
             else:
@@ -269,8 +285,8 @@ class MultiModelEndpoints:
         except InferenceError:
             return False
 
-    def _model(self, name: str) -> Reply:
-        loaded = self._models.get(name)
+    def _model(self, call: HttpCall, name: str) -> Reply:
+        loaded = self._seen(call, name)
         if loaded is None:
             return reply(status=404, content_type=PLAIN)
         return json_reply(_described(name, loaded))
@@ -281,6 +297,8 @@ class MultiModelEndpoints:
         target = call.headers.get(_TARGET) or name
         if not _is_name(target):
             raise InvalidRequestError(_no_name(target))
+        if not may_see(call, target):
+            raise PermissionDeniedError("the caller may not change models of this name")
         async with self._turn:
             if name in self._models:
                 raise AlreadyExistsError(f"model '{shortened(name)}' has already been registered")
@@ -296,7 +314,7 @@ class MultiModelEndpoints:
 
     async def _unload(self, call: HttpCall, name: str) -> Reply:
         async with self._turn:
-            loaded = self._models.get(name)
+            loaded = self._seen(call, name)
             if loaded is None:
                 return reply(status=404, content_type=PLAIN)
             await self._server.unload(loaded.target, unload_dependents=True)
@@ -395,4 +413,6 @@ def _status(error: InferenceError) -> int:
     """507 for want of memory, 409 for what is there already, else 400."""
     if any(part in error.message for part in _NO_MEMORY):
         return 507
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return http_status(error)
     return 409 if isinstance(error, AlreadyExistsError) else 400

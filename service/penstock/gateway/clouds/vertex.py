@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
+from penstock.access.current import SERVER_ITSELF, acting_as
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_router
-from penstock.gateway.call_guard import CallGuard
+from penstock.gateway.call_guard import CallGuard, PolicyGuard
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import HttpCall
@@ -18,7 +19,7 @@ from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.inference.body_memory import BodyMemory, model_of
 from penstock.gateway.json.helper import JsonHelper
 from penstock.gateway.metrics import Scrape, send_metrics
-from penstock.gateway.replies import PLAIN, error_reply, method_not_allowed, reply
+from penstock.gateway.replies import PLAIN, Refusal, error_reply, method_not_allowed, reply
 from penstock.http1.requests import RequestHead
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, restriction_of
@@ -48,11 +49,15 @@ async def open_vertex(
     """
     predict = _route("AIP_PREDICT_ROUTE", environment.get("AIP_PREDICT_ROUTE"))
     health = _route("AIP_HEALTH_ROUTE", environment.get("AIP_HEALTH_ROUTE"))
-    model = await _default_model(server, default_model)
+    with acting_as(SERVER_ITSELF):
+        model = await _default_model(server, default_model)
     helper, memory = JsonHelper(), BodyMemory(server.messages)
     router = gateway_router(server, http, helper, memory=memory)
     redirect = Redirect(router, "vertex-ai-triton", memory, partial(_asked, model))
-    guard = CallGuard(restriction_of(Feature.STATISTICS, http.restrictions), None)
+    gate, restriction = server.access, restriction_of(Feature.STATISTICS, http.restrictions)
+    guard = CallGuard(restriction, None)
+    if gate is not None:
+        guard = PolicyGuard(gate, Feature.METRICS, restriction, None)
     endpoint = _VertexEndpoint(redirect, model, predict, health, scrape, guard)
     try:
         async with listening(
@@ -118,7 +123,7 @@ class _VertexEndpoint:
         """Answer the metrics, which are restricted as the statistics of models are."""
         call.feature = Feature.STATISTICS
         if refusal := self._metrics_guard.refusal(call):
-            call.send(error_reply(refusal, 403, PLAIN))
+            call.send(Refusal(refusal, PLAIN))
             return
         call.redirect("GET", path, call.headers)
         call.run(send_metrics(call, self._scrape))

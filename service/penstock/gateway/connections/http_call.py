@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+from penstock.access.policy import Permit
 from penstock.core.access import Access, AccessSink
 from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
@@ -74,13 +75,14 @@ class HttpCall(Exchange):
     `method`, `path` as sent, with surrogates for bytes that are not UTF-8, and `headers`, by names
     in lower case, are those of its head.
     `inference` is the inference request that was read from it, which log lines name, `feature` the
-    one of its route, `translate_reply` what a whole reply passes through, if anything, and
-    `more_fields` what any reply has in its head beside its own. Defaults are class attributes, so
-    that a new call sets only what differs.
+    one of its route, `permit` that of its caller where a policy was asked, `translate_reply` what a
+    whole reply passes through, if anything, and `more_fields` what any reply has in its head beside
+    its own. Defaults are class attributes, so that a new call sets only what differs.
     """
 
     inference: InferenceRequest | None = None
     feature: Feature | None = None
+    permit: Permit | None = None
     translate_reply: Callable[[Reply], Reply] | None = None
     more_fields: Sequence[Field] = ()
     status = 0

@@ -50,7 +50,9 @@ class GenerateEndpoints:
         self._server = server
         self._bodies = bodies
         self._keep_alive = settings.event_keep_alive_secs
-        self._forward = forwarded_headers(settings.header_forward_pattern, settings.restrictions)
+        self._forward = forwarded_headers(
+            settings.header_forward_pattern, settings.restrictions, server.access
+        )
 
     async def generate(self, call: HttpCall, target: Target) -> Reply | None:
         """Reply with the only response as a JSON object; 400 for none and for several."""

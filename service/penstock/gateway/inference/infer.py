@@ -90,7 +90,9 @@ class InferEndpoint:
         self._bodies = bodies
         self._limit = bodies.limit
         self._largest = settings.max_body_size
-        self._forward = forwarded_headers(settings.header_forward_pattern, settings.restrictions)
+        self._forward = forwarded_headers(
+            settings.header_forward_pattern, settings.restrictions, server.access
+        )
         self._memory = memory
         self._decompression = Decompression(bodies.limit)
         self._templates = RequestTemplates()

@@ -9,12 +9,14 @@ from penstock.core.errors import (
     ExhaustedError,
     InferenceError,
     NotFoundError,
+    PermissionDeniedError,
     RequestCancelledError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
 )
 from penstock.gateway.json.text import dump
-from penstock.gateway.replies import Reply, reply
+from penstock.gateway.replies import AUTHENTICATE, BEARER, Reply, reply
 
 RETRY_AFTER: Final = "retry-after"
 
@@ -25,6 +27,8 @@ _KINDS: tuple[tuple[type[InferenceError], int, str], ...] = (
     (DeadlineExceededError, 504, "timeout_error"),
     (RequestCancelledError, 499, "cancelled_error"),
     (UnsupportedError, 501, "not_implemented_error"),
+    (UnauthenticatedError, 401, "authentication_error"),
+    (PermissionDeniedError, 403, "permission_error"),
 )
 """Status and type by class; the first that fits counts."""
 
@@ -61,6 +65,8 @@ def error_reply(error: InferenceError) -> Reply:
     refusal = reply(_body(error.message, kind, *_fault(error)), status)
     if status in (429, 503):
         refusal.add_header(RETRY_AFTER, str(getattr(error, "retry_after", 1)))
+    elif status == 401:
+        refusal.add_header(AUTHENTICATE, BEARER)
     return refusal
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Final
 from urllib.parse import unquote
 from uuid import uuid4
 
+from penstock.access.gate import CREDENTIAL_HEADERS
 from penstock.core.errors import InferenceError
 from penstock.core.http_exchange import Headers, HttpExchange
 from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue, RequestScope
@@ -53,8 +54,11 @@ class ExchangeEndpoint:
         self._bodies = RequestBodies(bodies, settings.default_max_tokens)
         self._keep_alive = http.event_keep_alive_secs
         restrictions = (*http.restrictions, *settings.restrictions)
-        self._forward = forwarded_headers(http.header_forward_pattern, restrictions)
-        self._restricted = restriction_of(Feature.REQUEST_CONTROL, restrictions) is not None
+        gate = server.access
+        self._forward = forwarded_headers(http.header_forward_pattern, restrictions, gate)
+        self._secret = frozenset(() if gate is None else CREDENTIAL_HEADERS)
+        restricted = restriction_of(Feature.REQUEST_CONTROL, restrictions)
+        self._restricted = restricted is not None or (gate is not None and server.tenants is None)
 
     async def answer(self, call: HttpCall, _: Target) -> Reply | None:
         """Answer a request by the application of its model."""
@@ -89,7 +93,7 @@ class ExchangeEndpoint:
         self, call: HttpCall, read: RequestBody, found: FoundModel, request_id: str
     ) -> InferenceRequest:
         query = call.head.query.decode("latin-1")
-        headers = (*_chosen(call), (CALL_ID, request_id))
+        headers = (*_chosen(call, self._secret), (CALL_ID, request_id))
         exchange = HttpExchange(call.method, call.path, query, headers, read.body)
         forwarded = {} if self._forward is None else self._forward.of(call)
         parameters = self._parameters(forwarded, read, found.adapter)
@@ -150,11 +154,13 @@ def _request_id(call: HttpCall) -> str:
     return given if plain else uuid4().hex
 
 
-def _chosen(call: HttpCall) -> Headers:
-    """The headers that are a model's business."""
+def _chosen(call: HttpCall, secret: Collection[str]) -> Headers:
+    """The headers that are a model's business; none that is a secret of the server's."""
     headers: Mapping[str, str] = call.headers
     return tuple(
         (name, value)
         for name, value in headers.items()
-        if (name in _CHOSEN or name.startswith(_CHOSEN_PREFIXES)) and name != CALL_ID
+        if (name in _CHOSEN or name.startswith(_CHOSEN_PREFIXES))
+        and name != CALL_ID
+        and name not in secret
     )

@@ -26,10 +26,14 @@ class FoundModel(NamedTuple):
 class ModelNames:
     """Names are a model's own, or an alias; an adapter's stands behind it and the separator.
 
-    A model that there is hides an alias of the same name.
+    A model that there is hides an alias of the same name. Errors name what an alias stands for
+    where it `tells_aliases`, which not every caller may know.
     """
 
-    def __init__(self, server: Inference, settings: OpenAiSettings) -> None:
+    def __init__(
+        self, server: Inference, settings: OpenAiSettings, *, tells_aliases: bool = True
+    ) -> None:
+        self._tells_aliases = tells_aliases
         self._server = server
         self._separator = settings.lora_separator
         self.aliases = settings.aliases
@@ -39,7 +43,8 @@ class ModelNames:
         own = self.own_name(named)
         found = self._find(named) or self._find(own)
         if found is None:
-            raise unknown_model(named if own == named else f"{own}, of which '{named}' is an alias")
+            aliased = own != named and self._tells_aliases
+            raise unknown_model(f"{own}, of which '{named}' is an alias" if aliased else named)
         return found
 
     def _find(self, named: str) -> FoundModel | None:

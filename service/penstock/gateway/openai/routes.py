@@ -47,7 +47,7 @@ def openai_routes(
     """The routes; none where the API is off."""
     if not settings.enabled:
         return []
-    names = ModelNames(server, settings)
+    names = ModelNames(server, settings, tells_aliases=server.access is None)
     exchanges = ExchangeEndpoint(server, http, settings, bodies, names)
     models = OpenAiModels(server, names)
     model = "/v1/models/(?P<model>[^/]+)"
@@ -66,14 +66,15 @@ def openai_routes(
     ]
     guard = _Guard(settings)
     return [
-        Route(path, _ANY, guard.before(handler, methods, feature), feature)
+        Route(path, _ANY, guard.before(handler, methods, feature), feature, refuse=error_reply)
         for path, methods, handler, feature in table
     ]
 
 
 def restricted(route: Route, feature: Feature, settings: OpenAiSettings) -> Route:
     """A route of another API that is on the port of this one, as one of this group."""
-    return replace(route, handler=_Guard(settings).before(route.handler, route.methods, feature))
+    guarded = _Guard(settings).before(route.handler, route.methods, feature)
+    return replace(route, handler=guarded, asked=feature)
 
 
 def is_answered(path: str) -> bool:

@@ -83,6 +83,21 @@ _OPERATIONS = [
         "Unload a model",
         "UnloadRequest",
     ),
+    _Operation("get", "/v2/repository/aliases", "repository", "Aliases", answer="Aliases"),
+    *(
+        _Operation(method, "/v2/repository/aliases/{alias}", "repository", text, body, answer)
+        for method, text, body, answer in (
+            ("get", "An alias and its history", "", "AliasWithHistory"),
+            ("post", "Set an alias", "Alias", "AliasWithHistory"),
+            ("delete", "Remove an alias", "", ""),
+        )
+    ),
+    _Operation(
+        "post",
+        "/v2/repository/aliases/{alias}/rollback",
+        "repository",
+        "The first target takes all",
+    ),
     *(
         _Operation(method, path, "settings", f"{verb} settings of traces", body, "TraceSettings")
         for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting")

@@ -41,6 +41,14 @@ _PARAMETERS: Schema = {
     "additionalProperties": {"type": ["string", "integer", "number", "boolean"]},
 }
 _TENSOR_METADATA = _object(("name", "datatype", "shape"), name=_TEXT, datatype=_TEXT, shape=_SHAPE)
+_NUMBER: Schema = {"type": "number"}
+_ALIAS = _object(
+    ("targets",),
+    name=_TEXT,
+    targets=_array(_object(("model",), model=_TEXT, version=_COUNT, weight=_NUMBER)),
+    sticky=_TEXT,
+    guard=_object(min_requests=_COUNT, max_error_rate=_NUMBER, window=_NUMBER),
+)
 _DURATION = _object(("count", "ns"), count=_COUNT, ns=_COUNT)
 _STATISTICS = _object(
     ("name", "version", "inference_count", "execution_count"),
@@ -119,8 +127,15 @@ SCHEMAS: dict[str, Schema] = {
     "Index": _array(
         _object(("name",), name=_TEXT, version=_TEXT, state=_TEXT, reason=_TEXT),
     ),
+    "Alias": _ALIAS,
+    "Aliases": _array(_ALIAS),
+    "AliasWithHistory": _object(
+        ("name", "history"),
+        **_ALIAS["properties"],
+        history=_array(_object(("at", "why"), at=_NUMBER, why=_TEXT, alias=_ALIAS)),
+    ),
     "LoadRequest": _object(parameters=_PARAMETERS),
-    "UnloadRequest": _object(parameters=_object(unload_dependents=_FLAG)),
+    "UnloadRequest": _object(parameters=_object(unload_dependents=_FLAG, versions=_TEXT)),
     "SystemRegions": _array(
         _object(
             ("name", "key", "offset", "byte_size"),

@@ -191,7 +191,8 @@ class VersionBuilder:
         origin = model.origin
         if origin is None or files.uploaded or not model.alive:
             return False
-        if files.config not in (origin.config, model.config):
+        former = (_of_any_version(origin.config), _of_any_version(model.config))
+        if _of_any_version(files.config) not in former:
             return False
         return origin.has_files_of(await asyncio.to_thread(origin_of, files, version))
 
@@ -356,6 +357,11 @@ class VersionBuilder:
     def _normalized(self, config: ModelConfig) -> ModelConfig:
         """The configuration with all defaults, its instances on devices that may be used."""
         return settled(config, self._gpus, cpu_only=self._cpu_only)
+
+
+def _of_any_version(config: ModelConfig) -> ModelConfig:
+    """A configuration without what chooses versions, which changes none of them."""
+    return replace(config, version_policy=None)
 
 
 def _log_completed(config: ModelConfig) -> None:

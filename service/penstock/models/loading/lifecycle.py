@@ -85,6 +85,10 @@ class ModelLifecycle:
         """The number of load requests in progress."""
         return len(self._loads)
 
+    def dependents(self, name: str) -> set[str]:
+        """The ensembles that need a model, as far as they were loaded."""
+        return self._dependencies.dependents({name})
+
     def with_sequences(self) -> set[str]:
         """Models with sequences in progress, and the ensembles that use them."""
         models = self.catalog.models()

@@ -12,6 +12,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 _SCHEMES = {"s3", "gs", "as", "hf"}
 
+_SLIP = re.compile(r"(s3|gs|as|hf)(?::+|//)/*(.*)", re.DOTALL)
+"""A colon or a slash too few or too many."""
+
+_PAGE = re.compile(r"https?://(?:www\.)?huggingface\.co/([^/]+/[^/]+)/?")
+_AMAZON = re.compile(r"https?://([^/]+)\.s3[.-][a-z0-9.-]*amazonaws\.com(/.*)?")
+_AZURE = re.compile(r"[a-z]+://([^/@]+)@([^/.]+)\.[^/]+(/.*)?")
+"""What is copied from a browser, or from Hadoop's configuration."""
+
 _MEANT = {
     "s3a": "s3", "s3n": "s3", "gcs": "gs", "gcp": "gs",
     "az": "as", "azure": "as", "abfs": "as", "abfss": "as", "wasb": "as", "wasbs": "as",
@@ -38,13 +46,17 @@ def scheme_of(address: str) -> str:
     Raises `InvalidRequestError` for a scheme that nobody knows, with the one that was meant.
     """
     found = _SCHEME.match(address)
+    if found is None or not address.startswith(f"{found[1]}://"):
+        if (slip := _SLIP.match(address)) is not None:
+            raise InvalidRequestError(
+                f"model repository '{address}' is no address; did you mean"
+                f" '{slip[1]}://{slip[2]}'? (a folder of this name is './{address}')"
+            )
     if found is None:
         return ""
     scheme = found[1]
     if scheme not in _SCHEMES:
         raise InvalidRequestError(f"model repository '{address}': {_advice(scheme, address)}")
-    if not address.startswith(f"{scheme}://"):
-        raise _wrong(address, scheme)
     return scheme
 
 
@@ -52,10 +64,24 @@ def _advice(scheme: str, address: str) -> str:
     rest = address.partition(":")[2].lstrip("/")
     if scheme == "file":
         return f"a folder is named without a scheme; did you mean '/{rest}'?"
-    meant = _MEANT.get(scheme.lower(), scheme.lower())
     known = ", ".join(f"{each}://" for each in sorted(_SCHEMES))
-    hint = f"; did you mean '{meant}://{rest}'?" if meant in _SCHEMES else ""
+    meant = _meant(scheme.lower(), rest, address)
+    hint = f"; did you mean '{meant}'?" if meant else ""
     return f"the scheme '{scheme}' is not known (these are: {known}){hint}"
+
+
+def _meant(scheme: str, rest: str, address: str) -> str:
+    """The address of ours that means the same; empty for none."""
+    if page := _PAGE.fullmatch(address):
+        return f"hf://{page[1]}"
+    if bucket := _AMAZON.fullmatch(address):
+        return f"s3://{bucket[1]}{bucket[2] or ''}"
+    if scheme in ("http", "https"):
+        return f"s3://{address}"
+    meant = _MEANT.get(scheme, scheme)
+    if meant == "as" and (box := _AZURE.fullmatch(address)):
+        return f"as://{box[2]}/{box[1]}{box[3] or ''}"
+    return f"{meant}://{rest}" if meant in _SCHEMES else ""
 
 
 def _wrong(address: str, scheme: str) -> InvalidRequestError:
@@ -89,7 +115,8 @@ class BucketAddress:
             if "." in account:  # the name of the account's host
                 endpoint, account = f"https://{account}", account.partition(".")[0]
         bucket, _, prefix = rest.partition("/")
-        if not _BUCKET.fullmatch(bucket) or (scheme == "as" and not account):
+        wrong = not _BUCKET.fullmatch(bucket) or bucket in ("http", "https")
+        if wrong or (scheme == "as" and not account) or not _has_port(endpoint):
             raise _wrong(text, scheme)
         return cls(text, scheme, bucket, prefix.strip("/"), endpoint, account)
 
@@ -106,6 +133,12 @@ class BucketAddress:
     def key(self, *parts: str) -> str:
         """The key of something below the repository."""
         return "/".join(part for part in (self.prefix, *parts) if part)
+
+
+def _has_port(endpoint: str) -> bool:
+    """Whether the port of an endpoint, if it has one, can be."""
+    _, _, port = endpoint.rpartition(":")
+    return not port.isdecimal() or (port.isascii() and len(port) < 6 and int(port) < 1 << 16)
 
 
 def _endpoint(rest: str) -> tuple[str, str]:

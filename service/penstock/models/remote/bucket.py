@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from penstock.core.errors import UnsupportedError
+from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
-from penstock.models.remote.credentials import Credentials
+from penstock.models.remote.credentials import Credentials, Options
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+T = TypeVar("T")
 
 _RETRIES = 5
 """Of a request that is throttled or fails, with longer and longer waits: 6 s in all."""
@@ -31,12 +33,15 @@ _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _DENIED = re.compile(r"\b40[13]\b|Unauthenticated|PermissionDenied|ExpiredToken|InvalidAccessKeyId")
 
+_WRONG_KEY = re.compile(r"invalid path|[Pp]ars(?:e|ing) [Pp]ath")
+
 _HINTS = {
     "NoSuchBucket": "is its name right, and the region?",
     "ContainerNotFound": "is its name right?",
     "InvalidAccessKeyId": "which keys are read is said in docs/repositories.md",
     "SignatureDoesNotMatch": "the secret key is not the one of the access key",
     "AuthenticationFailed": "is the account's key right?",
+    "AuthorizationFailure": "is the account's key right?",
     "RequestTimeTooSkewed": "the clock of this machine is wrong",
     "ExpiredToken": "the session token has expired",
     "AccessDenied": "these credentials may not list or read it",
@@ -45,6 +50,8 @@ _HINTS = {
     "kind: Connect": "nothing answers there; is the host right, and does it speak TLS?",
     "169.254.169.254": "no credentials were found; which are read is said in docs/repositories.md,"
     " a public bucket needs AWS_SKIP_SIGNATURE=true",
+    "AuthorizationHeaderMalformed": "set AWS_DEFAULT_REGION to the region of the bucket",
+    "incorrectly configured region": "set AWS_DEFAULT_REGION to the region of the bucket",
     "PermanentRedirect": "the bucket lies in another region: set AWS_DEFAULT_REGION",
 }
 """What to do, by what stands in an error."""
@@ -58,6 +65,10 @@ class ObjectChangedError(BucketError):
     """The object is no longer the one that was listed."""
 
 
+class WrongKeyError(BucketError):
+    """A key of the store is no path; the library lists nothing beside it."""
+
+
 class StoredObject(NamedTuple):
     """An object as it was listed; `path` is below the model's folder, `changed` in seconds."""
 
@@ -66,6 +77,13 @@ class StoredObject(NamedTuple):
     e_tag: str
     size: int
     changed: float
+
+
+class _Opened(NamedTuple):
+    """What is asked, and with which options it was opened."""
+
+    store: ObjectStore
+    options: Options
 
 
 class Bucket:
@@ -79,32 +97,32 @@ class Bucket:
     ) -> None:
         self.address, self.thread = address, thread
         self._credentials = credentials
-        self._store = self._open()
+        self._opened = self._open()
 
-    def folders(self) -> list[str]:
-        """The names of the folders directly below the repository: one request."""
+    def top(self) -> tuple[list[str], list[str]]:
+        """The names of the folders and of the objects directly below the repository."""
         prefix = self.address.key()
-        with self._asking() as obstore:
-            found = self.thread.run(_folders(obstore, self._store, prefix))
-        return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
+        found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
+        paths = found["common_prefixes"], [each["path"] for each in found["objects"]]
+        folders, objects = (sorted(each.rpartition("/")[2] for each in every) for every in paths)
+        return folders, objects
 
     def objects(self, folder: str) -> list[StoredObject]:
         """The objects below a folder, or below the repository for an empty one, by path."""
         prefix = self.address.key(folder)
         below = len(prefix) + 1 if prefix else 0
-        with self._asking() as obstore:
-            found = self.thread.run(_listed(obstore.list(self._store, prefix=prefix or None)))
-        objects = (
-            StoredObject(
-                each["path"][below:],
-                each["path"],
-                (each["e_tag"] or "").strip('"'),
-                each["size"],
-                each["last_modified"].timestamp(),
-            )
-            for each in found
+
+        def kept(each: Any) -> StoredObject:
+            key: str = each["path"]
+            e_tag = (each["e_tag"] or "").strip('"')
+            changed = each["last_modified"].timestamp()
+            return StoredObject(key[below:], key, e_tag, each["size"], changed)
+
+        found = self._ask(
+            lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), kept)
         )
-        return sorted(each for each in objects if each.path)
+        found.sort()
+        return found
 
     async def read(self, stored: StoredObject, begin: int, end: int) -> AsyncGenerator[Any, None]:
         """The bytes of an object from `begin` to `end`; raises `ObjectChangedError`."""
@@ -112,11 +130,27 @@ class Bucket:
         if stored.e_tag:
             options["if_match"] = f'"{stored.e_tag}"'
         with self._asking(f" {stored.key}") as obstore:
-            answer = await obstore.get_async(self._store, stored.key, options=options)
+            answer = await obstore.get_async(self._opened.store, stored.key, options=options)
             async for chunk in answer.stream(_CHUNK):
                 yield chunk
 
-    def _open(self) -> ObjectStore:
+    def _ask(self, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]) -> T:
+        """The answer to a request, which is repeated where other credentials are found (R-32)."""
+        opened = self._opened
+        try:
+            return self._ask_once(opened, request)
+        except BucketError:
+            if self._opened.options == opened.options:
+                raise
+        return self._ask_once(self._opened, request)
+
+    def _ask_once(
+        self, opened: _Opened, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]
+    ) -> T:
+        with self._asking() as obstore:
+            return self.thread.run(request(obstore, opened.store))
+
+    def _open(self) -> _Opened:
         try:
             from obstore.store import AzureStore, GCSStore, S3Store
         except ImportError as error:
@@ -143,7 +177,7 @@ class Bucket:
             store: ObjectStore = stores[self.address.scheme](
                 self.address.bucket, **options, **shared
             )
-        return store
+        return _Opened(store, options)
 
     @contextmanager
     def _asking(self, what: str = "") -> Iterator[Any]:
@@ -155,7 +189,10 @@ class Bucket:
                 yield obstore
             except Exception as error:
                 if _DENIED.search(str(error)):
-                    self._store = self._open()
+                    try:
+                        self._opened = self._open()
+                    except InferenceError as wrong:  # somebody may be writing the file
+                        raise BucketError(f"'{self.address.text}':{what} {wrong}") from error
                 raise
 
     @contextmanager
@@ -171,15 +208,19 @@ class Bucket:
         except (BaseError, OSError, ValueError) as error:
             if isinstance(error, BucketError | StoppedError):
                 raise
-            raise BucketError(f"'{self.address.text}':{what} {_reason(error)}") from error
+            kind = WrongKeyError if _WRONG_KEY.search(str(error)) else BucketError
+            raise kind(f"'{self.address.text}':{what} {_reason(error)}") from error
 
 
 async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:
     return await obstore.list_with_delimiter_async(store, prefix=prefix or None)
 
 
-async def _listed(batches: AsyncIterator[Any]) -> list[Any]:
-    return [each async for batch in batches for each in batch]
+async def _listed(
+    batches: AsyncIterator[Any], kept: Callable[[Any], StoredObject]
+) -> list[StoredObject]:
+    """What is kept of each object with a path: the library's own take twice as much memory."""
+    return [stored async for batch in batches for each in batch if (stored := kept(each)).path]
 
 
 def _reason(error: Exception) -> str:
@@ -189,9 +230,11 @@ def _reason(error: Exception) -> str:
     if where is not None:
         first = f"{where[1]}: {first}"
     code, message, status = (found.search(text) for found in (_CODE, _MESSAGE, _STATUS))
-    if code is not None:
-        first = f"{code[1]}: {message[1]}" if message is not None else code[1]
+    if code is not None and code[1]:
+        said = "" if message is None else message[1].partition("\n")[0]
+        first = f"{code[1]}: {said}" if said else code[1]
     elif status is not None:
         first = f"the store answered {status[1]} {status[2]}".strip()
     hint = next((hint for name, hint in _HINTS.items() if name in text), "")
+    first = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in first)
     return f"{first} ({hint})" if hint else first

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 
 from penstock.core.errors import ModelLoadError
 from penstock.core.file_names import folders_above, wrong_name
-from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
+from penstock.models.remote.bucket import (
+    Bucket,
+    ObjectChangedError,
+    StoredObject,
+    WrongKeyError,
+)
 from penstock.models.remote.downloads import Downloads
 from penstock.models.remote.store_thread import StoppedError
 
@@ -24,8 +30,8 @@ _LISTINGS = 20
 _AT_ONCE = 8
 """Listings of models."""
 
-State = frozenset[tuple[str, str, int]]
-"""Path, ETag and size of each object of a model."""
+State = bytes
+"""The digest of path, ETag and size of each object of a model: of 100,000 they take 30 MB."""
 
 
 def _all_are(path: str, size: int) -> bool:
@@ -43,10 +49,28 @@ class BucketRepository:
         self._bucket, self._downloads = bucket, downloads
         self._last: dict[str, State] = {}
         self._settled: dict[str, State] | None = None
+        self._looked = False
 
     def folders(self) -> list[str]:
         """The names of the models' folders; raises `OSError`."""
-        return [name for name in self._bucket.folders() if _is_model(name)]
+        folders, objects = self._bucket.top()
+        if not self._looked:
+            self._looked = True
+            self._warn(folders, objects)
+        return [name for name in folders if _is_model(name)]
+
+    def _warn(self, folders: Sequence[str], objects: Sequence[str]) -> None:
+        """Tell of what is likely no repository."""
+        address = self._bucket.address
+        if "config.pbtxt" in objects:
+            above = address.text.rstrip("/").rpartition("/")[0]
+            logger.warning(
+                "'%s' has a config.pbtxt of its own: is it a model? Its repository is '%s'",
+                address.text,
+                above,
+            )
+        elif address.prefix and not folders and not objects:
+            logger.warning("there is nothing at '%s': is its path right?", address.text)
 
     def has(self, folder: str) -> bool:
         """Whether there is a folder of a model; raises `OSError`."""
@@ -61,6 +85,14 @@ class BucketRepository:
         more use for the folder removes the second one. Raises `OSError`, and
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
+        try:
+            return self._taken(folder, needed)
+        except WrongKeyError as error:
+            raise ModelLoadError(str(error)) from error
+
+    def _taken(
+        self, folder: str, needed: Callable[[str, int], bool]
+    ) -> tuple[Path, Path | None] | None:
         what = f"{self._bucket.address.text} {folder}"
         if wrong := wrong_name(folder):
             raise ModelLoadError(f"the model's name is no path: {wrong}")
@@ -71,11 +103,13 @@ class BucketRepository:
             before, (files, folders) = objects, _sorted_out(objects)
             try:
                 wanted = [f for f in files if needed(f.path, f.size)]
-                here = self._downloads.fetch(self._bucket, wanted, what)
+                with self._downloads.cache.explained():
+                    here = self._downloads.fetch(self._bucket, wanted, what)
                 objects = self._listed_again(folder, before)
                 if _state(objects) == _state(before):
-                    laid_out = self._downloads.cache.lay_out(folder, here, folders)
-                    _fill(laid_out, [each for each in files if each.path not in here])
+                    with self._downloads.cache.explained():
+                        laid_out = self._downloads.cache.lay_out(folder, here, folders)
+                        _fill(laid_out, [each for each in files if each.path not in here])
                     return laid_out, laid_out.parent
             except ObjectChangedError as error:
                 objects = self._bucket.objects(folder)
@@ -107,23 +141,23 @@ class BucketRepository:
     def _listed(self) -> dict[str, State]:
         try:
             objects = self._bucket.objects("")
-        except BucketError:  # one key may be at fault
+        except WrongKeyError:  # of one model
             names = self.folders()
             with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
                 return dict(zip(names, pool.map(self._state_of, names), strict=True))
-        models = defaultdict[str, set[tuple[str, str, int]]](set)
-        for each in objects:
-            folder, slash, path = each.path.partition("/")
-            if slash and _is_model(folder):
-                models[folder].add((path, each.e_tag, each.size))
-        return {name: frozenset(state) for name, state in models.items()}
+        models = groupby(objects, key=lambda each: each.path.partition("/")[:2])
+        return {
+            folder: _state(of_model)
+            for (folder, slash), of_model in models
+            if slash and _is_model(folder)
+        }
 
     def _state_of(self, folder: str) -> State:
         """What a model is; of one that cannot be listed only that."""
         try:
             return _state(self._bucket.objects(folder))
-        except BucketError as error:
-            return frozenset({(str(error), "", 0)})
+        except WrongKeyError as error:
+            return str(error).encode()
 
     def _listed_again(self, folder: str, objects: list[StoredObject]) -> list[StoredObject]:
         newest = max(each.changed for each in objects)
@@ -147,7 +181,10 @@ def _is_model(folder: str) -> bool:
 
 
 def _state(objects: Iterable[StoredObject]) -> State:
-    return frozenset((each.path, each.e_tag, each.size) for each in objects)
+    digest = hashlib.sha256()
+    for each in objects:
+        digest.update(repr((each.key, each.e_tag, each.size)).encode())
+    return digest.digest()
 
 
 def _sorted_out(objects: Sequence[StoredObject]) -> tuple[list[StoredObject], list[str]]:

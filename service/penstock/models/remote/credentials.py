@@ -60,7 +60,7 @@ class Credentials:
     # -- S3 -----------------------------------------------------------------------------------
 
     def _amazon(self, address: BucketAddress, given: Any) -> Options:
-        variables, options = self.environment, Options(endpoint=address.endpoint)
+        variables, options = self.environment, Options()
         fields = dict(given or {})
         profile = fields.get("profile") or (None if given else variables.get("AWS_PROFILE"))
         if fields.get("key_id"):
@@ -73,8 +73,10 @@ class Credentials:
             options |= self._profile(profile)
         region = variables.get("AWS_DEFAULT_REGION") or variables.get("AWS_REGION")
         options["region"] = fields.get("region") or region or options.get("region")
-        options["endpoint"] = options["endpoint"] or variables.get("AWS_ENDPOINT_URL_S3")
-        style = fields.get("addressing_style") or options.pop("addressing_style", None)
+        endpoint = address.endpoint or variables.get("AWS_ENDPOINT_URL_S3")
+        options["endpoint"] = endpoint or options.get("endpoint")
+        style = options.pop("addressing_style", None)
+        style = fields.get("addressing_style") or style
         if style in ("path", "virtual"):
             options["virtual_hosted_style_request"] = style == "virtual"
         return _present(options)

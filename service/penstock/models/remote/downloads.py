@@ -35,6 +35,9 @@ _WAIT_SECONDS = 0.5
 """After the first of them; twice as long after each further one."""
 _TELL_SECONDS = 5.0
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room, for this user or for anybody."""
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -66,7 +69,7 @@ class Downloads:
         """The files of objects by their paths; `what` names them in the log.
 
         Raises `BucketError`, `ObjectChangedError` for an object that was replaced meanwhile,
-        `StoppedError`, and `ModelLoadError` for what does not fit.
+        `StoppedError`, `CacheError`, and `ModelLoadError` for what never fits.
         """
         self.cache.renew()
         keys = {each: _key(bucket, each) for each in objects}
@@ -96,6 +99,11 @@ class Downloads:
                 else:
                     yield ahead[0].stored, ahead[0].finish()
                     ahead.popleft().close()
+        except OSError as error:
+            if error.errno in _FULL:  # leave the room to others
+                for transfer in ahead:
+                    transfer.give_up()
+            raise
         finally:
             for transfer in ahead:
                 transfer.close()
@@ -159,13 +167,13 @@ class _Transfer:
         except ObjectChangedError:
             self._part.remove()
             raise
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                self._part.remove()
-            raise
         self._traffic.count(fetched=1)
         address = self._bucket.address.of(self.stored.key)
         return self._cache.store(self._key, self._part, digest.hexdigest(), address)
+
+    def give_up(self) -> None:
+        """Throw away what was fetched."""
+        self._part.remove()
 
     def close(self) -> None:
         """Stop what is under way, and let others have the object."""

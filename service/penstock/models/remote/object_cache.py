@@ -41,6 +41,10 @@ _ON_DISK = "-"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
+class CacheError(OSError):
+    """The cache cannot be written, or its disk is full; one line, which says what to do."""
+
+
 class CachedObject(NamedTuple):
     """An object that was fetched: its model's address, its path there, its size in bytes, and the
     time of its last use."""
@@ -67,14 +71,24 @@ class ObjectCache:
         self.renew()
 
     def renew(self) -> None:
-        """Make the folders that are not there, or no more; raises `ModelLoadError`."""
-        try:
+        """Make the folders that are not there, or no more; raises `CacheError`."""
+        with self.explained():
             for name in ("names", "objects", "parts", "runs"):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
             if self._run is None or not self._run.is_dir():
                 self._open_run()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise `CacheError` for what the disk refuses, but for files that are not there."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
         except OSError as error:
-            raise ModelLoadError(
+            if error.errno is None:  # it says itself what to do
+                raise
+            raise CacheError(
                 f"the cache of model repositories '{self._folder}' cannot be written:"
                 f" {error.strerror}; another folder is named by --repository-cache-dir"
             ) from error
@@ -127,7 +141,7 @@ class ObjectCache:
     def make_room(self, needed: int, here: Iterable[Path]) -> None:
         """Remove what was not used for longest, for `needed` bytes more beside the objects `here`.
 
-        Raises `ModelLoadError` if they never fit.
+        Raises `ModelLoadError` if they never fit, `CacheError` if the disk is too full now.
         """
         whole = needed + sum(map(_unused_size, set(here)))
         if self._limit and whole > self._limit:
@@ -140,9 +154,9 @@ class ObjectCache:
                 self._evict(self._limit - needed)
             free = shutil.disk_usage(self._folder).free
             if needed > free:
-                raise ModelLoadError(
+                raise CacheError(
                     f"{needed:,} bytes do not fit on the disk of '{self._folder}', which has"
-                    f" {free:,} left"
+                    f" {free:,} left; another folder is named by --repository-cache-dir"
                 )
 
     def _evict(self, bound: int) -> None:

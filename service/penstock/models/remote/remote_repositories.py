@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.core.errors import ModelLoadError
 from penstock.models.remote.address import BucketAddress, scheme_of
 from penstock.models.remote.bucket import Bucket
 from penstock.models.remote.bucket_repository import BucketRepository
 from penstock.models.remote.credentials import Credentials
 from penstock.models.remote.downloads import Downloads, Traffic
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
-from penstock.models.remote.object_cache import ObjectCache
+from penstock.models.remote.object_cache import CacheError, ObjectCache
 from penstock.models.remote.store_thread import StoreThread
 
 _MOUNTS = {
@@ -55,7 +56,10 @@ class RemoteRepositories:
         bucket = Bucket(address, Credentials(self._environment, home), self._thread)
         folder = self._cache_folder(scheme_of(text), home)
         if folder not in self._downloads:
-            cache = ObjectCache(folder, self._thread, self._limit)
+            try:
+                cache = ObjectCache(folder, self._thread, self._limit)
+            except CacheError as error:
+                raise ModelLoadError(str(error)) from error
             self._downloads[folder] = Downloads(cache, self.traffic)
         return BucketRepository(bucket, self._downloads[folder])
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.core.errors import InvalidRequestError, ModelLoadError
+from penstock.core.errors import InvalidRequestError, ModelLoadError, shortened
 from penstock.core.file_names import clash, wrong_name
 
 CONFIG = "config"
+VERSIONS = "versions"
 FILE = "file:"
 SCRATCH = "penstock-model-"
 """The beginning of the names of scratch folders."""
@@ -30,12 +31,14 @@ _IMPOSSIBLE_PATHS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 class ModelOverride:
     """The content of a load request: JSON configuration, files by `file:<path in the model>`.
 
-    The configuration of one that is not `trusted` may name no code and no paths of its own.
+    `versions` are to serve instead of those that the policy selects, if there are any. The
+    configuration of one that is not `trusted` may name no code and no paths of its own.
     """
 
     config: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     trusted: bool = True
+    versions: frozenset[int] = frozenset()
 
     @classmethod
     def from_parameters(
@@ -44,6 +47,7 @@ class ModelOverride:
         """The override that load parameters describe; `None` without parameters."""
         config: str | None = None
         files: dict[str, bytes] = {}
+        versions: frozenset[int] = frozenset()
         for name, value in parameters.items():
             if name == CONFIG and isinstance(value, str):
                 if len(value) > _LONGEST_CONFIG:
@@ -51,11 +55,13 @@ class ModelOverride:
                         f"load parameter 'config' has more than {_LONGEST_CONFIG} characters"
                     )
                 config = value
+            elif name == VERSIONS and isinstance(value, str):
+                versions = parse_versions(value)
             elif name.startswith(FILE) and isinstance(value, bytes):
                 files[name] = value
             else:
                 raise InvalidRequestError(f"unrecognized load parameter '{name}'.")
-        return cls(config, files, trusted) if parameters else None
+        return cls(config, files, trusted, versions) if parameters else None
 
     def write(self, folder: Path) -> None:
         """Write the files below `folder`; raises `ModelLoadError` for a path that cannot be."""
@@ -73,6 +79,16 @@ class ModelOverride:
                 if error.errno not in _IMPOSSIBLE_PATHS:
                     raise
                 raise ModelLoadError(f"Invalid file path '{name}': {error.strerror}") from error
+
+
+def parse_versions(text: str) -> frozenset[int]:
+    """The versions that a load or an unload names, such as `1,3`; Penstock's own (S126)."""
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isascii() and number.isdecimal() for number in numbers):
+        raise InvalidRequestError(
+            f"parameter 'versions' is to be numbers with commas, not '{shortened(text)}'"
+        )
+    return frozenset(map(int, numbers))
 
 
 def _inside(name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from penstock.core.config import ModelConfig, VersionPolicy
+from penstock.core.config import ModelConfig, SpecificVersions, VersionPolicy
 from penstock.core.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -26,7 +26,13 @@ from penstock.models.config.validation import validate_polled
 from penstock.models.config.validation.foreign_code import refuse_foreign_code
 from penstock.models.remote.address import scheme_of
 from penstock.models.repository.override import ModelOverride, ScratchFolder
-from penstock.models.repository.places import LocalFolder, Opener, RemotePlace, subfolders
+from penstock.models.repository.places import (
+    LocalFolder,
+    Needed,
+    Opener,
+    RemotePlace,
+    subfolders,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +81,8 @@ class ModelRepository:
         self._places = {_named(path): self._opened(path) for path in paths}
         self._config_name = config_name
         self._renamed: dict[str, dict[str, str]] = {}
+        self._known: dict[str, Mapping[str, Hashable]] = {}
+        self._unread = Counter[str]()
 
     def _opened(self, path: Path | str) -> LocalFolder | RemotePlace:
         if not scheme_of(str(path)):
@@ -90,11 +98,14 @@ class ModelRepository:
 
     def _named_folders(self) -> list[tuple[str, str, LocalFolder | RemotePlace]]:
         """The name and the folder of every model of every repository."""
-        return [
-            (self._renamed.get(path, {}).get(folder, folder), folder, place)
-            for path, place in self._places.items()
-            for folder in place.folders()
-        ]
+        try:
+            return [
+                (self._renamed.get(path, {}).get(folder, folder), folder, place)
+                for path, place in self._places.items()
+                for folder in place.folders()
+            ]
+        except OSError as error:
+            raise InternalError(f"failed to read model repository {error}") from error
 
     def add(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models of another folder too; raises if it is none, or one of them already.
@@ -119,6 +130,7 @@ class ModelRepository:
         if key not in self._places:
             raise InvalidRequestError(f"failed to unregister '{path}', repository not found")
         self._renamed.pop(key, None)
+        self._known.pop(key, None)
         self._places = {each: place for each, place in self._places.items() if each != key}
 
     def names(self) -> list[str]:
@@ -126,10 +138,25 @@ class ModelRepository:
         return sorted({name for name, *_ in self._named_folders()})
 
     def states(self) -> dict[str, Hashable]:
-        """What each model is, for comparison, without those in more than one repository."""
-        found = [(name, state) for p in self._places.values() for name, state in p.states().items()]
+        """What each model is, for comparison, without those in more than one repository.
+
+        A repository that cannot be read counts as it was last, and a model that could not be read
+        as changed: it is tried again.
+        """
+        found = [
+            (name, (state, self._unread[name]))
+            for path, place in self._places.items()
+            for name, state in self._states_of(path, place).items()
+        ]
         counts = Counter(name for name, _ in found)
         return {name: state for name, state in found if counts[name] == 1}
+
+    def _states_of(self, path: str, place: LocalFolder | RemotePlace) -> Mapping[str, Hashable]:
+        try:
+            self._known[path] = place.states()
+        except OSError as error:
+            logger.error("failed to poll the model repository: %s", error)
+        return self._known.get(path, {})
 
     def duplicates(self) -> set[str]:
         """Models in more than one repository, which cannot be loaded."""
@@ -148,13 +175,31 @@ class ModelRepository:
         with _polling(name):
             if override is not None and override.files:
                 return _read_files(name, override, scratch)
-            path, folder = self._find(name)
+            try:
+                path, folder = self._find(name)
+            except OSError:
+                self._unread[name] += 1
+                raise
             try:
                 return self._read_folder(name, path, folder, override)
             except BaseException:
                 if folder is not None:
                     folder.remove()
                 raise
+
+    def described(self, name: str) -> ModelFiles:
+        """A model as `read` finds it, of which only the configuration needs to be fetched.
+
+        Its folder is gone, if it was a temporary one.
+        """
+        check_name(name)
+        with _polling(name):
+            path, folder = self._find(name, lambda file, _: file.endswith(".pbtxt"))
+            try:
+                return self._read_folder(name, path, None, None)
+            finally:
+                if folder is not None:
+                    folder.remove()
 
     def _read_folder(
         self, name: str, path: Path, folder: ScratchFolder | None, override: ModelOverride | None
@@ -169,31 +214,47 @@ class ModelRepository:
             config = replace(config, name=name)
         with naming_misplaced_config(path, config is not None):
             polled = _polled(config or ModelConfig(), name, path)
-        return ModelFiles(name, path, polled, config is not None, _versions(path), folder)
+        versions = _versions(path)
+        if override is not None and override.versions:
+            polled = replace(polled, version_policy=_only(override.versions, versions, name))
+        return ModelFiles(name, path, polled, config is not None, versions, folder)
 
-    def _find(self, name: str) -> tuple[Path, ScratchFolder | None]:
-        """The folder of a model, which is a temporary one for a repository that lies elsewhere."""
+    def _find(self, name: str, needed: Needed | None = None) -> tuple[Path, ScratchFolder | None]:
+        """The folder of a model, which is a temporary one for a repository that lies elsewhere.
+
+        Of what lies elsewhere only what is `needed` is fetched, by default everything.
+        """
+        only = () if needed is None else (needed,)
         places = list(self._places_of(name))
         if len(places) > 1:
-            places = [(place, folder) for place, folder in places if place.has(folder)]
+            places = [each for each in places if self._has(*each)]
         if len(places) > 1:
             raise _not_polled(name, "not unique across all model repositories")
-        for place, folder in places:
+        for _, place, folder in places:
             if isinstance(place, LocalFolder):
                 if place.has(folder):
                     return place.path / folder, None
-            elif (taken := place.take(folder)) is not None:
+            elif (taken := place.take(folder, *only)) is not None:
                 path, root = taken
                 return path, None if root is None else ScratchFolder(path, root=root)
         raise _not_polled(name, "model not found in any model repository.")
 
-    def _places_of(self, name: str) -> Iterator[tuple[LocalFolder | RemotePlace, str]]:
+    def _has(self, path: str, place: LocalFolder | RemotePlace, folder: str) -> bool:
+        """Whether a repository has a model; whether it had it, where it cannot be read now."""
+        try:
+            return place.has(folder)
+        except OSError:
+            if path not in self._known:
+                raise
+            return folder in self._known[path]
+
+    def _places_of(self, name: str) -> Iterator[tuple[str, LocalFolder | RemotePlace, str]]:
         """Each repository that may have a model, and the folder's name there."""
         for path, place in self._places.items():
             renamed = self._renamed.get(path, {})
             given = next((folder for folder, other in renamed.items() if other == name), None)
             if given is not None or name not in renamed:
-                yield place, given or name
+                yield path, place, given or name
 
     def _read_config(self, path: Path) -> ModelConfig | None:
         """The configuration in the model's file; `None` if the file does not exist."""
@@ -223,6 +284,13 @@ def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> Mod
     except BaseException:
         folder.remove()
         raise
+
+
+def _only(asked: frozenset[int], versions: Iterable[int], name: str) -> VersionPolicy:
+    """The policy that selects the versions that a request names; raises for one that is not."""
+    if missing := sorted(asked - {*versions}):
+        raise InvalidRequestError(f"model '{name}' has no version {missing[0]}")
+    return VersionPolicy(specific=SpecificVersions(tuple(sorted(asked))))
 
 
 def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:

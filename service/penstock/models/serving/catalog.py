@@ -117,7 +117,7 @@ class ModelCatalog:
         """The model that serves a version; the highest ready one for `ANY_VERSION` (R-06)."""
         versions = self._models.get(name)
         if versions is None:
-            raise _unknown(NotFoundError, f"'{name}' is not found")
+            raise not_found(name)
         if version == ANY_VERSION:
             if versions.latest is None:
                 raise _unknown(NotFoundError, f"'{name}' has no available versions")
@@ -184,6 +184,11 @@ class ModelCatalog:
     def names(self) -> list[str]:
         """Every model in the catalog, in alphabetical order."""
         return sorted(self._models)
+
+
+def not_found(name: str) -> InferenceError:
+    """The error for a name that no model has."""
+    return _unknown(NotFoundError, f"'{name}' is not found")
 
 
 def _unknown(cls: type[InferenceError], text: str) -> InferenceError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from types import TracebackType
 
 from penstock.core.config import LatestVersions
@@ -62,20 +63,48 @@ class Claim:
 class MemoryBudget:
     """Bytes that all models may take together, and what is left of them.
 
+    `missing` are the bytes for which models were refused last. `tells_names` says whether errors
+    may name other models: where an access policy is on, not every caller may know of them.
+
     Lives on the event loop. Counted is what a model takes of the GPUs that it runs on, or of the
     host, with headroom; not the server's own process.
     """
 
-    def __init__(self, limit: int, gpus: tuple[int, ...] = (), card: int = 0) -> None:
+    def __init__(
+        self, limit: int, gpus: tuple[int, ...] = (), card: int = 0, *, tells_names: bool = True
+    ) -> None:
+        self.tells_names = tells_names
         self._limit = limit
         self._place = Place(gpus, card)
         self._used = 0
         self._held = Counter[tuple[str, int]]()
+        self.missing: dict[str, int] = {}
 
     @property
     def used(self) -> int:
         """Bytes that models have now."""
         return self._used
+
+    @property
+    def left(self) -> int:
+        """Bytes that no model has."""
+        return self._limit - self._used
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs whose memory is counted."""
+        return self._place.gpus
+
+    def needed(self, versions: Iterable[ModelFacts]) -> int:
+        """What versions of models are estimated to need together."""
+        return sum(estimate(facts, self._place).planned for facts in versions)
+
+    def by_model(self) -> Counter[str]:
+        """Bytes that each model has now, all of its versions together."""
+        models = Counter[str]()
+        for (name, _), size in self._held.items():
+            models[name] += size
+        return models
 
     def claim(self, facts: ModelFacts) -> Claim:
         """Take what a model needs. Raises `UnavailableError` where it is not left."""
@@ -110,6 +139,7 @@ class MemoryBudget:
     def _taken(self, found: ModelEstimate, size: int, *, growth: bool = False) -> Claim:
         name, version = found.facts.name, found.facts.version
         if self._used + size > self._limit:
+            self.missing[name] = self._used + size - self._limit
             raise UnavailableError(self._refusal(found, size, growth))
         self._used += size
         self._held[name, version] += size
@@ -155,9 +185,8 @@ class MemoryBudget:
 
     def _unloads(self, name: str, missing: int) -> list[str]:
         """Advice to unload: the smallest other model that is enough, else the largest."""
-        models = Counter[str]()
-        for (other, _), size in self._held.items():
-            models[other] += size
-        others = sorted((size, other) for other, size in models.items() if other != name)
+        if not self.tells_names:
+            return ["unload others"]
+        others = sorted((size, other) for other, size in self.by_model().items() if other != name)
         enough = [pair for pair in others if pair[0] >= missing] or others[-1:]
         return [f"unload '{other}' ({shown_size(size)})" for size, other in enough[:1]]

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 from penstock.core.errors import InferenceError
+from penstock.models.remote.address import BucketAddress, scheme_of
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
 from penstock.models.sources.draft import Draft, SourceError, Wishes, one_line
 from penstock.models.sources.engine_file import ENDINGS, engine_file, lone_file, model_name
@@ -17,9 +18,6 @@ from penstock.models.sources.nvidia import refuse_nemo, tensorrt_llm
 from penstock.models.sources.python_file import python_file
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
-_HUB = "hf://"
-_TYPED = re.compile(r"(s3|gs|as|hf):/?([^/].*)", re.DOTALL)
-"""An address with a slash too few."""
 _MARKS = ("saved_model.pb", "config.json", "rank0.engine", "rank0.safetensors")
 """Files that make a folder a model; one of models has none of them."""
 
@@ -47,7 +45,8 @@ def model_of(source: str, wishes: Wishes, name: str = "") -> Draft | None:
 
 
 def _remote(address: str, wishes: Wishes, name: str) -> Draft | None:
-    if not address.startswith(_HUB):
+    if scheme_of(address) != "hf":
+        BucketAddress.parse(address)
         return None
     folder = HubFolder(HubRepository(HubAddress.parse(address)))
     return hugging_face(folder, name, wishes)
@@ -72,13 +71,8 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         draft = tensorrt_llm(path, known) or hugging_face(LocalFolder(path, known), known, wishes)
         if draft is not None:
             return draft
-    raise _unexpected(source)
-
-
-def _unexpected(source: str) -> SourceError:
-    if (typed := _TYPED.fullmatch(source)) is not None:
-        return SourceError(f"there is no '{source}'; did you mean {typed[1]}://{typed[2]}?")
-    return SourceError(
+    scheme_of(source)  # which tells what was meant by an address with a slip
+    raise SourceError(
         f"Unexpected argument: {source}\nA directory of models is given as"
         " --model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine"
         f" ({ENDINGS}, .gguf), as the folder of a SavedModel, of TensorRT-LLM or in the layout of"

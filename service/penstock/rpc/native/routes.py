@@ -56,13 +56,24 @@ class Routes:
         return CallRoute(head, method, _call_class(head, method))
 
 
-def _call_class(head: CallHead, method: Method) -> type[RpcCall]:
+def _call_class(
+    head: CallHead, method: Method
+) -> Callable[[CallHost, int, CallHead, Method], RpcCall]:
     if head.http_status:
         return NotGrpcCall
-    admitted = method.admits is None or method.admits(head.metadata)
-    if head.refusal or method is _NO_METHOD or head.encoding not in _READABLE or not admitted:
+    if head.refusal or method is _NO_METHOD or head.encoding not in _READABLE:
         return RefusedCall
+    if method.admits is not None:
+        return _asked_call
     return StreamCall if method.client_streaming else UnaryCall
+
+
+def _asked_call(host: CallHost, stream_id: int, head: CallHead, method: Method) -> RpcCall:
+    """A call of a method that asks who calls: each time, since a policy may change meanwhile."""
+    if method.admits is not None and not method.admits(head.metadata):
+        return RefusedCall(host, stream_id, head, method)
+    kind = StreamCall if method.client_streaming else UnaryCall
+    return kind(host, stream_id, head, method)
 
 
 class RefusedCall(RpcCall):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -68,7 +68,8 @@ class Tenants:
 
     A fairness id counts only where it is trusted, since any client can send another's. API keys are
     known by their hashes: `keys` has the tenants of those in the file, any other is a tenant of its
-    own, named after the hash. `objectives` are priority bands, the higher first.
+    own, named after the hash. `objectives` are priority bands, the higher first. With an access
+    policy, `caller` tells the name of whom it let in, and keys are not looked at here.
     """
 
     policy: FairnessPolicy = field(default_factory=FairnessPolicy)
@@ -76,6 +77,7 @@ class Tenants:
     objectives: Mapping[str, int] = field(default_factory=dict)
     header: str = ""
     trusts_id: bool = False
+    caller: Callable[[], str] | None = None
     _names: dict[str, str] = field(default_factory=dict)
 
     def sender(self, headers: Mapping[str, str]) -> Sender:
@@ -87,7 +89,10 @@ class Tenants:
 
     def proven(self, headers: Mapping[str, str]) -> str:
         """The tenant by what others cannot send: its key, or a trusted id; empty without either."""
-        if key := _api_key(headers):
+        if self.caller is not None:
+            if name := self.caller():
+                return name[:_LONGEST_NAME]
+        elif key := _api_key(headers):
             return self._key_tenant(key)
         name = headers.get(FAIRNESS_ID, "") if self.trusts_id else ""
         return name[:_LONGEST_NAME]
@@ -113,11 +118,17 @@ def _api_key(headers: Mapping[str, str]) -> str:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def read_tenants(path: Path, header: str = "", *, trusts_id: bool = False) -> Tenants:
+def read_tenants(
+    path: Path,
+    header: str = "",
+    *,
+    trusts_id: bool = False,
+    caller: Callable[[], str] | None = None,
+) -> Tenants:
     """Read the file of tenants; raises `ConfigError` that names the file and the field."""
     try:
         given = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
-        return _tenants(given, header.lower(), trusts_id)
+        return replace(_tenants(given, header.lower(), trusts_id), caller=caller)
     except OSError as error:
         raise ConfigError(f"cannot read tenants from '{path}': {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one too

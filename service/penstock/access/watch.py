@@ -1,0 +1,163 @@
+"""`PolicyWatch`: puts a changed policy file in force, and keeps the old policy over a wrong one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.access.gate import AccessGate
+from penstock.access.key_set import NO_KEYS, FetchPlan, KeySet, fetch
+from penstock.access.policy import AccessPolicy
+from penstock.access.policy_file import read_policy
+from penstock.access.token_settings import TokenSettings
+from penstock.access.tokens import TokenVerifier
+from penstock.core.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+Signature = tuple[int, int, int, int] | None
+
+SECONDS = 1.0
+"""Between two looks at the files, and at whether keys are to be fetched."""
+
+
+class _Read(NamedTuple):
+    """What the files said, and the states in which they were when they were read."""
+
+    policy: AccessPolicy
+    tokens: TokenVerifier | None
+    states: tuple[Signature, Signature]
+
+
+class PolicyWatch:
+    """Looks at the files that paths name at the moment, through all symbolic links: Kubernetes
+    changes a mounted Secret by one of these. What it saw last is read once, right or wrong.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """A watch of a file, whose policy is in force; raises `ConfigError` for a wrong one."""
+        self._path = path
+        read = _read(path, None)
+        self._seen = read.states
+        self._plan = _plan(read.policy)
+        self.gate = AccessGate(read.policy, read.tokens)
+
+    async def look(self) -> None:
+        """Take up the files if they have changed."""
+        gate = self.gate
+        now = await asyncio.to_thread(self._states)
+        if now == self._seen:
+            return
+        self._seen = now
+        try:
+            read = await asyncio.to_thread(_read, self._path, gate)
+        except ConfigError as error:
+            self._failed(error, "the policy before it stays in force")
+            return
+        if read.policy.tokens != gate.policy.tokens:
+            self._plan = _plan(read.policy)
+        gate.policy, gate.tokens, self._seen = read
+        logger.info("the access policy '%s' has changed, and is in force", self._path)
+
+    async def renew_keys(self) -> None:
+        """Fetch the keys of tokens, if it is time to; the last good ones stay where that fails."""
+        plan, tokens, settings = self._plan, self.gate.tokens, self.gate.policy.tokens
+        if plan is None or tokens is None or settings is None:
+            return
+        now = time.monotonic()
+        if not plan.due(now, wanted=tokens.wants_keys):
+            return
+        keys = None
+        try:
+            keys = await asyncio.to_thread(fetch, settings.key_set)
+        except ConfigError as error:
+            self._failed(error, "the keys before them stay in use")
+        plan.fetched(now, failed=keys is None)
+        if keys is not None and plan is self._plan and self.gate.tokens is not None:
+            self.gate.tokens.replace_keys(keys)
+
+    def _failed(self, error: ConfigError, rest: str) -> None:
+        self.gate.reload_failures += 1
+        logger.error("%s; %s", error, rest)
+
+    def _states(self) -> tuple[Signature, Signature]:
+        """The states of the policy file, and of that with keys of tokens, if there is one."""
+        return signature(self._path), _state_of_keys(self.gate.policy.tokens)
+
+    @asynccontextmanager
+    async def running(self, seconds: float = SECONDS) -> AsyncIterator[None]:
+        """Look at all of it at this interval while the context is open."""
+        tasks = [
+            asyncio.create_task(_each(seconds, self.look)),
+            asyncio.create_task(_each(seconds, self.renew_keys)),  # which may wait for long
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+async def _each(seconds: float, look: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await look()
+        except Exception:  # a bug must be logged, and must not end the watch
+            logger.exception("looking at the access policy failed")
+        await asyncio.sleep(seconds)
+
+
+def _state_of_keys(tokens: TokenSettings | None) -> Signature:
+    return None if tokens is None or tokens.is_fetched else signature(Path(tokens.key_set))
+
+
+def _read(path: Path, before: AccessGate | None) -> _Read:
+    """The policy of a file, with what verifies its tokens; raises `ConfigError`.
+
+    Keys that were fetched `before` from the same address are taken over.
+    """
+    state = signature(path)
+    policy = read_policy(path)
+    settings = policy.tokens
+    of_keys = _state_of_keys(settings)
+    if settings is None:
+        return _Read(policy, None, (state, of_keys))
+    keys = _kept_keys(settings, before) if settings.is_fetched else _keys_in(settings.key_set)
+    return _Read(policy, TokenVerifier(settings, policy, keys), (state, of_keys))
+
+
+def _kept_keys(settings: TokenSettings, before: AccessGate | None) -> KeySet:
+    if before is None or before.tokens is None or before.policy.tokens is None:
+        return NO_KEYS
+    same = before.policy.tokens.key_set == settings.key_set
+    return before.tokens.keys if same else NO_KEYS
+
+
+def _keys_in(path: str) -> KeySet:
+    try:
+        return KeySet.parse(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read the key set '{path}': {error.strerror}") from error
+    except ConfigError as error:
+        raise ConfigError(f"'{path}': {error}") from error
+
+
+def _plan(policy: AccessPolicy) -> FetchPlan | None:
+    settings = policy.tokens
+    return FetchPlan(settings) if settings is not None and settings.is_fetched else None
+
+
+def signature(path: Path) -> Signature:
+    """What tells one state of a file from another; `None` where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

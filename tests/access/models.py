@@ -1,0 +1,39 @@
+"""Two models, of which one is not for everybody, behind an access policy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from access.policies import gate
+from penstock.access.gate import AccessGate
+from penstock.server.seen_models import seen
+from penstock.server.server import InferenceServer
+from rpc.serving import open_models
+
+OPEN, SECRET = "open", "secret"
+
+_CONFIG = """
+backend: "identity"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+
+
+def write_models(root: Path) -> Path:
+    for name in (OPEN, SECRET):
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "config.pbtxt").write_text(_CONFIG)
+    return root
+
+
+@asynccontextmanager
+async def guarded(
+    repository: Path, asked: AccessGate | None = None, **options: Any
+) -> AsyncIterator[InferenceServer]:
+    """The server as frontends see it behind a policy."""
+    async with open_models(repository, **options) as server:
+        server.access = asked or gate()
+        yield seen(server)

@@ -1,0 +1,194 @@
+"""A policy file that changes while the server runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from access.issuer import Issuer, with_tokens
+from access.policies import ALICE, POLICY, bearer, hashed, replaced
+from penstock.access.key_set import fetch
+from penstock.access.watch import PolicyWatch
+from penstock.core.errors import ConfigError, InferenceError
+from penstock.settings import Feature
+
+ISSUED = Issuer()
+KEY = "a-new-key"
+CHANGED = POLICY.replace("[callers.bob]\nkeys = [", f"[callers.bob]\nkeys = {hashed(KEY)[:-1]}, ")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(POLICY)
+    return path
+
+
+class KeyServer:
+    """Answers every request with the same; with status 0 by what is no HTTP."""
+
+    answer, status, asked = b"", 200, 0
+
+    def __init__(self) -> None:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked += 1
+                if outer.status == 0:
+                    self.wfile.write(b"what?\r\n\r\n")
+                    return
+                self.send_response(outer.status)
+                self.send_header("location", "/other")
+                self.end_headers()
+                with suppress(OSError):  # whoever has enough leaves
+                    self.wfile.write(outer.answer)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}/keys"
+
+
+@pytest.fixture
+def keys() -> Iterator[KeyServer]:
+    served = KeyServer()
+    thread = Thread(target=served.server.serve_forever)
+    thread.start()
+    yield served
+    served.server.shutdown()
+    served.server.server_close()
+    thread.join()
+
+
+def caller(watch: PolicyWatch, key: str) -> str:
+    try:
+        return watch.gate.permit(bearer(key), Feature.HEALTH).caller
+    except InferenceError:
+        return "nobody"
+
+
+async def test_a_changed_file_is_in_force(file: Path) -> None:
+    watch = PolicyWatch(file)
+    before = caller(watch, KEY)
+    replaced(file, CHANGED)
+    await watch.look()
+    assert (before, caller(watch, KEY), watch.gate.reload_failures) == ("", "bob", 0)
+
+
+async def test_a_link_to_another_file_is_a_change(tmp_path: Path) -> None:
+    """As Kubernetes does it: a link to a folder is replaced, and the file's own stays."""
+    for name, text in (("old", POLICY), ("new", CHANGED)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "policy.toml").write_text(text)
+        os.utime(tmp_path / name / "policy.toml", (1, 1))
+    (tmp_path / "data").symlink_to("old")
+    (tmp_path / "policy.toml").symlink_to("data/policy.toml")
+    watch = PolicyWatch(tmp_path / "policy.toml")
+    (tmp_path / "next").symlink_to("new")
+    os.replace(tmp_path / "next", tmp_path / "data")
+    await watch.look()
+    assert caller(watch, KEY) == "bob"
+
+
+@pytest.mark.parametrize("text", ["", "rules = [", CHANGED.replace('"*"', '"everything"'), None])
+async def test_a_wrong_file_leaves_the_old_one_in_force(
+    file: Path, text: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = PolicyWatch(file)
+    replaced(file, text)
+    for _ in range(3):
+        await watch.look()
+    assert caller(watch, ALICE) == "alice"
+    assert watch.gate.reload_failures == 1
+    (line,) = caplog.messages
+    assert line.endswith("the policy before it stays in force")
+
+
+async def test_a_file_that_is_right_again_is_in_force(file: Path) -> None:
+    watch = PolicyWatch(file)
+    replaced(file, "")
+    await watch.look()
+    replaced(file, CHANGED)
+    await watch.look()
+    assert caller(watch, KEY) == "bob"
+
+
+async def test_a_changed_file_of_keys_is_in_use(tmp_path: Path) -> None:
+    first, second = Issuer(), Issuer()
+    keys, file = tmp_path / "keys.json", tmp_path / "policy.toml"
+    keys.write_bytes(first.key_set())
+    file.write_text(with_tokens(str(keys)))
+    watch = PolicyWatch(file)
+    old, new = first.token(), second.token()
+    assert (caller(watch, old), caller(watch, new)) == ("alice", "")
+    replaced(keys, second.key_set().decode())
+    await watch.look()
+    assert (caller(watch, old), caller(watch, new)) == ("", "alice")
+    replaced(keys, "{}")
+    await watch.look()
+    assert (caller(watch, new), watch.gate.reload_failures) == ("alice", 1)
+
+
+def test_keys_that_are_not_there_are_an_error_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(with_tokens(str(tmp_path / "none.json")))
+    with pytest.raises(ConfigError, match=r"cannot read the key set '.*none\.json'"):
+        PolicyWatch(file)
+
+
+async def test_keys_are_fetched_and_the_last_good_ones_are_kept(
+    file: Path, keys: KeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys.answer = ISSUED.key_set()
+    replaced(file, with_tokens(keys.address))
+    watch, token = PolicyWatch(file), ISSUED.token()
+    assert caller(watch, token) == ""
+    await watch.renew_keys()
+    assert caller(watch, token) == "alice"
+    keys.answer = b"{}"
+    for text in (with_tokens(keys.address, more="retry_secs = 1"), with_tokens(keys.address)):
+        replaced(file, text)
+        await watch.look()
+        await watch.renew_keys()
+        await watch.renew_keys()
+    assert caller(watch, token) == "alice"
+    assert (keys.asked, watch.gate.reload_failures) == (3, 2)
+    assert "the keys before them stay in use" in caplog.text
+
+
+async def test_an_unknown_key_is_fetched_once_in_an_interval(file: Path, keys: KeyServer) -> None:
+    keys.answer = ISSUED.key_set()
+    replaced(file, with_tokens(keys.address))
+    watch, stranger = PolicyWatch(file), Issuer()
+    stranger.keys["new"] = stranger.keys["ec"]
+    for _ in range(3):
+        await watch.renew_keys()
+        assert caller(watch, stranger.token("new")) == ""
+    assert keys.asked == 1
+
+
+@pytest.mark.parametrize("status", [302, 404, 500, 0])
+def test_an_answer_that_is_none_is_an_error(keys: KeyServer, status: int) -> None:
+    keys.answer, keys.status = ISSUED.key_set(), status
+    with pytest.raises(ConfigError, match="cannot fetch 'http://127"):
+        fetch(keys.address)
+
+
+def test_an_endless_answer_is_an_error(keys: KeyServer) -> None:
+    keys.answer = b" " * ((8 << 20) + 1)
+    with pytest.raises(ConfigError, match="larger than 8388608 bytes"):
+        fetch(keys.address)
+
+
+def test_a_wrong_file_at_the_start_is_an_error(file: Path) -> None:
+    file.write_text("")
+    with pytest.raises(ConfigError):
+        PolicyWatch(file)

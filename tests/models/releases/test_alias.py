@@ -1,0 +1,94 @@
+"""An alias: its definition, and which target a request goes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import InferenceRequest
+from penstock.models.releases.alias import Alias
+
+_TWO = {"targets": [{"model": "a", "version": 1, "weight": 75}, {"model": "b", "weight": 25}]}
+_WEIGHTS = st.lists(st.integers(0, 100), min_size=1, max_size=6).filter(any)
+
+
+def _alias(*weights: float, **more: Any) -> Alias:
+    whole = sum(weights)
+    targets = [
+        {"model": f"m{place}", "weight": weight / whole * 100}
+        for place, weight in enumerate(weights)
+    ]
+    return Alias.parse("alias", {"targets": targets, **more})
+
+
+def test_a_definition_is_what_was_defined() -> None:
+    alias = Alias.parse("chat", {**_TWO, "sticky": "parameter user", "guard": {"window": 5}})
+    assert Alias.parse("chat", alias.definition()) == alias
+    assert alias.shares == "'a:1' 75 %, 'b' 25 %"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "targets is to be a list"),
+        ({"targets": []}, "it needs targets"),
+        ({"targets": [{"model": "a", "weight": 60}]}, "add up to 60, not to 100"),
+        ({"targets": [{"model": "a", "weight": -1}]}, "weight of 'a' is to be a number from 0"),
+        ({"targets": [{"model": "a", "weight": True}]}, "weight of 'a' is to be a number"),
+        ({"targets": [{"model": "a", "weight": float("nan")}]}, "weight of 'a' is to be a number"),
+        ({"targets": [{"model": "chat"}]}, "names itself"),
+        ({"targets": [{"model": "a", "weight": 50}] * 2}, "named twice"),
+        ({"targets": [{"weight": 100}]}, "needs the name of a model"),
+        ({"targets": [{"model": "a", "version": "1"}]}, "version of 'a' is to be a number"),
+        ({"targets": [{"model": "a", "version": -3}]}, "version of 'a' is to be 0 or more"),
+        ({"targets": ["a"]}, "an object is needed"),
+        ({**_TWO, "sticky": "parameter"}, "sticky is to be"),
+        ({**_TWO, "sticky": "cookie"}, "sticky is to be"),
+        ({**_TWO, "shadow": {}}, "'shadow' is none of guard, sticky, targets"),
+        ({**_TWO, "guard": {"max_error_rate": 2}}, "max_error_rate is to be a number from 0 to 1"),
+    ],
+)
+def test_what_is_wrong_is_named(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said) as refused:
+        Alias.parse("chat", fields)
+    assert refused.value.message.startswith("alias 'chat': ")
+
+
+@given(_WEIGHTS)
+def test_each_target_is_drawn_by_its_weight(weights: list[int]) -> None:
+    alias, draws = _alias(*weights), 2000
+    drawn = Counter(alias.drawn(draw / draws) for draw in range(draws))
+    for target, weight in zip(alias.targets, weights, strict=True):
+        assert abs(drawn[target] / draws - weight / sum(weights)) <= 2 / draws
+
+
+@given(_WEIGHTS, st.floats(0, 1, exclude_max=True), st.sets(st.integers(0, 5)))
+def test_what_does_not_serve_is_never_drawn(
+    weights: list[int], number: float, down: set[int]
+) -> None:
+    alias = _alias(*weights)
+    away = {alias.targets[place] for place in down if place < len(weights)}
+    drawn = alias.drawn(number, lambda target: target not in away)
+    left = [one for one in alias.targets if one not in away and one.weight > 0]
+    assert drawn in left if left else drawn is None
+
+
+@given(st.text(), st.text())
+def test_a_sticky_parameter_has_one_place(value: str, other: str) -> None:
+    alias = _alias(1, 1, sticky="parameter user")
+    place = alias.place(InferenceRequest("alias", parameters={"user": value}))
+    assert place is not None
+    assert 0 <= place < 1
+    again = alias.place(InferenceRequest("alias", parameters={"user": value, "more": other}))
+    assert again == place
+    assert alias.place(InferenceRequest("alias")) is None
+
+
+def test_back_gives_everything_to_the_first() -> None:
+    alias = _alias(1, 3, 4).back()
+    assert [one.weight for one in alias.targets] == [100, 0, 0]

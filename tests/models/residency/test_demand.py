@@ -1,0 +1,298 @@
+"""Models that are loaded when they are called: `--model-control-mode=demand`."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from harness.serving import Served, serving, wait_until
+from models.residency.repository import CALLS, ONE, WAITS, Repository
+
+Start = Callable[..., AbstractContextManager["Asked"]]
+
+
+class Asked:
+    """A server, and what a stock client has of it."""
+
+    def __init__(self, served: Served, client: grpcclient.InferenceServerClient) -> None:
+        self.served = served
+        self.client = client
+
+    def answer(self, model: str, x: float = 0.0, **options: Any) -> float:
+        """The model's answer to one number."""
+        result = self.client.infer(model, _inputs(x), **options)
+        return float(result.as_numpy("Y")[0])
+
+    def states(self) -> dict[str, str]:
+        """The reason of each model that is not ready, and `READY` of those that are."""
+        index = self.client.get_model_repository_index().models
+        return {one.name: one.reason or one.state for one in index}
+
+    def ready(self) -> set[str]:
+        return {name for name, state in self.states().items() if state == "READY"}
+
+    def get(self, path: str) -> tuple[int, str, dict[str, str]]:
+        """Status, body and headers of an answer over HTTP."""
+        try:
+            with urllib.request.urlopen(f"http://{self.served.http}{path}") as answer:
+                return answer.status, answer.read().decode(), dict(answer.headers)
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode(), dict(error.headers)
+
+
+def _inputs(x: float) -> list[grpcclient.InferInput]:
+    tensor = grpcclient.InferInput("X", [1], "FP32")
+    tensor.set_data_from_numpy(np.array([x], np.float32))
+    return [tensor]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "models")
+
+
+@pytest.fixture
+def start(repository: Repository, tmp_path: Path) -> Start:
+    @contextmanager
+    def started(*flags: str, models: float | None = None) -> Iterator[Asked]:
+        """A server whose memory budget holds so many `models`."""
+        budget = [] if models is None else [f"--memory-budget={int(models * ONE)}"]
+        with (
+            serving(
+                repository.path, tmp_path / "log", "--model-control-mode=demand", *budget, *flags
+            ) as served,
+            grpcclient.InferenceServerClient(served.grpc) as client,
+        ):
+            yield Asked(served, client)
+
+    return started
+
+
+def test_models_are_known_before_they_are_loaded(start: Start, repository: Repository) -> None:
+    repository.add("plain")
+    with start() as server:
+        assert server.client.is_server_ready()
+        assert server.states() == {"plain": "on demand"}
+        assert server.client.get_model_metadata("plain").inputs[0].name == "X"
+        assert server.client.get_model_config("plain").config.backend == "python"
+        status, _, headers = server.get("/v2/models/plain/ready")
+        assert (status, headers["penstock-resident"]) == (200, "false")
+        assert repository.loads() == []
+        assert server.answer("plain") == 1
+        assert server.states() == {"plain": "READY"}
+        assert server.get("/v2/models/plain/ready")[2]["penstock-resident"] == "true"
+
+
+def test_a_hundred_first_calls_make_one_load(start: Start, repository: Repository) -> None:
+    repository.add("plain")
+    with start() as server, ThreadPoolExecutor(100) as pool:
+        calls = [pool.submit(server.answer, "plain", x) for x in range(100)]
+        assert [call.result() for call in calls] == [x + 1 for x in range(100)]
+    assert repository.loads() == ["plain"]
+
+
+def test_whoever_calls_loads(start: Start, repository: Repository) -> None:
+    """A model in Python, a stream, an ensemble's step, HTTP."""
+    for name in ("plain", "first", "second", "third"):
+        repository.add(name)
+    repository.add("caller", CALLS)
+    repository.add_ensemble("pipe", "first", "second")
+    answers: Queue[Any] = Queue()
+    with start() as server:
+        assert server.answer("caller") == 2
+        assert server.answer("pipe") == 2
+        server.client.start_stream(lambda result, error: answers.put(error or result))
+        server.client.async_stream_infer("third", _inputs(4))
+        assert answers.get(timeout=60).as_numpy("Y")[0] == 5
+        server.client.stop_stream()
+    assert sorted(repository.loads()) == ["caller", "first", "plain", "second", "third"]
+
+
+def test_the_least_valuable_model_goes_where_memory_ends(
+    start: Start, repository: Repository
+) -> None:
+    for name in ("a", "b", "c"):
+        repository.add(name, min_resident_seconds="0")
+    with start(models=2.5) as server:
+        for name in ("a", "b", "a", "c"):
+            server.answer(name)
+        assert server.ready() == {"a", "c"}
+        assert server.answer("b") == 1
+        assert "c" in server.ready() or "a" in server.ready()
+        page = urllib.request.urlopen(server.served.metrics).read().decode()
+        assert 'penstock_model_unloads_total{model="b",cause="memory"} 1\n' in page
+        assert 'penstock_model_loads_total{model="b",cause="call"} 2\n' in page
+        assert 'penstock_model_resident_bytes{model="b"}' in page
+        assert "failed to load" not in server.served.log.read_text()
+
+
+def test_a_model_with_requests_stays_and_the_next_one_waits(
+    start: Start, repository: Repository
+) -> None:
+    repository.add("slow", WAITS, min_resident_seconds="0")
+    repository.add("plain")
+    with start(models=1.5) as server, ThreadPoolExecutor(2) as pool:
+        server.answer("slow", 0)
+        slow = pool.submit(server.answer, "slow", 2)
+        wait_until((repository.path.parent / "waits-2").exists)
+        plain = pool.submit(server.answer, "plain")
+        assert slow.result() == 3
+        assert plain.result() == 1
+        assert server.ready() == {"plain"}
+
+
+def test_pipelines_that_fit_one_by_one_never_wait_for_each_other(
+    start: Start, repository: Repository
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        repository.add(name, min_resident_seconds="0")
+    repository.add_ensemble("one", "a", "b")
+    repository.add_ensemble("other", "c", "d")
+    with start(models=2.5) as server, ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(server.answer, name) for _ in range(6) for name in ("one", "other")]
+        assert [call.result() for call in calls] == [2] * 12
+
+
+def test_what_can_never_fit_is_refused_at_once(start: Start, repository: Repository) -> None:
+    repository.add("pinned", residency="always")
+    repository.add("plain")
+    with start(models=1.5) as server:
+        assert server.states() == {"pinned": "READY", "plain": "on demand"}
+        with pytest.raises(InferenceServerException, match=r"finds no room.*'pinned' 3") as refused:
+            server.answer("plain")
+        assert refused.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+        assert server.answer("pinned") == 1
+
+
+def test_a_model_that_fails_tells_all_who_wait_and_is_left_alone_for_a_while(
+    start: Start, repository: Repository
+) -> None:
+    repository.add("broken", "x" * 4 + " = (")
+    repository.add("plain")
+    with start() as server, ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(server.answer, "broken") for _ in range(8)]
+        for call in calls:
+            with pytest.raises(InferenceServerException, match="SyntaxError"):
+                call.result()
+        assert not server.client.is_model_ready("broken")
+        assert "SyntaxError" in server.states()["broken"]
+        assert server.client.is_server_ready()
+        assert server.answer("plain") == 1
+    assert server.served.log.read_text().count("failed to load 'broken'") == 1
+
+
+def test_a_wrong_parameter_is_told_in_the_index_and_to_calls(
+    start: Start, repository: Repository
+) -> None:
+    repository.add("plain", residency="allways")
+    repository.add("late", idle_seconds="soon")
+    with start() as server:
+        assert "must be one of" in server.states()["plain"]
+        with pytest.raises(InferenceServerException, match="number of seconds, got 'soon'"):
+            server.answer("late")
+
+
+def test_a_call_that_leaves_while_it_waits_does_not_end_the_load(
+    start: Start, repository: Repository
+) -> None:
+    repository.write("slow", *_slow_to_load(repository))
+    with start() as server:
+        with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
+            server.answer("slow", client_timeout=0.3)
+        assert server.answer("slow") == 1
+    assert repository.loads() == ["slow"]
+
+
+def _slow_to_load(repository: Repository) -> tuple[str, str]:
+    repository.add("model")
+    folder = repository.path / "model"
+    config = (folder / "config.pbtxt").read_text()
+    code = (folder / "1" / "model.py").read_text().replace("'model'", "'slow'")
+    return config, code + "\n    def initialize(self, args):\n        time.sleep(2)\n"
+
+
+def test_a_load_that_takes_too_long_is_told(start: Start, repository: Repository) -> None:
+    repository.write("slow", *_slow_to_load(repository))
+    with start("--demand-load-timeout-secs=0.5") as server:
+        with pytest.raises(InferenceServerException, match=r"not loaded within 0\.5 seconds"):
+            server.answer("slow")
+        wait_until(lambda: "slow" in server.ready())
+        assert server.answer("slow") == 1
+
+
+def test_an_idle_model_goes_and_comes_again(start: Start, repository: Repository) -> None:
+    repository.add("plain", idle_seconds="1")
+    repository.add("stays")
+    with start() as server:
+        server.answer("plain")
+        server.answer("stays")
+        wait_until(lambda: server.ready() == {"stays"})
+        assert server.answer("plain") == 1
+
+
+def test_a_model_is_loaded_by_hand_and_not_by_a_call_where_it_says_so(
+    start: Start, repository: Repository
+) -> None:
+    repository.add("plain", residency="manual")
+    with start() as server:
+        with pytest.raises(InferenceServerException, match="unknown model"):
+            server.answer("plain")
+        server.client.load_model("plain")
+        assert server.answer("plain") == 1
+
+
+def test_files_are_followed(start: Start, repository: Repository) -> None:
+    repository.add("plain")
+    with start("--repository-poll-secs=1") as server:
+        server.answer("plain")
+        repository.add("late")
+        wait_until(lambda: server.states().get("late") == "on demand")
+        assert server.answer("late") == 1
+        model = repository.path / "plain" / "1" / "model.py"
+        model.write_text(model.read_text().replace("x + 1", "x + 7"))
+        wait_until(lambda: server.answer("plain") == 7)
+
+
+def test_generate_waits_for_the_load(start: Start, repository: Repository) -> None:
+
+    (repository.path / "speaks" / "1").mkdir(parents=True)
+    (repository.path / "speaks" / "1" / "model.py").write_text(_SPEAKS)
+    (repository.path / "speaks" / "config.pbtxt").write_text(
+        'backend: "python"\n'
+        'input [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
+        'output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]\n'
+    )
+    with start() as server:
+        body = json.dumps({"text_input": "hello"}).encode()
+        request = urllib.request.Request(
+            f"http://{server.served.http}/v2/models/speaks/generate", body
+        )
+        with urllib.request.urlopen(request) as answer:
+            assert json.load(answer)["text_output"] == "HELLO"
+
+
+_SPEAKS = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            text = pb_utils.get_input_tensor_by_name(request, "text_input").as_numpy()
+            said = np.array([text.ravel()[0].decode().upper()], object)
+            tensor = pb_utils.Tensor("text_output", said)
+            answers.append(pb_utils.InferenceResponse([tensor]))
+        return answers
+"""
