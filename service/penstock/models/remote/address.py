@@ -46,12 +46,12 @@ def scheme_of(address: str) -> str:
     Raises `InvalidRequestError` for a scheme that nobody knows, with the one that was meant.
     """
     found = _SCHEME.match(address)
-    if found is None or not address.startswith(f"{found[1]}://"):
-        if (slip := _SLIP.match(address)) is not None:
-            raise InvalidRequestError(
-                f"model repository '{address}' is no address; did you mean"
-                f" '{slip[1]}://{slip[2]}'? (a folder of this name is './{address}')"
-            )
+    whole = found is not None and address.startswith(f"{found[1]}://")
+    if not whole and (slip := _SLIP.match(address)) is not None:
+        raise InvalidRequestError(
+            f"model repository '{address}' is no address; did you mean"
+            f" '{slip[1]}://{slip[2]}'? (a folder of this name is './{address}')"
+        )
     if found is None:
         return ""
     scheme = found[1]
