@@ -184,3 +184,13 @@ def test_a_class_without_async_is_served(tmp_path: Path, temporary: Path) -> Non
     text = server.log.read_text()
     frames = re.search(r'"ValueError: nothing to do" .*\n    At:\n(.*infer)\n\S', text)
     assert frames is not None, text
+
+
+@pytest.mark.slow
+def test_a_failed_start_names_the_file_that_was_given(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import nowhere_at_all\n" + PLAIN)
+    process = start(None, log := tmp_path / "log", f"{tmp_path}/plain.py")
+    assert process.wait(60) == 1
+    last = log.read_text().splitlines()[-1]
+    assert last.startswith("model 'plain': version 1 is at UNAVAILABLE state: ")
+    assert f"(at {tmp_path}/plain.py(1): <module>)" in last

@@ -78,7 +78,10 @@ def test_what_does_not_fit_is_said_with_what_would(repository: Path, capsys: Pri
     text = capsys.readouterr().out
     assert "does not fit the memory of the host" in text
     assert "too much" in text
-    assert "weights in FP16 instead of FP32" in text
+    assert "1 instead of 2 instances" in text
+    assert "weights in FP16" not in text  # computed in FP32 on a CPU, and kept in both
+    assert cli.main(["plan", "--also=llama=14B:fp16", "--device=l4"]) == 1
+    assert "weights in FP8 instead of FP16" in capsys.readouterr().out
 
 
 def test_named_models_come_with_those_that_they_need(repository: Path, capsys: Printed) -> None:

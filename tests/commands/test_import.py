@@ -39,7 +39,7 @@ def test_the_entry_has_the_model_and_a_complete_configuration(model: Path, tmp_p
     assert "# which reads .onnx\n" in text
     if find_spec("onnxruntime"):
         assert [tensor.name for tensor in config.input] == ["x"]
-        assert "# as the graph has it\ninput" in text
+        assert "# as the engine has it\ninput" in text
 
 
 def test_each_completed_value_has_its_reason(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def failed_start(
     found = sorted(failures.items())
     rows = [f"{_folder(name, settings)}: {_reason(name, error)}" for name, error in found]
     head = "creating server: Internal - failed to load all models"
-    return StartError("\n".join([head, *rows]))
+    return StartError(_as_given("\n".join([head, *rows]), settings))
 
 
 def one_line(message: str) -> str:
@@ -40,8 +40,19 @@ def one_line(message: str) -> str:
     return f"{joined} (at {place.strip(' ;')}){closing}" if place else joined
 
 
+def _as_given(text: str, settings: RepositorySettings) -> str:
+    """The text with files that were given as arguments by their own paths, not those of links."""
+    for file in settings.files:
+        for name, source in file.links.items():
+            for path in settings.paths:
+                text = text.replace(os.path.join(path, file.name, name), str(source))
+    return text
+
+
 def _folder(name: str, settings: RepositorySettings) -> str:
     """The model's folder, of the first repository that has one; else its name."""
+    if name in {file.name for file in settings.files}:
+        return f"model '{name}'"
     folders = (os.path.join(path, name) for path in settings.paths)
     return next((folder for folder in folders if os.path.isdir(folder)), name)
 

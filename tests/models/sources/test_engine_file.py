@@ -168,6 +168,14 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
     assert _refusal(tmp_path / "net.onnx") == f"there is no file '{tmp_path}/net.onnx'"
 
 
+@pytest.mark.parametrize("typed", ["s3:/bucket/m", "s3:bucket/m", "hf:/owner/name"])
+def test_an_address_with_a_slash_too_few_is_told_as_it_was_meant(typed: str) -> None:
+    with pytest.raises(SourceError) as refused:
+        model_of(typed, Wishes())
+    scheme, rest = typed.split(":")
+    assert f"did you mean '{scheme}://{rest.lstrip('/')}'?" in str(refused.value)
+
+
 def test_what_no_engine_reads_is_refused_with_what_may_be_given(tmp_path: Path) -> None:
     text = _refusal(_file(tmp_path / "net.bin"))
     assert text.startswith("Unexpected argument: ")

@@ -46,18 +46,17 @@ def scheme_of(address: str) -> str:
     Raises `InvalidRequestError` for a scheme that nobody knows, with the one that was meant.
     """
     found = _SCHEME.match(address)
+    whole = found is not None and address.startswith(f"{found[1]}://")
+    if not whole and (slip := _SLIP.match(address)) is not None:
+        raise InvalidRequestError(
+            f"model repository '{address}' is no address; did you mean"
+            f" '{slip[1]}://{slip[2]}'? (a folder of this name is './{address}')"
+        )
     if found is None:
-        if (slip := _SLIP.match(address)) is not None:
-            raise InvalidRequestError(
-                f"model repository '{address}' is no address; did you mean"
-                f" '{slip[1]}://{slip[2]}'? (a folder of this name is './{address}')"
-            )
         return ""
     scheme = found[1]
     if scheme not in _SCHEMES:
         raise InvalidRequestError(f"model repository '{address}': {_advice(scheme, address)}")
-    if not address.startswith(f"{scheme}://"):
-        raise _wrong(address, scheme)
     return scheme
 
 

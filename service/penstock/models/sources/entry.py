@@ -23,7 +23,7 @@ from penstock.settings import ModelFile
 
 _PYTHON = "python"
 _COMPLETED = {
-    "as the graph has it": ("input", "output"),
+    "as the engine has it": ("input", "output"),
     "the rows that the engine takes at once, or else the server's default": ("max_batch_size",),
     "so that batches form of several requests": ("dynamic_batching",),
 }

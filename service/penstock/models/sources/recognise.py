@@ -71,6 +71,7 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         draft = tensorrt_llm(path, known) or hugging_face(LocalFolder(path, known), known, wishes)
         if draft is not None:
             return draft
+    scheme_of(source)  # which tells what was meant by an address with a slip
     raise SourceError(
         f"Unexpected argument: {source}\nA directory of models is given as"
         " --model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine"
