@@ -17,7 +17,7 @@ from harness.object_store import ObjectStore
 from harness.serving import wait_until
 from models.remote.opening import KEYS, files_of, opened, remote
 from models.repository.files import CONFIG, write_files
-from penstock.core.errors import InternalError, ModelLoadError
+from penstock.core.errors import AlreadyExistsError, InternalError, ModelLoadError
 from penstock.models.remote.bucket import BucketError
 from penstock.models.remote.credentials import VARIABLE
 from penstock.models.remote.remote_repositories import RemoteRepositories
@@ -464,6 +464,20 @@ def test_a_repository_that_cannot_be_read_counts_as_it_was(
         assert set(repository.states()) == {"a", "b", "m"}
         assert "failed to poll the model repository: 's3://" in caplog.text
         assert repository.read("b").path == tmp_path / "folder" / "b"
+
+
+def test_an_address_with_a_slash_at_its_end_is_the_same_repository(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put(store, MODEL)
+    with remote(tmp_path / "cache") as repositories:
+        addresses = [store.address, f"{store.address}/"]
+        repository = ModelRepository(addresses, open_remote=repositories.open)
+        assert repository.duplicates() == set()
+        with pytest.raises(AlreadyExistsError):
+            repository.add(f"{store.address}/")
+        repository.remove(f"{store.address}/")
+        assert repository.names() == []
 
 
 def test_a_model_that_the_store_did_not_give_is_tried_again(
