@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
-from penstock.models.remote.object_cache import ObjectCache, Part
+from penstock.models.remote.object_cache import Layout, ObjectCache, Part
 
 logger = logging.getLogger(__name__)
 
@@ -65,25 +65,31 @@ class Downloads:
         self.cache, self.traffic = cache, traffic
         self.slots = asyncio.Semaphore(_AT_ONCE)
 
-    def fetch(self, bucket: Bucket, objects: Sequence[StoredObject], what: str) -> dict[str, Path]:
-        """The files of objects by their paths; `what` names them in the log.
+    def fetch(
+        self, bucket: Bucket, objects: Sequence[StoredObject], what: str, layout: Layout
+    ) -> None:
+        """Bring objects into a layout by their paths; `what` names them in the log.
 
         Raises `BucketError`, `ObjectChangedError` for an object that was replaced meanwhile,
-        `StoppedError`, `CacheError`, and `ModelLoadError` for what never fits.
+        `StoppedError`, `CacheError`, `FileNotFoundError` for an object that another process
+        removed, and `ModelLoadError` for what never fits.
         """
-        self.cache.renew()
         keys = {each: _key(bucket, each) for each in objects}
         files = {each: path for each, key in keys.items() if (path := self.cache.find(key))}
         missing = {each: key for each, key in keys.items() if each not in files}
+        needed = sum(each.size for each in missing)
+        if missing:
+            self.cache.check_limit(needed, files.values())
+        for each, path in files.items():  # from now on nobody makes room of it
+            layout.link(each.path, path)
         self.traffic.count(cached=len(files))
         if missing:
-            needed = sum(each.size for each in missing)
-            self.cache.make_room(needed, files.values())
+            self.cache.make_room(needed)
             with _Progress(what, needed) as progress:
-                files |= self._fetched(bucket, missing, progress)
+                for each, path in self._fetched(bucket, missing, progress):
+                    layout.link(each.path, path)
             sync = partial(self.cache.sync, list(missing.values()))
             threading.Thread(target=sync, name="penstock-sync", daemon=True).start()
-        return {each.path: path for each, path in files.items()}
 
     def _fetched(
         self, bucket: Bucket, missing: Mapping[StoredObject, str], progress: _Progress

@@ -20,8 +20,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -54,6 +55,27 @@ class CachedObject(NamedTuple):
     size: int
     used: float
     key: str
+
+
+@dataclass(slots=True)
+class Layout:
+    """A folder of hard links of objects: what it has is in use, so nobody removes it.
+
+    Who has no more use for it removes the folder above it.
+    """
+
+    folder: Path
+    kept: bool = False
+
+    def link(self, path: str, stored: Path) -> None:
+        """Link an object; raises `FileNotFoundError` where another process has just removed it."""
+        target = self.folder / PurePosixPath(path)
+        try:
+            os.link(stored, target)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without hard links
+            shutil.copy2(stored, target)
 
 
 class ObjectCache:
@@ -138,17 +160,20 @@ class ObjectCache:
         part.move(path)
         return path
 
-    def make_room(self, needed: int, here: Iterable[Path]) -> None:
-        """Remove what was not used for longest, for `needed` bytes more beside the objects `here`.
-
-        Raises `ModelLoadError` if they never fit, `CacheError` if the disk is too full now.
-        """
+    def check_limit(self, needed: int, here: Iterable[Path]) -> None:
+        """Raise `ModelLoadError` if `needed` bytes beside the objects `here` are too many."""
         whole = needed + sum(map(_unused_size, set(here)))
         if self._limit and whole > self._limit:
             raise ModelLoadError(
                 f"{whole:,} bytes are more than the cache of model repositories may hold"
                 f" ({self._limit:,} bytes; --repository-cache-byte-size)"
             )
+
+    def make_room(self, needed: int) -> None:
+        """Remove what was not used for longest, for `needed` bytes more.
+
+        Raises `CacheError` if the disk is too full.
+        """
         with self._lock(self._folder / "lock"):
             if self._limit:
                 self._evict(self._limit - needed)
@@ -206,23 +231,19 @@ class ObjectCache:
 
     # -- what is served from ------------------------------------------------------------------
 
-    def lay_out(self, name: str, files: Mapping[str, Path], folders: Iterable[str]) -> Path:
-        """A new folder `name` of hard links of objects, by their paths, and of empty folders.
-
-        Who has no more use for it removes the folder above it. Raises `FileNotFoundError` where
-        another process has removed an object since it was found.
-        """
+    @contextmanager
+    def lay_out(self, name: str, folders: Iterable[str]) -> Iterator[Layout]:
+        """A new folder `name` for links of objects; removed at the end, where it is not `kept`."""
+        self.renew()
         assert self._run is not None
-        root = Path(tempfile.mkdtemp(dir=self._run), name)
+        layout = Layout(Path(tempfile.mkdtemp(dir=self._run), name))
         try:
             for folder in ("", *folders):
-                (root / folder).mkdir(parents=True, exist_ok=True)
-            for path, stored in files.items():
-                _link(stored, root / PurePosixPath(path))
-        except BaseException:
-            shutil.rmtree(root.parent, ignore_errors=True)
-            raise
-        return root
+                (layout.folder / folder).mkdir(parents=True, exist_ok=True)
+            yield layout
+        finally:
+            if not layout.kept:
+                shutil.rmtree(layout.folder.parent, ignore_errors=True)
 
     def close(self) -> None:
         """Remove what this process served from."""
@@ -366,16 +387,6 @@ def _unused_size(path: Path) -> int:
         status = path.stat()
         return status.st_size if status.st_nlink == 1 else 0
     return 0
-
-
-def _link(stored: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(stored, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # a file system without hard links
-        shutil.copy2(stored, target)
 
 
 def _try_lock(path: Path) -> IO[bytes] | None:
