@@ -572,6 +572,7 @@ def test_what_nobody_needs_any_more_is_removed(store: ObjectStore, tmp_path: Pat
         path.write_text("x")
         os.utime(path, (0, 0))
     (tmp_path / "names" / "of_none").write_text("digest 0 1 -")
+    os.utime(tmp_path / "names" / "of_none", (0, 0))
     with opened(store, tmp_path, limit=1000) as repository:
         repository.take("m")
     assert not list((tmp_path / "parts").iterdir())

@@ -38,6 +38,9 @@ _LOCK_SECONDS = 0.1
 _PART_SECONDS = 7 * 24 * 3600.0
 """After which a download that was broken off is thrown away."""
 
+_COMING_NANOSECONDS = 60 * 10**9
+"""In which an object follows its name."""
+
 _ON_DISK = "-"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -147,18 +150,21 @@ class ObjectCache:
         path = self._folder / "parts" / key
         return Part(path, size, self._lock(path.with_suffix(".lock")))
 
-    def store(self, key: str, part: Part, digest: str, address: str) -> Path:
-        """The object that a whole part is from now on; its SHA-256 is `digest`."""
-        path = self._folder / "objects" / digest
+    def store(
+        self, key: str, part: Part, digest: str, address: str, layout: Layout, path: str
+    ) -> None:
+        """Keep a whole part, whose SHA-256 is `digest`, and link it in a layout."""
+        stored = self._folder / "objects" / digest
         try:
-            status = path.stat()
+            status = stored.stat()
+            layout.link(path, stored)
             part.remove()
         except FileNotFoundError:
             status = part.seal()
+            layout.link(path, part.path)  # before others see it, who may need room
         text = f"{digest} {status.st_mtime_ns} {status.st_size} {_boot()} {quote(address)}"
         self._write(self._folder / "names" / key, text)  # first: what has no name is removed
-        part.move(path)
-        return path
+        part.move(stored)
 
     def check_limit(self, needed: int, here: Iterable[Path]) -> None:
         """Raise `ModelLoadError` if `needed` bytes beside the objects `here` are too many."""
@@ -192,9 +198,11 @@ class ObjectCache:
             if sizes.pop(digest):
                 (objects / digest).unlink(missing_ok=True)
         total = sum(sizes.values())
-        for _, digest, name in names:
-            if digest not in sizes:  # it was removed
-                name.unlink(missing_ok=True)
+        old = time.time_ns() - _COMING_NANOSECONDS
+        for used, digest, name in names:
+            if digest not in sizes:  # it was removed, or is about to be moved into place
+                if used < old:
+                    name.unlink(missing_ok=True)
             elif total > bound and sizes[digest]:
                 total -= sizes.pop(digest)
                 (objects / digest).unlink(missing_ok=True)
@@ -312,7 +320,7 @@ class Part:
     """
 
     def __init__(self, path: Path, size: int, lock: IO[bytes]) -> None:
-        self._path, self._lock = path, lock
+        self.path, self._lock = path, lock
         self._done_path = path.with_suffix(".done")
         boot = _boot()
         head, *lines = self._done_path.read_text().split() if self._done_path.exists() else [""]
@@ -362,12 +370,12 @@ class Part:
     def move(self, path: Path) -> None:
         """Move the file into place, if it was not removed."""
         with suppress(FileNotFoundError):
-            os.replace(self._path, path)
+            os.replace(self.path, path)
         self._done_path.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Throw away what was fetched."""
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         self._done_path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -376,7 +384,7 @@ class Part:
             self._closed = True
             os.close(self._file)
             self._log.close()
-        if not self._path.exists():
+        if not self.path.exists():
             Path(self._lock.name).unlink()
         self._lock.close()
 
