@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from harness.object_store import ObjectStore
 from harness.serving import wait_until
 from models.remote.opening import KEYS, files_of, opened, remote
 from models.repository.files import CONFIG, write_files
-from penstock.core.errors import InternalError, ModelLoadError
+from penstock.core.errors import AlreadyExistsError, InternalError, ModelLoadError
 from penstock.models.remote.bucket import BucketError
 from penstock.models.remote.credentials import VARIABLE
 from penstock.models.remote.remote_repositories import RemoteRepositories
@@ -273,18 +274,24 @@ def test_a_full_disk_is_one_line_and_is_left_to_others(
         assert files_of(repository.take("m"))["2/weights"] == content + bytes([2])
 
 
-def test_what_another_load_pushed_out_is_fetched_again(store: ObjectStore, tmp_path: Path) -> None:
-    store.put_now("first/1/a", "a" * 600)
-    store.put("second/1/b", "b" * 600)
-    taken = list[dict[str, bytes]]()
-    with opened(store, tmp_path, limit=1000) as repository:
-        first = threading.Thread(target=lambda: taken.append(files_of(repository.take("first"))))
-        first.start()  # it is listed again when its objects are two seconds old
-        wait_until(lambda: any((tmp_path / "names").iterdir()))
-        assert files_of(repository.take("second")) == {"1/b": b"b" * 600}
-        first.join()
-    assert taken == [{"1/a": b"a" * 600}]
-    assert store.gets == {"first/1/a": 2, "second/1/b": 1}
+def test_what_is_being_fetched_makes_no_room_for_other_loads(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """They are listed again when they are two seconds old: all are under way at once."""
+    models = "abcdef"
+    for model in models:
+        store.put_now(f"{model}/1/w", model.encode() * 600)
+        store.put_now(f"{model}/1/v", model.encode() * 300)
+    with (
+        opened(store, tmp_path, limit=1000) as one,
+        opened(store, tmp_path, limit=1000) as other,
+        ThreadPoolExecutor(12) as pool,
+    ):
+        every = [pool.submit(place.take, model) for place in (one, other) for model in models]
+        for model, taken in zip(models * 2, every, strict=True):
+            expected = {"1/v": model.encode() * 300, "1/w": model.encode() * 600}
+            assert files_of(taken.result()) == expected
+    assert set(store.gets.values()) == {1}
 
 
 def test_a_model_that_grew_larger_than_the_cache_is_refused(
@@ -361,7 +368,7 @@ def test_two_that_share_a_cache_fetch_once(store: ObjectStore, tmp_path: Path) -
     assert store.gets == {"m/1/w": 1}
 
 
-def test_what_another_server_removes_before_it_is_laid_out_is_fetched_again(
+def test_another_server_does_not_remove_what_is_about_to_be_served(
     store: ObjectStore, tmp_path: Path
 ) -> None:
     for model in "ab":
@@ -370,7 +377,7 @@ def test_what_another_server_removes_before_it_is_laid_out_is_fetched_again(
         lists = iter((None, lambda: other.take("b")))
         store.on_list = lambda: next(lists, None)
         assert files_of(one.take("a")) == {"1/w": b"a" * 800}
-    assert store.gets == {"a/1/w": 2, "b/1/w": 1}
+    assert store.gets == {"a/1/w": 1, "b/1/w": 1}
     assert not list((tmp_path / "runs").iterdir())
 
 
@@ -466,6 +473,20 @@ def test_a_repository_that_cannot_be_read_counts_as_it_was(
         assert repository.read("b").path == tmp_path / "folder" / "b"
 
 
+def test_an_address_with_a_slash_at_its_end_is_the_same_repository(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put(store, MODEL)
+    with remote(tmp_path / "cache") as repositories:
+        addresses = [store.address, f"{store.address}/"]
+        repository = ModelRepository(addresses, open_remote=repositories.open)
+        assert repository.duplicates() == set()
+        with pytest.raises(AlreadyExistsError):
+            repository.add(f"{store.address}/")
+        repository.remove(f"{store.address}/")
+        assert repository.names() == []
+
+
 def test_a_model_that_the_store_did_not_give_is_tried_again(
     store: ObjectStore, tmp_path: Path
 ) -> None:
@@ -551,6 +572,7 @@ def test_what_nobody_needs_any_more_is_removed(store: ObjectStore, tmp_path: Pat
         path.write_text("x")
         os.utime(path, (0, 0))
     (tmp_path / "names" / "of_none").write_text("digest 0 1 -")
+    os.utime(tmp_path / "names" / "of_none", (0, 0))
     with opened(store, tmp_path, limit=1000) as repository:
         repository.take("m")
     assert not list((tmp_path / "parts").iterdir())

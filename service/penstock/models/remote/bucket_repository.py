@@ -101,16 +101,16 @@ class BucketRepository:
             if not objects:
                 return None
             before, (files, folders) = objects, _sorted_out(objects)
+            wanted = [each for each in files if needed(each.path, each.size)]
+            cache = self._downloads.cache
             try:
-                wanted = [f for f in files if needed(f.path, f.size)]
-                with self._downloads.cache.explained():
-                    here = self._downloads.fetch(self._bucket, wanted, what)
-                objects = self._listed_again(folder, before)
-                if _state(objects) == _state(before):
-                    with self._downloads.cache.explained():
-                        laid_out = self._downloads.cache.lay_out(folder, here, folders)
-                        _fill(laid_out, [each for each in files if each.path not in here])
-                    return laid_out, laid_out.parent
+                with cache.explained(), cache.lay_out(folder, folders) as layout:
+                    self._downloads.fetch(self._bucket, wanted, what, layout)
+                    objects = self._listed_again(folder, before)
+                    if _state(objects) == _state(before):
+                        _fill(layout.folder, set(files).difference(wanted))
+                        layout.kept = True
+                        return layout.folder, layout.folder.parent
             except ObjectChangedError as error:
                 objects = self._bucket.objects(folder)
                 if _state(objects) == _state(before):
@@ -170,9 +170,7 @@ class BucketRepository:
 def _fill(folder: Path, missing: Iterable[StoredObject]) -> None:
     """Make files of zeros of the objects' sizes, which take no room on the disk."""
     for each in missing:
-        path = folder / each.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
+        with (folder / each.path).open("xb") as file:
             file.truncate(each.size)
 
 
@@ -188,7 +186,7 @@ def _state(objects: Iterable[StoredObject]) -> State:
 
 
 def _sorted_out(objects: Sequence[StoredObject]) -> tuple[list[StoredObject], list[str]]:
-    """The objects that are files, and the folders that stand for themselves.
+    """The objects that are files, and all folders.
 
     Empty objects below which others lie are marks of folders. A model without any version has an
     empty one, which an object store could not hold (R-24). Raises `ModelLoadError`.
@@ -203,7 +201,7 @@ def _sorted_out(objects: Sequence[StoredObject]) -> tuple[list[StoredObject], li
         if each.path in parents:
             raise ModelLoadError(f"the key '{each.key}' is an object and a folder of others")
     versions = [name for name in (*parents, *marks) if name.isdecimal()]
-    return files, [*marks, *([] if versions else ["1"])]
+    return files, [*parents, *marks, *([] if versions else ["1"])]
 
 
 def _is_mark(stored: StoredObject, parents: set[str]) -> bool:

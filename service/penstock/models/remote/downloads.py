@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
-from penstock.models.remote.object_cache import ObjectCache, Part
+from penstock.models.remote.object_cache import Layout, ObjectCache, Part
 
 logger = logging.getLogger(__name__)
 
@@ -65,29 +65,38 @@ class Downloads:
         self.cache, self.traffic = cache, traffic
         self.slots = asyncio.Semaphore(_AT_ONCE)
 
-    def fetch(self, bucket: Bucket, objects: Sequence[StoredObject], what: str) -> dict[str, Path]:
-        """The files of objects by their paths; `what` names them in the log.
+    def fetch(
+        self, bucket: Bucket, objects: Sequence[StoredObject], what: str, layout: Layout
+    ) -> None:
+        """Bring objects into a layout by their paths; `what` names them in the log.
 
         Raises `BucketError`, `ObjectChangedError` for an object that was replaced meanwhile,
-        `StoppedError`, `CacheError`, and `ModelLoadError` for what never fits.
+        `StoppedError`, `CacheError`, `FileNotFoundError` for an object that another process
+        removed, and `ModelLoadError` for what never fits.
         """
-        self.cache.renew()
         keys = {each: _key(bucket, each) for each in objects}
         files = {each: path for each, key in keys.items() if (path := self.cache.find(key))}
         missing = {each: key for each, key in keys.items() if each not in files}
+        needed = sum(each.size for each in missing)
+        if missing:
+            self.cache.check_limit(needed, files.values())
+        for each, path in files.items():  # from now on nobody makes room of it
+            layout.link(each.path, path)
         self.traffic.count(cached=len(files))
         if missing:
-            needed = sum(each.size for each in missing)
-            self.cache.make_room(needed, files.values())
+            self.cache.make_room(needed)
             with _Progress(what, needed) as progress:
-                files |= self._fetched(bucket, missing, progress)
+                self._fetch(bucket, missing, progress, layout)
             sync = partial(self.cache.sync, list(missing.values()))
             threading.Thread(target=sync, name="penstock-sync", daemon=True).start()
-        return {each.path: path for each, path in files.items()}
 
-    def _fetched(
-        self, bucket: Bucket, missing: Mapping[StoredObject, str], progress: _Progress
-    ) -> Iterator[tuple[StoredObject, Path]]:
+    def _fetch(
+        self,
+        bucket: Bucket,
+        missing: Mapping[StoredObject, str],
+        progress: _Progress,
+        layout: Layout,
+    ) -> None:
         """Each object in turn, while those behind it are under way."""
         ahead: deque[_Transfer] = deque()
         waiting = deque(missing.items())
@@ -97,7 +106,7 @@ class Downloads:
                     stored, key = waiting.popleft()
                     ahead.append(self._begin(bucket, stored, key, progress))
                 else:
-                    yield ahead[0].stored, ahead[0].finish()
+                    ahead[0].finish(layout)
                     ahead.popleft().close()
         except OSError as error:
             if error.errno in _FULL:  # leave the room to others
@@ -150,12 +159,13 @@ class _Transfer:
             future = None if here else self._bucket.thread.begin(self._fetch(begin, end))
             self._segments.append((begin, end, future))
 
-    def finish(self) -> Path:
-        """The object in the cache, once it is whole and hashed."""
+    def finish(self, layout: Layout) -> None:
+        """Link the object, and keep it in the cache, once it is whole and hashed."""
         if self._found is not None:
+            layout.link(self.stored.path, self._found)
             self._part.remove()
             self._progress.add(self.stored.size)
-            return self._found
+            return
         digest = hashlib.sha256()
         try:
             for begin, end, future in self._segments:
@@ -169,7 +179,8 @@ class _Transfer:
             raise
         self._traffic.count(fetched=1)
         address = self._bucket.address.of(self.stored.key)
-        return self._cache.store(self._key, self._part, digest.hexdigest(), address)
+        path, digits = self.stored.path, digest.hexdigest()
+        self._cache.store(self._key, self._part, digits, address, layout, path)
 
     def give_up(self) -> None:
         """Throw away what was fetched."""

@@ -20,8 +20,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -36,6 +37,9 @@ _LOCK_SECONDS = 0.1
 
 _PART_SECONDS = 7 * 24 * 3600.0
 """After which a download that was broken off is thrown away."""
+
+_COMING_NANOSECONDS = 60 * 10**9
+"""In which an object follows its name."""
 
 _ON_DISK = "-"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -54,6 +58,27 @@ class CachedObject(NamedTuple):
     size: int
     used: float
     key: str
+
+
+@dataclass(slots=True)
+class Layout:
+    """A folder of hard links of objects: what it has is in use, so nobody removes it.
+
+    Who has no more use for it removes the folder above it.
+    """
+
+    folder: Path
+    kept: bool = False
+
+    def link(self, path: str, stored: Path) -> None:
+        """Link an object; raises `FileNotFoundError` where another process has just removed it."""
+        target = self.folder / PurePosixPath(path)
+        try:
+            os.link(stored, target)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without hard links
+            shutil.copy2(stored, target)
 
 
 class ObjectCache:
@@ -125,30 +150,36 @@ class ObjectCache:
         path = self._folder / "parts" / key
         return Part(path, size, self._lock(path.with_suffix(".lock")))
 
-    def store(self, key: str, part: Part, digest: str, address: str) -> Path:
-        """The object that a whole part is from now on; its SHA-256 is `digest`."""
-        path = self._folder / "objects" / digest
+    def store(
+        self, key: str, part: Part, digest: str, address: str, layout: Layout, path: str
+    ) -> None:
+        """Keep a whole part, whose SHA-256 is `digest`, and link it in a layout."""
+        stored = self._folder / "objects" / digest
         try:
-            status = path.stat()
+            status = stored.stat()
+            layout.link(path, stored)
             part.remove()
         except FileNotFoundError:
             status = part.seal()
+            layout.link(path, part.path)  # before others see it, who may need room
         text = f"{digest} {status.st_mtime_ns} {status.st_size} {_boot()} {quote(address)}"
         self._write(self._folder / "names" / key, text)  # first: what has no name is removed
-        part.move(path)
-        return path
+        part.move(stored)
 
-    def make_room(self, needed: int, here: Iterable[Path]) -> None:
-        """Remove what was not used for longest, for `needed` bytes more beside the objects `here`.
-
-        Raises `ModelLoadError` if they never fit, `CacheError` if the disk is too full now.
-        """
+    def check_limit(self, needed: int, here: Iterable[Path]) -> None:
+        """Raise `ModelLoadError` if `needed` bytes beside the objects `here` are too many."""
         whole = needed + sum(map(_unused_size, set(here)))
         if self._limit and whole > self._limit:
             raise ModelLoadError(
                 f"{whole:,} bytes are more than the cache of model repositories may hold"
                 f" ({self._limit:,} bytes; --repository-cache-byte-size)"
             )
+
+    def make_room(self, needed: int) -> None:
+        """Remove what was not used for longest, for `needed` bytes more.
+
+        Raises `CacheError` if the disk is too full.
+        """
         with self._lock(self._folder / "lock"):
             if self._limit:
                 self._evict(self._limit - needed)
@@ -167,9 +198,11 @@ class ObjectCache:
             if sizes.pop(digest):
                 (objects / digest).unlink(missing_ok=True)
         total = sum(sizes.values())
-        for _, digest, name in names:
-            if digest not in sizes:  # it was removed
-                name.unlink(missing_ok=True)
+        old = time.time_ns() - _COMING_NANOSECONDS
+        for used, digest, name in names:
+            if digest not in sizes:  # it was removed, or is about to be moved into place
+                if used < old:
+                    name.unlink(missing_ok=True)
             elif total > bound and sizes[digest]:
                 total -= sizes.pop(digest)
                 (objects / digest).unlink(missing_ok=True)
@@ -206,23 +239,19 @@ class ObjectCache:
 
     # -- what is served from ------------------------------------------------------------------
 
-    def lay_out(self, name: str, files: Mapping[str, Path], folders: Iterable[str]) -> Path:
-        """A new folder `name` of hard links of objects, by their paths, and of empty folders.
-
-        Who has no more use for it removes the folder above it. Raises `FileNotFoundError` where
-        another process has removed an object since it was found.
-        """
+    @contextmanager
+    def lay_out(self, name: str, folders: Iterable[str]) -> Iterator[Layout]:
+        """A new folder `name` for links of objects; removed at the end, where it is not `kept`."""
+        self.renew()
         assert self._run is not None
-        root = Path(tempfile.mkdtemp(dir=self._run), name)
+        layout = Layout(Path(tempfile.mkdtemp(dir=self._run), name))
         try:
             for folder in ("", *folders):
-                (root / folder).mkdir(parents=True, exist_ok=True)
-            for path, stored in files.items():
-                _link(stored, root / PurePosixPath(path))
-        except BaseException:
-            shutil.rmtree(root.parent, ignore_errors=True)
-            raise
-        return root
+                (layout.folder / folder).mkdir(parents=True, exist_ok=True)
+            yield layout
+        finally:
+            if not layout.kept:
+                shutil.rmtree(layout.folder.parent, ignore_errors=True)
 
     def close(self) -> None:
         """Remove what this process served from."""
@@ -291,7 +320,7 @@ class Part:
     """
 
     def __init__(self, path: Path, size: int, lock: IO[bytes]) -> None:
-        self._path, self._lock = path, lock
+        self.path, self._lock = path, lock
         self._done_path = path.with_suffix(".done")
         boot = _boot()
         head, *lines = self._done_path.read_text().split() if self._done_path.exists() else [""]
@@ -341,12 +370,12 @@ class Part:
     def move(self, path: Path) -> None:
         """Move the file into place, if it was not removed."""
         with suppress(FileNotFoundError):
-            os.replace(self._path, path)
+            os.replace(self.path, path)
         self._done_path.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Throw away what was fetched."""
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         self._done_path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -355,7 +384,7 @@ class Part:
             self._closed = True
             os.close(self._file)
             self._log.close()
-        if not self._path.exists():
+        if not self.path.exists():
             Path(self._lock.name).unlink()
         self._lock.close()
 
@@ -366,16 +395,6 @@ def _unused_size(path: Path) -> int:
         status = path.stat()
         return status.st_size if status.st_nlink == 1 else 0
     return 0
-
-
-def _link(stored: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(stored, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # a file system without hard links
-        shutil.copy2(stored, target)
 
 
 def _try_lock(path: Path) -> IO[bytes] | None:
