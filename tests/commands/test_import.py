@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends.tensor_models import graphs
+from harness.object_store import object_store
 from penstock import cli
 from penstock.models.config.pbtxt import read_pbtxt
 
@@ -106,7 +107,8 @@ def test_a_python_model_comes_without_its_neighbours(tmp_path: Path) -> None:
     [
         (["models"], "is a repository of models, not a model"),
         (["none.onnx"], "there is no file"),
-        (["s3://bucket/models"], "lies in a bucket"),
+        (["s3://bucket"], "no folder of a model at 's3://bucket'"),
+        (["s3://bucket/m", "--link"], "it is copied"),
         (["s3a://bucket/models"], "did you mean 's3://bucket/models'?"),
         (["as://box"], "is no address: as://ACCOUNT"),
     ],
@@ -120,7 +122,7 @@ def test_what_is_no_model_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "a" / "1").mkdir(parents=True)
-    assert text in _refusal(capsys, *arguments, "out")
+    assert text in _refusal(capsys, arguments[0], "out", *arguments[1:])
 
 
 @pytest.mark.parametrize("option", ["--batching=0", "--version=x", "--device=tpu", "--task=sing"])
@@ -131,3 +133,20 @@ def test_an_option_that_is_wrong_ends_the_command(
         cli.main(["import", str(model), str(tmp_path / "m"), option])
     assert ended.value.code == 2
     assert option.partition("=")[0] in capsys.readouterr().err
+
+
+def test_a_model_in_a_bucket_is_fetched(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with object_store() as store:
+        store.put("raw/sums/plus.onnx", model.read_bytes())
+        store.put("raw/sums/plus.onnx_data", model.with_suffix(".onnx_data").read_bytes())
+        source = f"{store.address}/raw/sums"
+        assert cli.main(["import", source, str(tmp_path / "models")]) == 0
+        assert "no folder of a model" in _refusal(capsys, f"{store.address}/raw/none", "out")
+    files = [path for path in (tmp_path / "models" / "sums").rglob("*") if path.is_file()]
+    assert {path.name for path in files} == {"config.pbtxt", "plus.onnx", "plus.onnx_data"}
+    assert not any(path.is_symlink() for path in files)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from penstock.cli.flags.sources import device
@@ -45,23 +48,49 @@ def run(arguments: Sequence[str]) -> int:
     )
     name, source = (chosen.name, chosen.source) if chosen.name else named(chosen.source)
     try:
-        if chosen.link and source.startswith("hf://"):
-            raise SourceError("--link: what the hub's library keeps may be removed; it is copied")
-        draft = model_of(source, wishes, name)
-        if draft is None:
-            fetched = "://" in source
-            raise SourceError(
-                f"'{chosen.source}' lies in a bucket, of which repositories are served as they are:"
-                " fetch its models with `penstock pull`"
-                if fetched
-                else f"'{chosen.source}' is a repository of models, not a model: serve it as it is"
-            )
-        written = write_entry(draft, wishes, chosen.repository, link=chosen.link)
+        if chosen.link and "://" in source:
+            raise SourceError("--link: what is kept of it here may be removed; it is copied")
+        with _on_the_disk(source) as (path, folder):
+            draft = model_of(path, wishes, name or folder)
+            if draft is None:
+                raise SourceError(
+                    f"'{chosen.source}' is a repository of models, not a model: serve it as it is"
+                )
+            written = write_entry(draft, wishes, chosen.repository, link=chosen.link)
     except (SourceError, InferenceError, OSError) as error:
         print(f"penstock import: {error}", file=sys.stderr, flush=True)
         return 1
     print(f"wrote {written}; serve it with: penstock serve {chosen.repository}", flush=True)
     return 0
+
+
+@contextmanager
+def _on_the_disk(source: str) -> Iterator[tuple[str, str]]:
+    """A source itself; of a model's folder in a bucket what was fetched, and the folder's name.
+
+    Raises `SourceError` where no folder is there, and as `RemoteRepositories.open` does.
+    """
+    from penstock.models.remote.address import BucketAddress, scheme_of
+    from penstock.models.remote.remote_repositories import RemoteRepositories
+    from penstock.models.sources.draft import SourceError
+
+    if "://" not in source or scheme_of(source) == "hf":
+        yield source, ""
+        return
+    BucketAddress.parse(source)  # which tells what is wrong with it
+    parent, _, folder = source.rstrip("/").rpartition("/")
+    with closing(RemoteRepositories("", 0, os.environ)) as remote:
+        taken = None if parent.endswith("/") else remote.open(parent).take(folder)
+        if taken is None:
+            raise SourceError(f"there is no folder of a model at '{source}'")
+        path, root = taken
+        try:
+            with suppress(OSError):  # of an entry without versions, one is made; here it is none
+                (path / "1").rmdir()
+            yield str(path), folder
+        finally:
+            if root is not None:
+                shutil.rmtree(root, ignore_errors=True)
 
 
 def _device(value: str) -> str:
