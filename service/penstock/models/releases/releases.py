@@ -22,7 +22,7 @@ from penstock.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import ANY_VERSION, InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import FailureReason
 from penstock.models.releases.alias import Alias, AliasTarget, Guard
@@ -214,7 +214,7 @@ class Releases:
         self._take(model.alias.back(), why)
 
     def _check(self, alias: Alias) -> None:
-        if self._catalog.served(alias.name):
+        if self._is_model(alias.name):
             raise AlreadyExistsError(f"alias '{alias.name}': a model has this name")
         for one in alias.targets:
             if one.model in self._models:
@@ -234,6 +234,14 @@ class Releases:
             raise InvalidRequestError(
                 f"alias '{alias.name}' is the name of a target of alias '{named[0]}'"
             )
+
+    def _is_model(self, name: str) -> bool:
+        """Whether a model has a name, also one that is loaded when it is called."""
+        try:
+            self._find(name, ANY_VERSION)
+        except InferenceError:
+            return False
+        return True
 
     def _take(self, alias: Alias, why: str) -> None:
         model = self._models.get(alias.name)
