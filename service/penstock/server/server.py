@@ -337,6 +337,10 @@ class InferenceServer:
         elif not versions or served & versions:
             await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
+    def unneeded(self, name: str) -> set[str]:
+        """A model, and those that would be unloaded with it."""
+        return self._lifecycle.unneeded(name.strip())
+
     def check_model_control(self) -> None:
         """Refuse what loads and unloads models, where requests may not."""
         self._refuse_when_exiting()
