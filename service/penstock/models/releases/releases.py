@@ -40,6 +40,8 @@ TARGET = "penstock_target"
 _MOST_SEQUENCES = 100_000
 """Sequences of an alias whose targets are remembered; beyond, those that began first are not."""
 _MOST_HISTORY = 100
+_MOST_GONE = 100
+"""Aliases that are gone and whose changes are still told; beyond, those that were made first."""
 _LOOK_SECONDS = 1.0
 
 Find = Callable[[str, int], ServedModel]
@@ -256,6 +258,10 @@ class Releases:
     def _record(self, name: str, alias: Alias | None, why: str) -> None:
         changes = self._history.setdefault(name, deque(maxlen=_MOST_HISTORY))
         changes.append(Change(time.time(), alias, why))
+        if alias is None:
+            gone = [each for each in self._history if each not in self._models]
+            for each in gone[:-_MOST_GONE]:
+                del self._history[each]
         shares = "gone" if alias is None else alias.shares
         logger.info("alias '%s' is %s: %s", name, shares, why)
         self._catalog.changes.notify()
