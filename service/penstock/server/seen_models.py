@@ -38,8 +38,9 @@ def seen(server: InferenceServer) -> InferenceServer:
 class SeenModels:
     """`InferenceServer`, where models that the caller does not see are unknown ones.
 
-    Changes of such models are refused by their names alone, whether there are any or not. All that
-    is neither here nor in `OF_NO_MODEL` is not there.
+    Changes of such models are refused by their names alone, whether there are any or not, and so
+    is an unload that would take such models with it. All that is neither here nor in
+    `OF_NO_MODEL` is not there.
     """
 
     def __init__(self, server: InferenceServer) -> None:
@@ -120,6 +121,8 @@ class SeenModels:
         self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
     ) -> None:
         _check_change(name)
+        for gone in self._server.unneeded(name) if unload_dependents else ():
+            _check_change(gone)
         await self._server.unload(name, unload_dependents, versions)
 
     @property

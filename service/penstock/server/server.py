@@ -23,7 +23,7 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.releases.releases import Releases
+from penstock.models.releases.releases import AliasModel, Releases
 from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
@@ -152,7 +152,7 @@ class InferenceServer:
 
         Raises what was `missed` where it is neither.
         """
-        if version == ANY_VERSION and (alias := self.releases.find(name)) is not None:
+        if version == ANY_VERSION and (alias := self._alias(name)) is not None:
             return alias
         return self._standby(name, version, missed)
 
@@ -232,7 +232,7 @@ class InferenceServer:
         try:
             model = self._catalog.find(name, number)
         except InferenceError:
-            return self.residency is not None and self.residency.loadable(name)
+            return self.residency is not None and self.residency.loadable(name, number)
         return await model.ready()
 
     async def _all_ready(self) -> bool:
@@ -336,6 +336,10 @@ class InferenceServer:
             await self._lifecycle.load(name, ModelOverride(versions=frozenset(left)))
         elif not versions or served & versions:
             await self._lifecycle.unload(name, unload_dependents=unload_dependents)
+
+    def unneeded(self, name: str) -> set[str]:
+        """A model, and those that would be unloaded with it."""
+        return self._lifecycle.unneeded(name.strip())
 
     def check_model_control(self) -> None:
         """Refuse what loads and unloads models, where requests may not."""
@@ -496,11 +500,18 @@ class InferenceServer:
 
     def _behind(self, name: str, version: str) -> tuple[str, str]:
         """The model and the version that views of an alias tell of; of others what they name."""
-        alias = None if version else self.releases.find(name)
-        if alias is None or self._catalog.served(name):
+        alias = None if version else self._alias(name)
+        if alias is None:
             return name, version
         target = alias.main()
         return target.model, "" if target.version == ANY_VERSION else str(target.version)
+
+    def _alias(self, name: str) -> AliasModel | None:
+        """The alias of this name, unless a model has it that serves, or that a call loads."""
+        residency = self.residency
+        if self._catalog.served(name) or (residency is not None and residency.known(name)):
+            return None
+        return self.releases.find(name)
 
     def _unloaded(self, name: str) -> KnownModel | None:
         """A model that is not loaded, if its configuration says all that views tell."""

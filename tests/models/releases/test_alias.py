@@ -51,6 +51,7 @@ def test_a_definition_is_what_was_defined() -> None:
         ({**_TWO, "sticky": "cookie"}, "sticky is to be"),
         ({**_TWO, "shadow": {}}, "'shadow' is none of guard, sticky, targets"),
         ({**_TWO, "guard": {"max_error_rate": 2}}, "max_error_rate is to be a number from 0 to 1"),
+        ({**_TWO, "guard": {"window": 0.5}}, "window is to be a number from 2 to 86400"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], said: str) -> None:

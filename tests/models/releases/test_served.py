@@ -198,3 +198,12 @@ def test_a_file_declares_aliases_and_is_followed(
     wait_until(lambda: _answer(client, "declared") == 1)
     file.unlink()
     wait_until(lambda: not client.is_model_ready("declared"))
+
+
+def test_what_is_kept_of_aliases_that_are_gone_is_bounded(releases: Releases) -> None:
+    for number in range(105):
+        path = f"/gone-{number}"
+        releases.ask(path, {"targets": [{"model": "old"}]}, "POST")
+        assert releases.ask(path, method="DELETE") == 200
+    assert releases.ask("/gone-0")[0] == 404
+    assert len(releases.ask("/gone-104")["history"]) == 2

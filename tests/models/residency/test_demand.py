@@ -45,8 +45,15 @@ class Asked:
 
     def get(self, path: str) -> tuple[int, str, dict[str, str]]:
         """Status, body and headers of an answer over HTTP."""
+        return self._fetched(path, None)
+
+    def post(self, path: str, body: Any) -> tuple[int, str, dict[str, str]]:
+        """The same, for what is sent as JSON."""
+        return self._fetched(path, json.dumps(body).encode())
+
+    def _fetched(self, path: str, body: bytes | None) -> tuple[int, str, dict[str, str]]:
         try:
-            with urllib.request.urlopen(f"http://{self.served.http}{path}") as answer:
+            with urllib.request.urlopen(f"http://{self.served.http}{path}", body) as answer:
                 return answer.status, answer.read().decode(), dict(answer.headers)
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode(), dict(error.headers)
@@ -118,6 +125,40 @@ def test_whoever_calls_loads(start: Start, repository: Repository) -> None:
         assert answers.get(timeout=60).as_numpy("Y")[0] == 5
         server.client.stop_stream()
     assert sorted(repository.loads()) == ["caller", "first", "plain", "second", "third"]
+
+
+def test_a_version_that_there_is_not_loads_nothing(start: Start, repository: Repository) -> None:
+    for name in ("plain", "other"):
+        repository.add(name)
+    with start(models=1.5) as server:
+        assert server.answer("other") == 1
+        for ask in (server.answer, server.client.get_model_metadata):
+            with pytest.raises(InferenceServerException, match="'plain' version 9 is not found"):
+                ask("plain", model_version="9")
+        assert server.get("/v2/models/plain/versions/9/ready")[0] == 400
+        assert server.get("/v2/models/plain/versions/1/ready")[0] == 200
+        assert server.ready() == {"other"}
+        assert server.answer("plain", model_version="1") == 1
+    assert repository.loads() == ["other", "plain"]
+
+
+def test_no_alias_has_the_name_of_a_model_that_waits(start: Start, repository: Repository) -> None:
+    for name in ("plain", "other"):
+        repository.add(name)
+    with start("--repository-poll-secs=1") as server:
+        other = {"targets": [{"model": "other"}]}
+        status, text, _ = server.post("/v2/repository/aliases/plain", other)
+        assert (status, "a model has this name" in text) == (400, True)
+        missing = {"targets": [{"model": "plain", "version": 9}]}
+        assert server.post("/v2/repository/aliases/alias", missing)[0] == 400
+        # Of a model that comes later the name is its own, too, loaded or not.
+        assert server.post("/v2/repository/aliases/late", other)[0] == 200
+        assert server.answer("late") == 1
+        assert repository.loads() == ["other"]
+        repository.add("late")
+        wait_until(lambda: server.get("/v2/models/late/versions/1/ready")[0] == 200)
+        assert server.answer("late") == 1
+    assert repository.loads() == ["other", "late"]
 
 
 def test_the_least_valuable_model_goes_where_memory_ends(

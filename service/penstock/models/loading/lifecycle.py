@@ -89,6 +89,10 @@ class ModelLifecycle:
         """The ensembles that need a model, as far as they were loaded."""
         return self._dependencies.dependents({name})
 
+    def unneeded(self, name: str) -> set[str]:
+        """A model, and those that an unload with `unload_dependents` unloads with it."""
+        return self._dependencies.unneeded(name)
+
     def with_sequences(self) -> set[str]:
         """Models with sequences in progress, and the ensembles that use them."""
         models = self.catalog.models()

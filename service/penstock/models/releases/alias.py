@@ -183,10 +183,12 @@ def _guard(fields: Mapping[str, Any]) -> Guard:
     _check_fields(fields, _GUARD_FIELDS)
     requests = _number(fields.get("min_requests", 100), "min_requests", 1e12)
     rate = _number(fields.get("max_error_rate", 0.01), "max_error_rate", 1.0)
-    return Guard(int(requests), rate, _number(fields.get("window", 60.0), "window", 86400.0))
+    # Requests are counted once a second: less than two may hold one count, and no difference.
+    window = _number(fields.get("window", 60.0), "window", 86400.0, least=2.0)
+    return Guard(int(requests), rate, window)
 
 
-def _number(value: Any, what: str, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise ValueError(f"{what} is to be a number from 0 to {most:g}")
+def _number(value: Any, what: str, most: float, least: float = 0.0) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{what} is to be a number from {least:g} to {most:g}")
     return float(value)

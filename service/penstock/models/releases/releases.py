@@ -22,7 +22,7 @@ from penstock.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import ANY_VERSION, InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import FailureReason
 from penstock.models.releases.alias import Alias, AliasTarget, Guard
@@ -40,6 +40,8 @@ TARGET = "penstock_target"
 _MOST_SEQUENCES = 100_000
 """Sequences of an alias whose targets are remembered; beyond, those that began first are not."""
 _MOST_HISTORY = 100
+_MOST_GONE = 100
+"""Aliases that are gone and whose changes are still told; beyond, those that were made first."""
 _LOOK_SECONDS = 1.0
 
 Find = Callable[[str, int], ServedModel]
@@ -214,7 +216,7 @@ class Releases:
         self._take(model.alias.back(), why)
 
     def _check(self, alias: Alias) -> None:
-        if self._catalog.served(alias.name):
+        if self._is_model(alias.name):
             raise AlreadyExistsError(f"alias '{alias.name}': a model has this name")
         for one in alias.targets:
             if one.model in self._models:
@@ -235,6 +237,14 @@ class Releases:
                 f"alias '{alias.name}' is the name of a target of alias '{named[0]}'"
             )
 
+    def _is_model(self, name: str) -> bool:
+        """Whether a model has a name, also one that is loaded when it is called."""
+        try:
+            self._find(name, ANY_VERSION)
+        except InferenceError:
+            return False
+        return True
+
     def _take(self, alias: Alias, why: str) -> None:
         model = self._models.get(alias.name)
         if model is None:
@@ -248,6 +258,10 @@ class Releases:
     def _record(self, name: str, alias: Alias | None, why: str) -> None:
         changes = self._history.setdefault(name, deque(maxlen=_MOST_HISTORY))
         changes.append(Change(time.time(), alias, why))
+        if alias is None:
+            gone = [each for each in self._history if each not in self._models]
+            for each in gone[:-_MOST_GONE]:
+                del self._history[each]
         shares = "gone" if alias is None else alias.shares
         logger.info("alias '%s' is %s: %s", name, shares, why)
         self._catalog.changes.notify()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.core.request import ANY_VERSION
 from penstock.models.loading.acceptance import settled
 from penstock.models.repository.repository import ModelFiles, select_versions
 from penstock.models.serving.answers import ModelMetadata
@@ -47,6 +48,10 @@ class KnownModel:
     def complete(self) -> bool:
         """Whether the configuration has the tensors, which backends may be left to add."""
         return bool(self.config.input and self.config.output)
+
+    def serves(self, version: int) -> bool:
+        """Whether a call of this version, or of any, finds it once the model is loaded."""
+        return version == ANY_VERSION or version in self._versions()
 
     def metadata(self) -> ModelMetadata:
         """Its tensors and platform, and the versions that will be served."""

@@ -24,6 +24,7 @@ from penstock.models.repository.repository import ModelRepository
 from penstock.models.residency.known_model import Kept, KnownModel
 from penstock.models.residency.memory import ModelMemory, Resident, victims
 from penstock.models.residency.standby import StandbyModel
+from penstock.models.serving.catalog import not_found
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.sizing.budget import MemoryBudget
 from penstock.models.sizing.sizes import shown_size
@@ -131,10 +132,12 @@ class ModelResidency:
         """The models that are loaded at the start, and stay."""
         return [name for name, one in self._known.items() if one.kept is Kept.ALWAYS]
 
-    def loadable(self, name: str) -> bool:
+    def loadable(self, name: str, version: int) -> bool:
         """Whether a call of a model that is not loaded would load it, as far as is known."""
-        failed = self._failed.get(name)
-        return self.known(name) is not None and (failed is None or failed.until <= self._clock())
+        found, failed = self.known(name), self._failed.get(name)
+        if found is None or not found.serves(version):
+            return False
+        return failed is None or failed.until <= self._clock()
 
     def why_unloaded(self, name: str) -> str:
         """Why a model is not loaded, as far as this is known here; else empty."""
@@ -146,13 +149,14 @@ class ModelResidency:
     def standby(self, name: str, version: int) -> StandbyModel | None:
         """A model that is not loaded, for a call of it; `None` for one that no call loads.
 
-        Raises what was wrong with its files.
+        Raises what was wrong with its files, and `NotFoundError` for a version that it has not.
         """
         if (error := self._unreadable.get(name)) is not None:
             raise error
         found = self.known(name)
         if found is None or self._lifecycle.catalog.served(name):
             return None
+        _require(found, version)
         return StandbyModel(found.config, partial(self.bring, name, version))
 
     # -- loading ------------------------------------------------------------------------------
@@ -163,6 +167,8 @@ class ModelResidency:
         Raises what the load failed with, `UnavailableError` after the timeout, `ExhaustedError`
         where there will be no room, and `NotFoundError` for a version that there is not.
         """
+        if (found := self.known(name)) is not None:
+            _require(found, version)
         begin = self._clock()
         self._waiting[name] += 1
         try:
@@ -382,6 +388,12 @@ class ModelResidency:
 
 
 _CAUSES = {"memory": "another one needs its memory", "idle": "it was idle"}
+
+
+def _require(model: KnownModel, version: int) -> None:
+    """Refuse a version that a load would not bring: others are not to make room for that."""
+    if not model.serves(version):
+        raise not_found(model.config.name, version)
 
 
 def _busy(model: LoadedModel) -> bool:

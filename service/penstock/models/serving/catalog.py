@@ -124,7 +124,7 @@ class ModelCatalog:
             return versions.latest
         status = versions.statuses.get(version)
         if status is None:
-            raise _unknown(NotFoundError, f"'{name}' version {version} is not found")
+            raise not_found(name, version)
         if status.model is None:
             raise _unknown(UnavailableError, f"'{name}' version {version} is not at ready state")
         return status.model
@@ -186,9 +186,10 @@ class ModelCatalog:
         return sorted(self._models)
 
 
-def not_found(name: str) -> InferenceError:
-    """The error for a name that no model has."""
-    return _unknown(NotFoundError, f"'{name}' is not found")
+def not_found(name: str, version: int = ANY_VERSION) -> InferenceError:
+    """The error for a name that no model has, or for a version that a model has not."""
+    which = f"'{name}'" if version == ANY_VERSION else f"'{name}' version {version}"
+    return _unknown(NotFoundError, f"{which} is not found")
 
 
 def _unknown(cls: type[InferenceError], text: str) -> InferenceError:
