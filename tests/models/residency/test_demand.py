@@ -256,12 +256,12 @@ def test_a_call_that_leaves_while_it_waits_does_not_end_the_load(
     assert repository.loads() == ["slow"]
 
 
-def _slow_to_load(repository: Repository) -> tuple[str, str]:
+def _slow_to_load(repository: Repository, seconds: float = 2) -> tuple[str, str]:
     repository.add("model")
     folder = repository.path / "model"
     config = (folder / "config.pbtxt").read_text()
     code = (folder / "1" / "model.py").read_text().replace("'model'", "'slow'")
-    return config, code + "\n    def initialize(self, args):\n        time.sleep(2)\n"
+    return config, code + f"\n    def initialize(self, args):\n        time.sleep({seconds})\n"
 
 
 def test_a_load_that_takes_too_long_is_told(start: Start, repository: Repository) -> None:
@@ -349,3 +349,15 @@ def test_a_server_exits_while_calls_wait_for_a_load(start: Start, repository: Re
         with pytest.raises(InferenceServerException):
             call.result()
         assert server.served.family() == []
+
+
+def test_a_load_that_never_ends_holds_up_no_other(start: Start, repository: Repository) -> None:
+    repository.write("slow", *_slow_to_load(repository, seconds=1000))
+    for name in ("a", "b", "c"):
+        repository.add(name, min_resident_seconds="0")
+    with start("--demand-load-timeout-secs=2", "--exit-timeout-secs=1", models=2.5) as server:
+        server.answer("a")
+        server.answer("b")
+        with pytest.raises(InferenceServerException, match="not loaded within 2 seconds"):
+            server.answer("slow")
+        assert [server.answer(name) for name in ("c", "a", "b")] == [1, 1, 1]

@@ -111,10 +111,20 @@ class ModelMemory:
         held = ", ".join(f"'{name}' {shown_size(size)}" for name, size in most)
         return f"most is held by {held}" if held else "nothing is held"
 
-    def refused(self, names: Iterable[str]) -> int:
-        """The bytes for which the last load of one of these failed; 0 if it failed otherwise."""
+    def holds(self, models: Mapping[str, KnownModel | None]) -> bool:
+        """Whether these have their memory already, as loads have before they begin."""
+        held = self.held()
+        return all(
+            known is None or known.config.is_ensemble or held[n] for n, known in models.items()
+        )
+
+    def refused(self, names: Iterable[str]) -> bool:
+        """Whether the last load of one of these failed for memory, of which it needs more then."""
         missing = {} if self._budget is None else self._budget.missing
-        return max((missing.get(name, 0) for name in names), default=0)
+        found = {name: missing[name] for name in names if name in missing}
+        for name, size in found.items():
+            self._sizes[name] = self._sizes.get(name, 0) + size
+        return bool(found)
 
     def ask_again(self, names: Iterable[str]) -> None:
         """Forget that the budget has refused these."""

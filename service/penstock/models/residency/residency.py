@@ -217,23 +217,33 @@ class ModelResidency:
 
     async def _bring(self, name: str) -> None:
         # Where others wait in turn, the room that there is is theirs.
-        if not self._turn.locked() and not await self._attempt(name):
-            return
-        async with self._turn:
-            while missing := await self._attempt(name):
-                await self._make_room(name, missing)
+        in_turn = self._turn.locked() or await self._memory.lacking(self._unloaded(name)) > 0
+        while not self._succeeded(name, await self._load_in_turn(name, in_turn)):
+            in_turn = True
 
-    async def _attempt(self, name: str) -> int:
-        """Load a model and what it needs if there is room; the bytes that it lacks, else 0.
+    async def _load_in_turn(self, name: str, in_turn: bool) -> InferenceError | None:
+        """Load a model, after making room where it is `in_turn`; the error, if it failed.
 
-        Raises what a load fails with otherwise.
+        The turn ends with the claim of the memory: a load may take long, or never end.
         """
-        missing = await self._memory.lacking(self._unloaded(name))
-        if not missing and (error := await self._loaded_now(name)) is not None:
-            missing = self._memory.refused(self._group(name))
-            if not missing:  # for a call, the model is not available: its own fault it is not
-                raise UnavailableError(error.message) from error
-        return missing
+        if not in_turn:
+            return await self._loaded_now(name)
+        async with self._turn:
+            while missing := await self._memory.lacking(self._unloaded(name)):
+                await self._make_room(name, missing)
+            load = asyncio.get_running_loop().create_task(self._loaded_now(name))
+            while not load.done() and not self._memory.holds(self._unloaded(name)):
+                await asyncio.wait([load], timeout=_LOOK_SECONDS)
+        return await load
+
+    def _succeeded(self, name: str, error: InferenceError | None) -> bool:
+        """Whether a model is loaded; false if it found no room, of which more will be made.
+
+        Raises what the load failed with otherwise: for a call, the model is not available.
+        """
+        if error is not None and not self._memory.refused(self._group(name)):
+            raise UnavailableError(error.message) from error
+        return error is None
 
     def _unloaded(self, name: str) -> dict[str, KnownModel | None]:
         """A model and those that it needs, as far as they are not loaded."""
@@ -327,13 +337,13 @@ class ModelResidency:
         return found
 
     def _used_at(self, name: str, models: Iterable[LoadedModel], now: float) -> float:
-        """When a model was seen to be used, to the second; that clocks may jump does not matter."""
+        """When a model was used last; clocks that jump make a difference of a second at most."""
         last = max(model.statistics.last_inference for model in models)
         before, at = self._used.get(name, (None, now))
         if last != before:
-            self._used[name] = last, now
-            return now
-        return at
+            at = now
+            self._used[name] = last, at
+        return at - min(max(time.time() - last / 1000, 0.0), 1.0)
 
     def _with_dependents(self, name: str) -> list[LoadedModel]:
         names = [name, *self._lifecycle.dependents(name)]
