@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 
 from access.policies import ADMIN, ALICE, bearer, gate
@@ -29,8 +31,9 @@ async def test_a_stream_is_of_its_caller(local: GrpcSettings) -> None:
         await stream.write(infer_request("once", id="1", IN=ONE))
         await stream.write(infer_request("strict", id="2", IN=ONE))
         await stream.done_writing()
-        while not server.requests:
-            await stream.read()
+        async with asyncio.timeout(20):
+            while not server.requests:  # which are held: reading would wait for answers
+                await asyncio.sleep(0.01)
         stream.cancel()
     assert server.requests[0].scope.sender == Sender("admin", 0)
 
