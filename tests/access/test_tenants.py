@@ -32,7 +32,8 @@ async def test_a_stream_is_of_its_caller(local: GrpcSettings) -> None:
         await stream.write(infer_request("strict", id="2", IN=ONE))
         await stream.done_writing()
         async with asyncio.timeout(20):
-            while not server.requests:  # which are held: reading would wait for answers
+            # They are held: reading would wait for answers.
+            while not server.requests:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.01)
         stream.cancel()
     assert server.requests[0].scope.sender == Sender("admin", 0)
