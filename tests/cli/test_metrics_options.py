@@ -34,7 +34,7 @@ _DECOUPLED = {"name": "m", "model_transaction_policy": {"decoupled": True}}
 class _Server:
     """A facade of one model, which has answered one request in ten seconds."""
 
-    repository_traffic = access = None
+    repository_traffic = access = residency = None
 
     def __init__(self, settings: Settings) -> None:
         counted = statistics_of(config_from_json(_DECOUPLED), settings.metrics.latencies)

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "/models/english/": "tests/packaging/test_backend_page.py asks the backend of that page",
     "clip_image": "the demo has no image encoder; tests/backends/tensor_models ask one",
     "/adapters/": "an engine with adapters is needed; tests/backends/vllm ask it",
+    "curl -s http://": "one's own file is served; tests/app/test_first_calls.py asks such lines",
     '"inputs":[...]': "it stands for any request",
 }
 """What in a line keeps it from being run here, and why."""

@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def test_health_is_that_of_the_api() -> None:
     matched = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.+)", service["environment"]["HEALTH_URL"])
     assert matched is not None
     port = settings_of(*service["command"][4:]).http.port
-    server: Any = None
+    server: Any = SimpleNamespace(access=None)
     bodies: Any = None
     routes = openai_routes(server, HttpSettings(), OpenAiSettings(), bodies)
     assert int(matched[1]) == port

@@ -172,7 +172,8 @@ def test_the_least_valuable_model_goes_where_memory_ends(
         assert server.ready() == {"a", "c"}
         assert server.answer("b") == 1
         assert "c" in server.ready() or "a" in server.ready()
-        page = urllib.request.urlopen(server.served.metrics).read().decode()
+        with urllib.request.urlopen(server.served.metrics) as answer:
+            page = answer.read().decode()
         assert 'penstock_model_unloads_total{model="b",cause="memory"} 1\n' in page
         assert 'penstock_model_loads_total{model="b",cause="call"} 2\n' in page
         assert 'penstock_model_resident_bytes{model="b"}' in page

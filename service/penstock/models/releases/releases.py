@@ -26,6 +26,7 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, InferenceRespon
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import FailureReason
 from penstock.models.releases.alias import Alias, AliasTarget, Guard
+from penstock.models.repository.repository import check_name
 from penstock.models.serving.catalog import ModelCatalog
 from penstock.models.serving.served_model import ServedModel
 
@@ -198,6 +199,7 @@ class Releases:
 
     def set(self, name: str, fields: Mapping[str, Any], why: str = "set by a request") -> None:
         """Make an alias, or change it; raises the first thing that is wrong."""
+        check_name(name)
         alias = Alias.parse(name, fields)
         self._check(alias)
         self._take(alias, why)
