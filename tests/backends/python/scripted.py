@@ -114,13 +114,22 @@ class FakeRuntime:
         self.logged: list[tuple[int, str, str, int]] = []
         self.controls: list[tuple[Any, ...]] = []
         self.calls: list[tuple[CoreRequest, bool]] = []
+        self.on_loop: list[bool] = []
         self.answer: Any = None
         self.problem: str | None = None
         self.next_call = FakeCall()
         self.kept: list[asyncio.Task[Any]] = []
 
-    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> FakeCall:
+    def call(
+        self,
+        request: CoreRequest,
+        *,
+        decoupled: bool,
+        blocks: bool = False,
+        on_loop: bool = False,
+    ) -> FakeCall:
         self.calls.append((request, decoupled))
+        self.on_loop.append(on_loop)
         return self.next_call
 
     def keep(self, task: asyncio.Task[Any]) -> None:

@@ -262,7 +262,7 @@ class InferenceRequest:
         """
         asyncio.get_running_loop()  # raises where there is none, before anything is sent
         streams = truth(decoupled, "decoupled")
-        call = runtime.current().call(self._outgoing(), decoupled=streams)
+        call = runtime.current().call(self._outgoing(), decoupled=streams, on_loop=True)
         return iterator_future(call) if streams else response_future(call)
 
     def _outgoing(self) -> CoreRequest:

@@ -54,8 +54,17 @@ class Runtime(Protocol):
 
     model_directory: str
 
-    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> ModelCall:
-        """Send a request to another model; `blocks` if this thread waits for the response."""
+    def call(
+        self,
+        request: CoreRequest,
+        *,
+        decoupled: bool,
+        blocks: bool = False,
+        on_loop: bool = False,
+    ) -> ModelCall:
+        """Send a request to another model; `blocks` if this thread waits for the response,
+        `on_loop` if an event loop will, beside other work.
+        """
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Keep a reference to a task until it is done, as event loops do not."""

@@ -209,7 +209,7 @@ def _failure(error: BaseException) -> InferenceResponse:
 
 async def call_model(request: CoreRequest, decoupled: bool) -> AsyncGenerator[CoreResponse, None]:
     """Calls of a `Context` to other models: through the server, as those of `pb_utils`."""
-    call = runtime.current().call(request, decoupled=decoupled)
+    call = runtime.current().call(request, decoupled=decoupled, on_loop=True)
     ended = False
     try:
         while (response := await call.next_async()) is not None:

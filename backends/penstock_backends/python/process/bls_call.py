@@ -30,14 +30,17 @@ class BlsCall:
     them. Held by weak references, which mypyc's classes do not allow: this module is interpreted.
     """
 
-    def __init__(self, link: ModelLink, number: int, cancel: Callable[[int], None]) -> None:
+    def __init__(
+        self, link: ModelLink, number: int, cancel: Callable[[int], None], *, on_loop: bool = False
+    ) -> None:
         self._link = link
         self._number = number
         self._cancel = cancel
         self._responses: deque[tuple[CoreResponse, bool]] = deque()
         """With each, whether its credit was returned when it came."""
         self._unread = Credit(_AHEAD)
-        self._on_loop = False
+        # Known before the first response: those that come before the loop waits count as well.
+        self._on_loop = on_loop
         self._ended = False
         self._bare_end = False
         self._stopped = False

@@ -49,13 +49,20 @@ class LinkedRuntime:
 
     # -- pb_utils.runtime.Runtime -------------------------------------------------------------
 
-    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> BlsCall:
+    def call(
+        self,
+        request: CoreRequest,
+        *,
+        decoupled: bool,
+        blocks: bool = False,
+        on_loop: bool = False,
+    ) -> BlsCall:
         """Send a request of the model to another model."""
         if not self.executing:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
         self._link.report_released()
         number = self._next_number()
-        call = BlsCall(self._link, number, self._cancel_call)
+        call = BlsCall(self._link, number, self._cancel_call, on_loop=on_loop)
         if refusal := self.reentry and self.reentry.refusal(request):
             call.end(refusal)
             return call

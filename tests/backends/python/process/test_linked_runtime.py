@@ -145,6 +145,18 @@ async def test_responses_for_a_loop_return_credit_as_they_come(linked: Linked) -
     assert sent(linked) == []
 
 
+async def test_responses_that_come_before_a_loop_waits_return_credit_too(linked: Linked) -> None:
+    """A loop that is slow to wait would have kept a window of them, and the called model waited."""
+    linked.link.read_on(asyncio.get_running_loop(), lambda: None)
+    request = InferenceRequest("other")
+    streaming = linked.runtime.call(request, decoupled=True, on_loop=True)
+    header, _ = pack_response(InferenceResponse(final=False))
+    for _ in range(20):
+        linked.receive(Kind.CALLED, (1, header))
+    assert sent(linked) == [Kind.CALL, *[Kind.CALL_TAKEN] * 20]
+    await streaming.arrived()
+
+
 async def test_responses_that_a_loop_leaves_unread_have_a_bound(linked: Linked) -> None:
     linked.link.read_on(asyncio.get_running_loop(), lambda: None)
     streaming = call(linked)
