@@ -207,6 +207,7 @@ async def test_async_exec_of_a_stream_waits_for_its_first_response(process: Fake
     answers: Any = asking().async_exec(decoupled=True)
     await turns()
     assert not answers.done()
+    assert process.on_loop == [True]
     process.next_call.gate.set()
     assert [value(answer) for answer in await answers] == [1, 2]
 
