@@ -1,0 +1,188 @@
+"""`ModelResidency` and `Releases` of a server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.residency.repository import ONE, Repository
+from penstock.core.errors import (
+    DeadlineExceededError,
+    ExhaustedError,
+    InferenceError,
+    NotFoundError,
+    UnavailableError,
+)
+from penstock.core.exit_deadline import ExitDeadline
+from penstock.core.request import InferenceRequest, RequestScope
+from penstock.core.stream import require_single
+from penstock.core.tensor import Tensor
+from penstock.models.loading.build_version import VersionBuilder
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.repository import ModelRepository
+from penstock.models.residency.residency import ModelResidency
+from penstock.models.sizing.budget import MemoryBudget
+from penstock.server.answers import ServerMetadata
+from penstock.server.server import InferenceServer
+from penstock.system.reaper import Reaper
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "models")
+
+
+@asynccontextmanager
+async def serving(
+    repository: Repository, models: float = 0, patience: float = 60
+) -> AsyncIterator[InferenceServer]:
+    """A server that loads models when they are called; its budget holds so many."""
+    files, reaper = ModelRepository([repository.path]), Reaper()
+    budget = MemoryBudget(int(models * ONE)) if models else None
+    lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper, budget=budget))
+    server = InferenceServer(
+        ServerMetadata("triton", "1"),
+        files,
+        lifecycle,
+        explicit_control=True,
+        alias_folders=[repository.path],
+    )
+    server.residency = ModelResidency(files, lifecycle, budget, timeout=patience)
+    try:
+        async with server.residency.running(), server.releases.running():
+            await server.start(())
+            yield server
+    finally:
+        await server.stop(ExitDeadline(5))
+        reaper.close()
+
+
+async def answer(server: InferenceServer, model: str, x: float = 0, **scope: Any) -> float:
+    """The model's answer to one number."""
+    inputs = {"X": Tensor.from_numpy(np.array([x], np.float32))}
+    stream = server.infer(InferenceRequest(model, inputs=inputs, scope=RequestScope(**scope)))
+    response = require_single([one async for one in stream])
+    return float(response.outputs["Y"].numpy()[0])
+
+
+async def states(server: InferenceServer) -> dict[str, str]:
+    return {one.name: one.reason or one.state for one in await server.index()}
+
+
+async def test_models_come_and_go(repository: Repository) -> None:
+    for name in ("a", "b", "c"):
+        repository.add(name, min_resident_seconds="0")
+    repository.add_ensemble("pipe", "a", "b")
+    async with serving(repository, models=2.5) as server:
+        residency = server.residency
+        assert residency is not None
+        assert (await server.model_metadata("pipe", "")).name == "pipe"
+        assert (await server.model_config("a", "")).backend == "python"
+        assert await server.model_ready("a", "")
+        assert server.resident("a") is False
+        assert await server.ready()
+        assert await answer(server, "pipe") == 2
+        assert await answer(server, "c", 1) == 2
+        assert (await states(server))["pipe"] == "on demand"
+        assert residency.counts.loads["c", "call"] == 1
+        assert residency.counts.unloads["pipe", "memory"] == 1
+        assert residency.resident_bytes()["c"] > 0
+        answers = [answer(server, name) for name in ("pipe", "c", "pipe", "c", "a")]
+        assert await asyncio.gather(*answers) == [2, 1, 2, 1, 1]
+
+
+async def test_what_cannot_be_is_refused(repository: Repository) -> None:
+    repository.add("pinned", residency="always")
+    repository.add("plain")
+    repository.add("manual", residency="manual")
+    repository.add("wrong", idle_seconds="-1")
+    repository.add("broken", "x" * 4 + " = (")
+    async with serving(repository, models=1.5) as server:
+        assert (await states(server))["pinned"] == "READY"
+        with pytest.raises(ExhaustedError, match="finds no room"):
+            await answer(server, "plain")
+        with pytest.raises(NotFoundError):
+            await answer(server, "manual")
+        with pytest.raises(InferenceError, match="number of seconds"):
+            await answer(server, "wrong")
+        assert "number of seconds" in (await states(server))["wrong"]
+        await server.unload("pinned")
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="SyntaxError"):
+                await answer(server, "broken")
+        assert not await server.model_ready("broken", "")
+        with pytest.raises(InferenceError):
+            await answer(server, "nothing")
+
+
+async def test_waits_end(repository: Repository) -> None:
+    repository.add("slow")
+    model = repository.path / "slow" / "1" / "model.py"
+    model.write_text(model.read_text() + "\n    def initialize(self, args): time.sleep(1)\n")
+    async with serving(repository, patience=0.2) as server:
+        soon = asyncio.get_running_loop().time() + 0.05
+        with pytest.raises(DeadlineExceededError):
+            await answer(server, "slow", deadline=soon)
+        with pytest.raises(UnavailableError, match=r"not loaded within 0\.2 seconds"):
+            await answer(server, "slow")
+        left = server.infer(InferenceRequest("slow"))
+        left.close()
+        stopped = server.infer(InferenceRequest("slow"))
+        stopped.stop()
+
+
+async def test_idle_models_go_and_files_are_followed(repository: Repository) -> None:
+    repository.add("idle", idle_seconds="0.01", min_resident_seconds="0")
+    async with serving(repository) as server:
+        assert server.residency is not None
+        assert await answer(server, "idle") == 1
+        await asyncio.sleep(0.05)
+        await server.residency.unload_idle()
+        assert (await states(server))["idle"] == "on demand"
+        repository.add("late")
+        await server.follow(["late"], [])
+        assert await answer(server, "late") == 1
+        await server.follow([], ["late"])
+        with pytest.raises(NotFoundError):
+            await answer(server, "late")
+
+
+async def test_aliases(repository: Repository) -> None:
+    for name in ("a", "b"):
+        repository.add(name)
+    file = repository.path / "aliases.toml"
+    file.write_text('[declared]\ntargets = [ { model = "b" } ]\n')
+    async with serving(repository) as server:
+        releases = server.releases
+        fields = {"targets": [{"model": "a", "weight": 50}, {"model": "b", "weight": 50}]}
+        releases.set("alias", fields)
+        assert [await answer(server, name, 1) for name in ("alias", "declared")] == [2, 2]
+        assert (await server.model_metadata("alias", "")).name == "alias"
+        assert (await server.model_config("alias", "")).backend == "python"
+        assert await server.model_ready("alias", "")
+        assert {"alias", "declared"} <= {*server.model_names()}
+        assert (await states(server))["alias"].startswith("alias of 'a' 50 %")
+        releases.roll_back("alias")
+        assert [one.weight for one in releases.aliases()[0].targets] == [100, 0]
+        file.write_text("[declared\n")
+        await releases.read_files()
+        assert releases.find("declared") is not None
+        file.write_text('[other]\ntargets = [ { model = "none" } ]\n')
+        await releases.read_files()
+        assert releases.find("declared") is None
+        releases.set("guarded", {**fields, "guard": {"min_requests": 1, "window": 60}})
+        releases.watch()
+        for wrong in ("a", "alias2"):
+            with pytest.raises(InferenceError):
+                releases.set(wrong, {"targets": [{"model": "alias"}]})
+        releases.remove("alias")
+        assert len(releases.history("alias")) == 3
+        for unknown in (releases.remove, releases.roll_back, releases.history):
+            with pytest.raises(NotFoundError):
+                unknown("never")
