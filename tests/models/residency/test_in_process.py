@@ -138,12 +138,13 @@ async def test_waits_end(repository: Repository) -> None:
 
 
 async def test_idle_models_go_and_files_are_followed(repository: Repository) -> None:
-    repository.add("idle", idle_seconds="0.01", min_resident_seconds="0")
+    repository.add("idle", idle_seconds="0.001", min_resident_seconds="0")
     async with serving(repository) as server:
         assert server.residency is not None
         assert await answer(server, "idle") == 1
-        await asyncio.sleep(0.05)
-        await server.residency.unload_idle()
+        while server.resident("idle"):
+            await server.residency.unload_idle()
+            await asyncio.sleep(0)
         assert (await states(server))["idle"] == "on demand"
         repository.add("late")
         await server.follow(["late"], [])
