@@ -47,8 +47,8 @@ class UnknownFormError(Exception):
 
 
 class FileGraph(Graph):
-    """What an ONNX file declares. The shapes of its outputs are those of the configuration, as ONNX
-    Runtime works out for itself what they are.
+    """The tensors that an ONNX file declares. The shapes of its outputs are those of the
+    configuration, as ONNX Runtime works out for itself what they are.
 
     Raises `ModelLoadError` for a file that is none or ends too soon, and `UnknownFormError`.
     """

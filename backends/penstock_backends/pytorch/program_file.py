@@ -13,7 +13,7 @@ _EXPORTED = ("models/model.json", "serialized_exported_program.json")
 
 
 class FileKind(Enum):
-    """What a file holds."""
+    """The kind of a file's content."""
 
     MODULE = auto()
     """Code in Python, with weights beside it or without."""

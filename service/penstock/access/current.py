@@ -14,7 +14,7 @@ from penstock.access.policy import Permit
 
 NO_PERMIT = Permit("", ())
 SERVER_ITSELF = Permit("", (Glob("*"),))
-"""What the server asks on its own account, such as at its start."""
+"""The permit of the server itself, for what it asks on its own account, as at its start."""
 
 _CURRENT: ContextVar[Permit] = ContextVar("penstock.access", default=NO_PERMIT)
 

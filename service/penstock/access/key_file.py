@@ -119,7 +119,7 @@ def _edit(
 
 
 def _said(text: str) -> dict[str, Any]:
-    """What a file says; hashes are the same in both cases, and in any order."""
+    """The content of a file, for comparison: hashes in one case, in any order."""
     said = tomllib.loads(text)
     for caller in said.get("callers", {}).values():
         caller["keys"] = sorted(each.lower() for each in caller.get("keys", []))

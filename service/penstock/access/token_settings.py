@@ -88,7 +88,7 @@ def _algorithms(given: Any) -> tuple[str, ...]:
 
 
 def _check_address(address: str) -> None:
-    """Whoever can change keys on their way can be anybody."""
+    """The address of a key set, by https: who can change keys on their way can be anybody."""
     if "://" not in address:
         return
     parts = urlsplit(address)

@@ -53,7 +53,7 @@ class TokenVerifier:
         self.wants_keys = False
 
     def caller(self, token: str, hashed: str) -> Caller | None:
-        """Whom a token names, by its hash if it is known; `None` if it is not to be believed."""
+        """The caller of a token, by its hash if it is known; `None` if it is not to be believed."""
         known = self._known.get(hashed)
         if known is not None:
             caller, until = known
@@ -82,7 +82,7 @@ class TokenVerifier:
         return caller
 
     def _claims(self, token: str) -> Mapping[str, Any] | None:
-        """What a verified token says; `None` if it names a key that is not known."""
+        """The claims of a verified token; `None` if it names a key that is not known."""
         settings = self._settings
         header = self._jwt.get_unverified_header(token)
         kid, algorithm = header.get("kid"), header.get("alg")

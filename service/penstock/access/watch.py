@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,10 +17,9 @@ from penstock.access.policy_file import read_policy
 from penstock.access.token_settings import TokenSettings
 from penstock.access.tokens import TokenVerifier
 from penstock.core.errors import ConfigError
+from penstock.system.file_state import FileState, file_state
 
 logger = logging.getLogger(__name__)
-
-Signature = tuple[int, int, int, int] | None
 
 SECONDS = 1.0
 """Between two looks at the files, and at whether keys are to be fetched."""
@@ -32,7 +30,7 @@ class _Read(NamedTuple):
 
     policy: AccessPolicy
     tokens: TokenVerifier | None
-    states: tuple[Signature, Signature]
+    states: tuple[FileState, FileState]
 
 
 class PolicyWatch:
@@ -86,9 +84,9 @@ class PolicyWatch:
         self.gate.reload_failures += 1
         logger.error("%s; %s", error, rest)
 
-    def _states(self) -> tuple[Signature, Signature]:
+    def _states(self) -> tuple[FileState, FileState]:
         """The states of the policy file, and of that with keys of tokens, if there is one."""
-        return signature(self._path), _state_of_keys(self.gate.policy.tokens)
+        return file_state(self._path), _state_of_keys(self.gate.policy.tokens)
 
     @asynccontextmanager
     async def running(self, seconds: float = SECONDS) -> AsyncIterator[None]:
@@ -114,8 +112,8 @@ async def _each(seconds: float, look: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(seconds)
 
 
-def _state_of_keys(tokens: TokenSettings | None) -> Signature:
-    return None if tokens is None or tokens.is_fetched else signature(Path(tokens.key_set))
+def _state_of_keys(tokens: TokenSettings | None) -> FileState:
+    return None if tokens is None or tokens.is_fetched else file_state(Path(tokens.key_set))
 
 
 def _read(path: Path, before: AccessGate | None) -> _Read:
@@ -123,7 +121,7 @@ def _read(path: Path, before: AccessGate | None) -> _Read:
 
     Keys that were fetched `before` from the same address are taken over.
     """
-    state = signature(path)
+    state = file_state(path)
     policy = read_policy(path)
     settings = policy.tokens
     of_keys = _state_of_keys(settings)
@@ -152,12 +150,3 @@ def _keys_in(path: str) -> KeySet:
 def _plan(policy: AccessPolicy) -> FetchPlan | None:
     settings = policy.tokens
     return FetchPlan(settings) if settings is not None and settings.is_fetched else None
-
-
-def signature(path: Path) -> Signature:
-    """What tells one state of a file from another; `None` where there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

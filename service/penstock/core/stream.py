@@ -114,6 +114,12 @@ class ResponseStream:
         else:
             self._wake_reader()
 
+    def add_transform(self, transform: Callable[[InferenceResponse], InferenceResponse]) -> None:
+        """Apply a transform after the one that is set, also to what is queued already."""
+        before = self.transform
+        self.transform = transform if before is None else lambda one: transform(before(one))
+        self._responses = deque(map(transform, self._responses))
+
     def end(self) -> None:
         """End without a further response: the end of the stream is the final flag."""
         if not self._ended:

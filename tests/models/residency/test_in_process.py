@@ -187,3 +187,18 @@ async def test_aliases(repository: Repository) -> None:
         for unknown in (releases.remove, releases.roll_back, releases.history):
             with pytest.raises(NotFoundError):
                 unknown("never")
+
+
+async def test_an_answer_that_is_there_at_once_names_its_target_too(repository: Repository) -> None:
+    (repository.path / "same" / "1").mkdir(parents=True)
+    tensor = 'name: "%s" data_type: TYPE_FP32 dims: [ -1 ]'
+    (repository.path / "same" / "config.pbtxt").write_text(
+        f'backend: "identity" input [ {{ {tensor % "X"} }} ] output [ {{ {tensor % "Y"} }} ]'
+    )
+    async with serving(repository) as server:
+        await server.load("same", {})
+        server.releases.set("alias", {"targets": [{"model": "same"}]})
+        inputs = {"X": Tensor.from_numpy(np.array([1], np.float32))}
+        stream = server.infer(InferenceRequest("alias", inputs=inputs))
+        answers = [one async for one in stream]
+        assert [one.parameters["penstock_target"] for one in answers] == ["same"]

@@ -29,6 +29,7 @@ from penstock.models.releases.alias import Alias, AliasTarget, Guard
 from penstock.models.repository.repository import check_name
 from penstock.models.serving.catalog import ModelCatalog
 from penstock.models.serving.served_model import ServedModel
+from penstock.system.file_state import FileState, file_state
 
 logger = logging.getLogger(__name__)
 
@@ -96,14 +97,12 @@ class AliasModel:
     def infer(self, request: InferenceRequest) -> ResponseStream:
         target = self._target(request)
         stream = self._find(target.model, target.version).infer(request)
-        name, before = target.text, stream.transform
+        name = target.text
 
         def named(response: InferenceResponse) -> InferenceResponse:
-            if before is not None:
-                response = before(response)
             return replace(response, parameters={**response.parameters, TARGET: name})
 
-        stream.transform = named
+        stream.add_transform(named)
         return stream
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
@@ -165,19 +164,16 @@ class Releases:
         catalog: ModelCatalog,
         find: Find,
         folders: Iterable[Path] = (),
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
         self._find = find
         self._files = [folder / ALIASES_FILE for folder in folders]
-        self._seen: dict[Path, tuple[int, int, int] | None] = {}
+        self._seen: dict[Path, FileState] = {}
         self._declared: dict[Path, dict[str, Alias]] = {}
         self._told: dict[Path, str] = {}
         self._models: dict[str, AliasModel] = {}
         self._history: dict[str, deque[Change]] = {}
         self._counts: dict[tuple[str, str], deque[_Count]] = {}
-        self._clock = clock
 
     # -- telling ------------------------------------------------------------------------------
 
@@ -197,12 +193,12 @@ class Releases:
 
     # -- changing -----------------------------------------------------------------------------
 
-    def set(self, name: str, fields: Mapping[str, Any], why: str = "set by a request") -> None:
+    def set(self, name: str, fields: Mapping[str, Any]) -> None:
         """Make an alias, or change it; raises the first thing that is wrong."""
         check_name(name)
         alias = Alias.parse(name, fields)
         self._check(alias)
-        self._take(alias, why)
+        self._take(alias, "set by a request")
 
     def remove(self, name: str, why: str = "removed by a request") -> None:
         """Remove an alias; raises `NotFoundError` if there is none."""
@@ -292,7 +288,7 @@ class Releases:
     async def read_files(self) -> None:
         """Take what files declare, where they have changed; a wrong one changes nothing."""
         for file in self._files:
-            state = await asyncio.to_thread(_state, file)
+            state = await asyncio.to_thread(file_state, file)
             if state == self._seen.get(file):
                 continue
             self._seen[file] = state
@@ -325,7 +321,7 @@ class Releases:
             self.remove(name, f"no longer declared in {file}")
         self._declared[file] = taken
         if wrong:
-            self._seen[file] = (0, 0, 0)
+            del self._seen[file]
         if wrong and wrong != self._told.get(file):
             logger.error("%s: %s", file, wrong)
         self._told[file] = wrong
@@ -350,7 +346,7 @@ class Releases:
             return ""
         canceled = statistics.failures[FailureReason.CANCELED]
         failed = statistics.failures.total() - canceled
-        now = _Count(self._clock(), statistics.success.count + failed, failed)
+        now = _Count(time.monotonic(), statistics.success.count + failed, failed)
         counts = self._counts.setdefault((alias.name, target.text), deque())
         if counts and now.requests < counts[-1].requests:  # it was loaded again
             counts.clear()
@@ -365,14 +361,6 @@ class Releases:
             f"'{target.text}' failed {wrong} of {requests} requests within {guard.window:g} s,"
             f" more than {guard.max_error_rate:.2%}"
         )
-
-
-def _state(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(file: Path) -> dict[str, Mapping[str, Any]]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -73,14 +73,12 @@ class ModelResidency:
         lifecycle: ModelLifecycle,
         budget: MemoryBudget | None = None,
         *,
-        timeout: float = 300.0,
-        clock: Callable[[], float] = time.monotonic,
+        timeout: float,
     ) -> None:
         self._repository = repository
         self._lifecycle = lifecycle
         self._memory = ModelMemory(budget)
         self._timeout = timeout
-        self._clock = clock
         self._known: dict[str, KnownModel] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._waiting = Counter[str]()
@@ -137,7 +135,7 @@ class ModelResidency:
         found, failed = self.known(name), self._failed.get(name)
         if found is None or not found.serves(version):
             return False
-        return failed is None or failed.until <= self._clock()
+        return failed is None or failed.until <= time.monotonic()
 
     def why_unloaded(self, name: str) -> str:
         """Why a model is not loaded, as far as this is known here; else empty."""
@@ -169,12 +167,12 @@ class ModelResidency:
         """
         if (found := self.known(name)) is not None:
             _require(found, version)
-        begin = self._clock()
+        begin = time.monotonic()
         self._waiting[name] += 1
         try:
             while not self._lifecycle.catalog.served(name):
                 load = self._load(name)
-                left = begin + self._timeout - self._clock()
+                left = begin + self._timeout - time.monotonic()
                 await asyncio.wait([load], timeout=left)  # as callers may be in no task
                 if not load.done():
                     raise UnavailableError(
@@ -188,14 +186,14 @@ class ModelResidency:
                 await asyncio.sleep(0)  # until it has been removed
         finally:
             self._waiting[name] -= 1
-            self.counts.waits.observe(self._clock() - begin)
+            self.counts.waits.observe(time.monotonic() - begin)
         return self._lifecycle.catalog.find(name, version)
 
     def _load(self, name: str) -> asyncio.Task[None]:
         """The load of a model: one for all who wait for it; raises while it is not tried again."""
         task = self._loading.get(name)
         if task is None:
-            if (failed := self._failed.get(name)) is not None and self._clock() < failed.until:
+            if (failed := self._failed.get(name)) is not None and time.monotonic() < failed.until:
                 raise failed.error
             task = asyncio.get_running_loop().create_task(self._bring(name))
             self._loading[name] = task
@@ -208,7 +206,7 @@ class ModelResidency:
             return
         error = task.exception()
         if isinstance(error, InferenceError):
-            self._failed[name] = _Failed(error, self._clock() + _BACKOFF_SECONDS)
+            self._failed[name] = _Failed(error, time.monotonic() + _BACKOFF_SECONDS)
             return
         if error is not None:
             return
@@ -259,7 +257,7 @@ class ModelResidency:
             errors = await self._lifecycle.load_all([name])
         finally:
             self._entering.subtract(group)
-        now = self._clock()
+        now = time.monotonic()
         for one in group:
             loaded = self._lifecycle.catalog.served(one)
             if loaded:
@@ -325,7 +323,7 @@ class ModelResidency:
     def _residents(self) -> list[Resident]:
         """The models that are loaded, with what is known of each."""
         held = self._memory.held()
-        now = self._clock()
+        now = time.monotonic()
         found = []
         for name in {model.config.name for model in self._lifecycle.catalog.models()}:
             models = self._with_dependents(name)

@@ -1,0 +1,18 @@
+"""`file_state`: what tells one state of a file from another, for whoever follows changes of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FileState = tuple[int, int, int, int] | None
+"""`None` where there is no file."""
+
+
+def file_state(path: Path) -> FileState:
+    """The state of the file that a path names at the moment, through all symbolic links."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
