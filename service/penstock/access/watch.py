@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from penstock.access.token_settings import TokenSettings
 from penstock.access.tokens import TokenVerifier
 from penstock.core.errors import ConfigError
 from penstock.system.file_state import FileState, file_state
+from penstock.system.looking import looking
 
 logger = logging.getLogger(__name__)
 
@@ -88,28 +88,10 @@ class PolicyWatch:
         """The states of the policy file, and of that with keys of tokens, if there is one."""
         return file_state(self._path), _state_of_keys(self.gate.policy.tokens)
 
-    @asynccontextmanager
-    async def running(self, seconds: float = SECONDS) -> AsyncIterator[None]:
+    def running(self, seconds: float = SECONDS) -> AbstractAsyncContextManager[None]:
         """Look at all of it at this interval while the context is open."""
-        tasks = [
-            asyncio.create_task(_each(seconds, self.look)),
-            asyncio.create_task(_each(seconds, self.renew_keys)),  # which may wait for long
-        ]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-
-async def _each(seconds: float, look: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            await look()
-        except Exception:  # a bug must be logged, and must not end the watch
-            logger.exception("looking at the access policy failed")
-        await asyncio.sleep(seconds)
+        # In tasks of their own: to fetch keys may take long.
+        return looking(seconds, "the access policy", self.look, self.renew_keys)
 
 
 def _state_of_keys(tokens: TokenSettings | None) -> FileState:

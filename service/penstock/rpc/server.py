@@ -24,6 +24,7 @@ from penstock.rpc.servicer import InferenceServicer
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from penstock.system.body_room import BodyRoom
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class OpenTransport(Protocol):
         registry: ChannelzRegistry | None = None,
         descriptors: DescriptorReserve | None = None,
         bodies: BodyRoom | None = None,
+        certificates: ServerCertificates | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
 
 
@@ -52,11 +54,12 @@ async def open_grpc(
     descriptors: DescriptorReserve | None = None,
     access: AccessSink | None = None,
     bodies: BodyRoom | None = None,
+    certificates: ServerCertificates | None = None,
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` if the address is in use.
 
     `descriptors` and `bodies` are shared with other ports; our own transport heeds them. `access`
-    gets a line for each call.
+    gets a line for each call. `certificates` are those of the settings, followed.
     """
     inference = InferenceServicer(
         server,
@@ -87,7 +90,13 @@ async def open_grpc(
         )
     opened = transport(settings.transport)
     listening = opened(
-        services, settings, grace, registry=registry, descriptors=descriptors, bodies=bodies
+        services,
+        settings,
+        grace,
+        registry=registry,
+        descriptors=descriptors,
+        bodies=bodies,
+        certificates=certificates,
     )
     with VERBOSITY.followed_by(verbose.follow):
         async with listening as port:

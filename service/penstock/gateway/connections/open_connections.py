@@ -14,6 +14,7 @@ from penstock.http1.limits import HttpLimits
 from penstock.http1.requests import HeadCache
 from penstock.settings import HttpSettings
 from penstock.system.body_room import BodyRoom, Incomplete
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 
 _SCRATCH = 256 << 10
@@ -27,12 +28,13 @@ _ABORT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRules:
-    """The limits, descriptor reserve, access log and memory of all HTTP ports' connections."""
+    """The limits, descriptor reserve, access log, memory and certificates of all HTTP ports."""
 
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
     access: AccessSink | None = None
     bodies: BodyRoom = field(default_factory=BodyRoom)
+    certificates: ServerCertificates | None = None
 
 
 def limits_of(http: HttpSettings) -> HttpLimits:

@@ -40,6 +40,7 @@ from penstock.rpc.grpcio.listening import listen, options
 from penstock.rpc.status import StatusCode, retry_metadata, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings
 from penstock.system.body_room import BodyRoom
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 
 logger = logging.getLogger(__name__)
@@ -175,11 +176,13 @@ async def open_grpcio(
     registry: ChannelzRegistry | None = None,
     descriptors: DescriptorReserve | None = None,
     bodies: BodyRoom | None = None,
+    certificates: ServerCertificates | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
 
     With a `registry`, grpc counts for channelz, and its counters are registered there. It opens
     sockets and reads messages by itself: `descriptors` and `bodies` do not count them.
+    `certificates` are those of the settings, followed.
     """
     del descriptors, bodies
     if registry is not None:
@@ -191,7 +194,7 @@ async def open_grpcio(
     most = settings.max_control_message_size
     handlers = [each for service in services for each in _handlers(service, grace, most)]
     server.add_generic_rpc_handlers((*handlers, _Unknown()))
-    port = listen(server, settings)
+    port = listen(server, settings, certificates or ServerCertificates("gRPC", settings.tls))
     await server.start()
     try:
         yield port
