@@ -37,7 +37,7 @@ class TokenVerifier:
         self._settings = settings
         self._policy = policy
         self._keys = keys
-        self._clock = clock
+        self.clock = clock
         self._known: dict[str, tuple[Caller, float]] = {}
         self._jwt = _pyjwt()
         self.wants_keys = False
@@ -57,10 +57,15 @@ class TokenVerifier:
         known = self._known.get(hashed)
         if known is not None:
             caller, until = known
-            if self._clock() < until:
+            if self.clock() < until:
                 return caller
             del self._known[hashed]
         return self._verified(token, hashed)
+
+    def until(self, hashed: str) -> float:
+        """How long a token is believed without another look, by the clock; 0 if it is not."""
+        known = self._known.get(hashed)
+        return 0.0 if known is None else known[1]
 
     def _verified(self, token: str, hashed: str) -> Caller | None:
         try:
@@ -72,7 +77,7 @@ class TokenVerifier:
             return None
         if claims is None or (caller := self._named(claims)) is None:
             return None
-        now = self._clock()
+        now = self.clock()
         until = min(float(claims["exp"]) + self._settings.leeway_secs, now + _REMEMBERED_SECONDS)
         if until <= now:
             return None

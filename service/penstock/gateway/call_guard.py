@@ -60,7 +60,7 @@ class PolicyGuard(CallGuard):
 
     def refusal(self, call: HttpCall) -> InferenceError | None:
         try:
-            call.permit = self._gate.permit(call.headers, self._feature)
+            call.permit = self._gate.permit(call.headers, self._feature, call.certificate)
         except InferenceError as error:
             if call.method != "OPTIONS":
                 return error

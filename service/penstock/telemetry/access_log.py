@@ -126,6 +126,7 @@ def _as_json(time: str, access: Access) -> str:
         "model": shortened(access.model),
         "request_id": shortened(access.request_id),
         "trace_id": access.trace_id,
+        "caller": shortened(access.caller),
     }
     return json_line(
         {
@@ -143,7 +144,12 @@ def _as_json(time: str, access: Access) -> str:
 
 
 def _as_text(time: str, access: Access) -> str:
-    named = {"model": access.model, "request_id": access.request_id, "trace_id": access.trace_id}
+    named = {
+        "model": access.model,
+        "request_id": access.request_id,
+        "trace_id": access.trace_id,
+        "caller": access.caller,
+    }
     words = [time, access.peer or "-", access.protocol, access.method, access.path]
     fields = {
         "status": access.status,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVarTuple
 
 from http1.fuzzing.valid_requests import Understood
@@ -66,6 +66,7 @@ class Service:
     """
 
     client: tuple[str, int] | None = None
+    certificate: Sequence[str] = ()
     access: AccessSink | None = None
 
     def __init__(self) -> None:

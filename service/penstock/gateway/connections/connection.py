@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from math import inf
 from typing import Any, cast
 
+from penstock.access.certificate_names import certificate_names
 from penstock.core.access import Access, AccessSink
 from penstock.core.body_quota import BodyQuota
 from penstock.gateway.connections.http_call import HttpCall, written
@@ -52,6 +53,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             server.rules.limits, self._open, self._refused, self.loop.time(), server.heads
         )
         self.client: tuple[str, int] | None = None
+        self.certificate: Sequence[str] = ()
         self.access: AccessSink | None = server.rules.access
         self.tasks: set[asyncio.Task[Any]] = server.tasks
         self.received: list[HttpCall] = []
@@ -93,6 +95,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.client = address[0], address[1]
+        self.certificate = certificate_names(transport.get_extra_info("peercert"))
         self.connection.send_buffer.splits = transport.get_extra_info("ssl_object") is None
         transport.set_write_buffer_limits(high=_UNSENT)
         if not self._server.accept(self, transport):

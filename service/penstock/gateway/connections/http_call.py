@@ -50,6 +50,10 @@ class CallHost(Protocol):
         """Address and port of the client; `None` over a Unix socket."""
 
     @property
+    def certificate(self) -> Sequence[str]:
+        """The names in the client's certificate."""
+
+    @property
     def received(self) -> list[HttpCall]:
         """Calls whose bodies have come to their end in this read, and which wait for that."""
 
@@ -111,6 +115,11 @@ class HttpCall(Exchange):
     def client(self) -> tuple[str, int] | None:
         """Address and port of the client; `None` over a Unix socket."""
         return self._host.client
+
+    @property
+    def certificate(self) -> Sequence[str]:
+        """The names in the client's certificate, which TLS has verified."""
+        return self._host.certificate
 
     @property
     def bodies(self) -> BodyQuota:
@@ -293,6 +302,7 @@ class HttpCall(Exchange):
             model=model if named is None else named[1],
             request_id="" if inference is None else inference.id,
             trace_id="" if timeline is None else timeline.trace.text_id,
+            caller="" if self.permit is None else self.permit.caller,
         )
 
     # -- for the connection -------------------------------------------------------------------
