@@ -154,7 +154,7 @@ async def test_files_that_change_while_they_are_read_are_read_again(folder: Path
             while meanwhile:
                 write_whole(folder / "server.key", meanwhile.pop())
 
-    certificates = ServerCertificates("gRPC", settings(folder), make)
+    certificates = ServerCertificates("gRPC", settings(folder), make=make)
     certificates.context("h2")
     write_whole(folder / "server.pem", new[0])
     meanwhile.append(new[1])

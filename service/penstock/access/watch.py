@@ -15,6 +15,7 @@ from penstock.access.policy import AccessPolicy
 from penstock.access.policy_file import read_policy
 from penstock.access.token_settings import TokenSettings
 from penstock.access.tokens import TokenVerifier
+from penstock.core.audit import AuditEvent, AuditSink
 from penstock.core.errors import ConfigError
 from penstock.system.file_state import FileState, file_state
 from penstock.system.looking import looking
@@ -38,9 +39,13 @@ class PolicyWatch:
     changes a mounted Secret by one of these. What it saw last is read once, right or wrong.
     """
 
-    def __init__(self, path: Path) -> None:
-        """A watch of a file, whose policy is in force; raises `ConfigError` for a wrong one."""
+    def __init__(self, path: Path, audit: AuditSink | None = None) -> None:
+        """A watch of a file, whose policy is in force; raises `ConfigError` for a wrong one.
+
+        `audit` is told of changes, those of the keys of tokens included.
+        """
         self._path = path
+        self._audit = audit
         read = _read(path, None)
         self._seen = read.states
         self._plan = _plan(read.policy)
@@ -62,6 +67,7 @@ class PolicyWatch:
             self._plan = _plan(read.policy)
         gate.policy, gate.tokens, self._seen = read
         logger.info("the access policy '%s' has changed, and is in force", self._path)
+        self._tell("changed")
 
     async def renew_keys(self) -> None:
         """Fetch the keys of tokens, if it is time to; the last good ones stay where that fails."""
@@ -83,6 +89,12 @@ class PolicyWatch:
     def _failed(self, error: ConfigError, rest: str) -> None:
         self.gate.reload_failures += 1
         logger.error("%s; %s", error, rest)
+        self._tell("refused", str(error))
+
+    def _tell(self, result: str, detail: str = "") -> None:
+        if self._audit is not None:
+            event = AuditEvent(time.time(), "access-policy", result, detail=detail)
+            self._audit.add(event)
 
     def _states(self) -> tuple[FileState, FileState]:
         """The states of the policy file, and of that with keys of tokens, if there is one."""

@@ -30,8 +30,10 @@ from penstock.system.body_room import BodyRoom
 from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
+from penstock.telemetry.audit_log import AuditLog
 from penstock.telemetry.families import (
     access_families,
+    audit_families,
     certificate_families,
     process_families,
     repository_families,
@@ -80,13 +82,22 @@ class Frontends:
         gpus: GpuUsage | None = None,
         access: AccessLog | None = None,
         export: ExportCounts | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
-        certificates = _certificates(settings)
+        certificates = _certificates(settings, audit)
         self._certificates = certificates.values()
         scraper = once(
             partial(
-                metrics_scraper, server, settings, custom, cache, gpus, export, self._certificates
+                metrics_scraper,
+                server,
+                settings,
+                custom,
+                cache,
+                gpus,
+                export,
+                self._certificates,
+                audit,
             )
         )
         server = seen(server)
@@ -95,11 +106,18 @@ class Frontends:
         descriptors = DescriptorReserve()
         bodies = BodyRoom(settings.request_memory_pool_byte_size)
         rules = ConnectionRules(
-            limits_of(http), descriptors, access, bodies, certificates.get("HTTP")
+            limits_of(http), descriptors, access, bodies, certificates.get("HTTP"), audit
         )
         if grpc.enabled:
             listening = open_grpc(
-                server, grpc, deadline, descriptors, access, bodies, certificates.get("gRPC")
+                server,
+                grpc,
+                deadline,
+                descriptors,
+                access,
+                bodies,
+                certificates.get("gRPC"),
+                audit,
             )
             self._endpoints.append(
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
@@ -154,14 +172,14 @@ class Frontends:
             raise StartError(_named(one.service, str(error))) from error
 
 
-def _certificates(settings: Settings) -> dict[str, ServerCertificates]:
+def _certificates(settings: Settings, audit: AuditLog | None) -> dict[str, ServerCertificates]:
     """The certificates of the endpoints that encrypt, by their names."""
     grpc, http = settings.grpc, settings.http
     found = {}
     if grpc.enabled and grpc.tls.enabled:
-        found["gRPC"] = ServerCertificates("gRPC", grpc.tls)
+        found["gRPC"] = ServerCertificates("gRPC", grpc.tls, audit)
     if http.tls.enabled:  # of SageMaker and Vertex AI, too
-        found["HTTP"] = ServerCertificates("HTTP", http.tls)
+        found["HTTP"] = ServerCertificates("HTTP", http.tls, audit)
     return found
 
 
@@ -198,6 +216,7 @@ def metrics_scraper(
     gpus: GpuUsage | None,
     export: ExportCounts | None,
     certificates: Collection[ServerCertificates] = (),
+    audit: AuditLog | None = None,
 ) -> Scraper:
     """The metrics page: the server's metrics, the models' own, and those of users' collectors."""
     metrics = settings.metrics
@@ -219,6 +238,8 @@ def metrics_scraper(
             yield from trace_families(export)
         if server.access is not None:
             yield from access_families(server.access.reload_failures)
+        if audit is not None:
+            yield from audit_families(audit.lost)
         if certificates:
             yield from certificate_families(certificates)
         if server.repository_traffic is not None:

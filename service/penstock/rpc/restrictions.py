@@ -64,6 +64,10 @@ _FEATURES = {
 """The feature of each method, by which restrictions name it."""
 
 
+class RestrictedError(UnavailableError):
+    """A secret header is missing or wrong; told as Triton tells it."""
+
+
 def restricted(service: Service, restrictions: Iterable[Restriction]) -> Service:
     """`service`, whose methods require the headers of `restrictions`."""
     needed = {feature: one for one in restrictions for feature in one.features}
@@ -88,7 +92,7 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
 
     async def handler(request: Any, context: RpcContext) -> Message | None:
         if not admits(context):
-            raise UnavailableError(f"This protocol is restricted, expecting header '{header}'")
+            raise RestrictedError(f"This protocol is restricted, expecting header '{header}'")
         return await method.handler(request, context)
 
     return replace(method, handler=handler, start=None, admits=admits)

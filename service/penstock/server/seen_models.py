@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, cast
 
 from penstock.access.current import current_permit
+from penstock.core.audit import AuditEvent
 from penstock.core.config import ModelConfig
 from penstock.core.errors import NotFoundError, PermissionDeniedError
 from penstock.core.request import InferenceRequest, parse_version
@@ -62,7 +64,11 @@ class SeenModels:
         return self._server.infer(request)
 
     def _require(self, name: str, version: str) -> None:
-        if not current_permit().sees(name):
+        permit = current_permit()
+        if not permit.sees(name):
+            if self._server.audit is not None:
+                event = AuditEvent(time.time(), "model", "HIDDEN", permit.caller, target=name)
+                self._server.audit.add(event)
             raise self._server.unknown_model(name, version)
 
     # -- health and metadata ------------------------------------------------------------------

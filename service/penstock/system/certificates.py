@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from penstock.core.audit import AuditEvent, AuditSink
 from penstock.system.file_state import FileState, file_state
 from penstock.system.looking import looking
 from penstock.system.tls import server_context, validity
@@ -62,9 +63,11 @@ class ServerCertificates:
         self,
         name: str,
         files: TlsFiles,
+        audit: AuditSink | None = None,
         make: Callable[..., ssl.SSLContext] = server_context,
     ) -> None:
-        """`name` is that of the endpoint; `make` makes contexts."""
+        """`name` is that of the endpoint, `audit` is told of changes, `make` makes contexts."""
+        self._audit = audit
         self._make = make
         self.name = name
         self.changes = self.failures = 0
@@ -112,6 +115,7 @@ class ServerCertificates:
             self.failures += 1
             text = "the certificate of %s: %s; the one before it stays in use"
             logger.error(text, self.name, _reason(error))
+            self._tell("refused", _reason(error))
             return
         self._seen = now
         if pem == self._pem:
@@ -119,6 +123,7 @@ class ServerCertificates:
         self._pem, self._contexts = pem, contexts
         self.changes += 1
         logger.info("the certificate of %s has changed, and is in use", self.name)
+        self._tell("changed")
         self._tell_dates()
 
     def running(self, seconds: float = SECONDS) -> AbstractAsyncContextManager[None]:
@@ -145,6 +150,11 @@ class ServerCertificates:
         if before.certificate != self._pem.certificate:
             _check_dates(before.certificate)
         return before, contexts
+
+    def _tell(self, result: str, detail: str = "") -> None:
+        if self._audit is not None:
+            event = AuditEvent(time.time(), "certificate", result, target=self.name, detail=detail)
+            self._audit.add(event)
 
     def _tell_dates(self) -> None:
         """A line about a certificate that no client will take."""

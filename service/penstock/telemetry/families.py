@@ -282,6 +282,16 @@ def access_families(failures: int) -> Iterator[Family]:
     )
 
 
+def audit_families(lost: int) -> Iterator[Family]:
+    """The family of an audit log, which has lost so many lines."""
+    yield Family(
+        "penstock_audit_lines_lost_total",
+        "Lines that the audit log lacks: its disk was full, or too slow",
+        MetricKind.COUNTER,
+        [Series((), lost)],
+    )
+
+
 def certificate_families(certificates: Iterable[ServerCertificates]) -> Iterator[Family]:
     """The families of TLS, by endpoint. An expiry that cannot be read is left out."""
     labelled = [((("endpoint", one.name),), one) for one in certificates]

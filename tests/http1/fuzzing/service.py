@@ -10,6 +10,7 @@ from typing import Any, TypeVarTuple
 
 from http1.fuzzing.valid_requests import Understood
 from penstock.core.access import AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
@@ -68,6 +69,7 @@ class Service:
     client: tuple[str, int] | None = None
     certificate: Sequence[str] = ()
     access: AccessSink | None = None
+    audit: AuditSink | None = None
 
     def __init__(self) -> None:
         self.open = self.made = 0

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from penstock.access.certificate_names import certificate_names
 from penstock.core.access import Access, AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections
@@ -55,6 +56,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self.client: tuple[str, int] | None = None
         self.certificate: Sequence[str] = ()
         self.access: AccessSink | None = server.rules.access
+        self.audit: AuditSink | None = server.rules.audit
         self.tasks: set[asyncio.Task[Any]] = server.tasks
         self.received: list[HttpCall] = []
         self._server = server

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.core.access import AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.turns import LoopTurn
 from penstock.http1.limits import HttpLimits
@@ -28,13 +29,14 @@ _ABORT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRules:
-    """The limits, descriptor reserve, access log, memory and certificates of all HTTP ports."""
+    """The limits, descriptor reserve, logs, memory and certificates of all HTTP ports."""
 
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
     access: AccessSink | None = None
     bodies: BodyRoom = field(default_factory=BodyRoom)
     certificates: ServerCertificates | None = None
+    audit: AuditSink | None = None
 
 
 def limits_of(http: HttpSettings) -> HttpLimits:
