@@ -131,3 +131,18 @@ def test_a_full_disk_of_the_audit_log_stops_nothing(tmp_path: Path) -> None:
 def test_an_audit_log_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> None:
     told = failed(write_models(tmp_path / "models"), tmp_path / "log", "--audit-log=/nowhere/log")
     assert "cannot open the audit log" in str(told)
+
+
+def test_serve_says_once_that_it_is_open_to_everybody(tmp_path: Path) -> None:
+    with serving(write_models(tmp_path / "models"), tmp_path / "log"):
+        pass
+    assert (tmp_path / "log").read_text().count("may call every model") == 1
+
+
+def test_tritonserver_is_as_silent_as_triton(tmp_path: Path) -> None:
+    silent = (
+        "import sys; from penstock.cli import tritonserver; sys.exit(tritonserver(sys.argv[2:]))"
+    )
+    with serving(write_models(tmp_path / "models"), tmp_path / "log", program=("-c", silent)):
+        pass
+    assert "may call every model" not in (tmp_path / "log").read_text()

@@ -38,7 +38,7 @@ from penstock.models.loading.load_graph import code_name
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import LogSettings, RepositorySettings, Settings
-from penstock.settings.exposures import exposures
+from penstock.settings.exposures import exposures, open_to_strangers
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
 from penstock.system.process_control import hide
@@ -57,8 +57,11 @@ CUT_OFF = 1
 """The exit status of a server that has cut off requests, at the exit timeout or a second signal."""
 
 
-def run(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM; returns the process's exit status."""
+def run(settings: Settings, *, as_triton: bool = True) -> int:
+    """Serve until SIGINT or SIGTERM; returns the process's exit status.
+
+    `as_triton`: as silent about strangers as Triton is.
+    """
     hide()
     open_missing()
     if settings.logging.stream != "split":
@@ -66,7 +69,8 @@ def run(settings: Settings) -> int:
     tune_allocator()
     try:
         open_log(settings.logging)
-        for line in (*without_effect(settings), *exposures(settings)):
+        open_to = () if as_triton else open_to_strangers(settings)
+        for line in (*without_effect(settings), *exposures(settings), *open_to):
             logger.warning("%s", line)
         with ExitStack() as leftovers:
             repository = leftovers.enter_context(with_model_files(settings.repository))
