@@ -11,12 +11,11 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from loadtest.authority import Authority, client_context, write_pair, write_whole
 
 from access.models import OPEN, guarded
 from access.policies import ALICE, POLICY, bearer, gate
 from gateway.serving import LOCAL
-from harness.authority import Authority, write_pair, write_whole
-from harness.tls_client import client_context
 from penstock.access.certificate_names import certificate_names, names_of_kinds
 from penstock.access.policy_file import parse_policy
 from penstock.core.errors import ConfigError

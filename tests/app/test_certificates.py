@@ -10,9 +10,9 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
+from loadtest.authority import Authority, write_pair, write_whole
 
 from access.models import write_models
-from harness.authority import Authority, write_pair, write_whole
 from harness.serving import Served, serving, wait_until
 
 pytestmark = pytest.mark.slow

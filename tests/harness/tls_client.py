@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
-
-from harness.authority import write_pair
 
 
 class Shaken(NamedTuple):
@@ -18,19 +14,6 @@ class Shaken(NamedTuple):
     certificate: bytes
     session: ssl.SSLSession | None
     resumed: bool
-
-
-def client_context(
-    root: bytes, pair: tuple[bytes, bytes] | None = None, protocol: str = "h2"
-) -> ssl.SSLContext:
-    """The context of a client that trusts an authority and shows a certificate."""
-    context = ssl.create_default_context(cadata=root.decode())
-    context.set_alpn_protocols([protocol])
-    if pair is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            write_pair(Path(folder), "client", pair)
-            context.load_cert_chain(f"{folder}/client.pem", f"{folder}/client.key")
-    return context
 
 
 async def shake(

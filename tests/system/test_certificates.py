@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loadtest.authority import Authority, write_pair, write_whole
 
-from harness.authority import Authority, write_pair, write_whole
 from penstock.settings import TlsSettings
 from penstock.system.certificates import ServerCertificates
 from penstock.system.tls import server_context, validity
@@ -122,6 +122,17 @@ async def test_wrong_files_leave_the_old_ones_in_use(
     fill(folder)
     await certificates.look()
     assert certificates.changes == 1
+
+
+async def test_files_that_are_replaced_one_after_the_other_are_no_mistake(folder: Path) -> None:
+    certificates = ServerCertificates("gRPC", settings(folder))
+    certificates.context("h2")
+    pem, key = AUTHORITY.signed()
+    write_whole(folder / "server.pem", pem)
+    await certificates.look()
+    write_whole(folder / "server.key", key)
+    await certificates.look()
+    assert (certificates.changes, certificates.failures) == (1, 0)
 
 
 async def test_an_authority_goes_though_the_certificate_has_expired(folder: Path) -> None:

@@ -75,6 +75,7 @@ class ServerCertificates:
         self._mutual = files.mutual
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._seen: tuple[FileState, ...] = ()
+        self._doubted: tuple[FileState, ...] = ()
         self._pem = Pem(b"", b"", b"")
 
     def context(self, protocol: str) -> Callable[[], ssl.SSLContext]:
@@ -102,7 +103,10 @@ class ServerCertificates:
         return None if dates is None else dates[1]
 
     async def look(self) -> None:
-        """Take up the files if they have changed; wrong ones leave the old ones in use."""
+        """Take up the files if they have changed; wrong ones leave the old ones in use.
+
+        They are called wrong at the second look that finds them so.
+        """
         now = await asyncio.to_thread(self._states)
         if now == self._seen:
             return
@@ -111,6 +115,9 @@ class ServerCertificates:
         except _ChangingError:
             return  # they are read again at the next look
         except (OSError, ValueError) as error:
+            if now != self._doubted:  # one file after the other may be replaced: look once more
+                self._doubted = now
+                return
             self._seen = now
             self.failures += 1
             text = "the certificate of %s: %s; the one before it stays in use"

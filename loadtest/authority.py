@@ -1,8 +1,10 @@
-"""Authorities for tests, and certificates that they sign: a second takes hundreds of them."""
+"""Authorities, and certificates that they sign: a second takes hundreds of them."""
 
 from __future__ import annotations
 
 import os
+import ssl
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,6 +70,19 @@ def write_whole(file: Path, content: bytes) -> None:
     new = file.with_name(f".{file.name}.new")
     new.write_bytes(content)
     os.replace(new, file)
+
+
+def client_context(
+    root: bytes, pair: tuple[bytes, bytes] | None = None, protocol: str = "h2"
+) -> ssl.SSLContext:
+    """The context of a client that trusts an authority and shows a certificate."""
+    context = ssl.create_default_context(cadata=root.decode())
+    context.set_alpn_protocols([protocol])
+    if pair is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            write_pair(Path(folder), "client", pair)
+            context.load_cert_chain(f"{folder}/client.pem", f"{folder}/client.key")
+    return context
 
 
 def _named(name: str) -> x509.Name:
