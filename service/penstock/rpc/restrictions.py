@@ -116,7 +116,7 @@ def _asking(method: Method, gate: AccessGate, feature: Feature) -> Method:
 
     def admits(call: Asking) -> bool:
         try:
-            ask(call)
+            call.permit = gate.permit(call.metadata, feature, call.certificate)
         except InferenceError:
             return False
         return earlier is None or earlier(call)
