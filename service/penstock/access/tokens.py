@@ -36,19 +36,15 @@ class TokenVerifier:
         """`clock` tells seconds since the epoch. Raises `ConfigError` without PyJWT."""
         self._settings = settings
         self._policy = policy
-        self._keys = keys
+        self.keys = keys
         self.clock = clock
         self._known: dict[str, tuple[Caller, float]] = {}
         self._jwt = _pyjwt()
         self.wants_keys = False
 
-    @property
-    def keys(self) -> KeySet:
-        return self._keys
-
     def replace_keys(self, keys: KeySet) -> None:
         """Verify by other keys from now on, also what was verified before."""
-        self._keys = keys
+        self.keys = keys
         self._known.clear()
         self.wants_keys = False
 
@@ -93,12 +89,12 @@ class TokenVerifier:
         kid, algorithm = header.get("kid"), header.get("alg")
         if not isinstance(kid, str) or algorithm not in settings.algorithms:
             return None
-        if kid not in self._keys:
+        if kid not in self.keys:
             self.wants_keys = True
             return None
         claims: Mapping[str, Any] = self._jwt.decode(
             token,
-            self._keys.key(kid, algorithm),
+            self.keys.key(kid, algorithm),
             algorithms=[algorithm],
             audience=settings.audience,
             issuer=settings.issuer,

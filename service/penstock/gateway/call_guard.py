@@ -46,16 +46,15 @@ class CallGuard:
 
     def refusal(self, call: HttpCall) -> InferenceError | None:
         """Why a call may not be made; `None` if it may."""
-        refusal = self._permit(call) or self._refusal(call)
+        return self._told(call, self._refusal(call))
+
+    def _told(self, call: HttpCall, refusal: InferenceError | None) -> InferenceError | None:
+        """The same refusal, or none, of which the audit log is to be told."""
         if refusal is not None or (self._changes and _is_change(call)):
             audit = call.audit
             if audit is not None:
                 call.on_end = partial(_tell, audit, self._caller(call))
         return refusal
-
-    def _permit(self, call: HttpCall) -> InferenceError | None:
-        """Why the policy does not permit a call; without one, all are permitted."""
-        return None
 
     def _caller(self, call: HttpCall) -> str:
         """The name of the caller; empty for nobody."""
@@ -92,15 +91,16 @@ class PolicyGuard(CallGuard):
         super().__init__(feature, restriction, origins)
         self._gate = gate
         self._feature = feature
+        self._asks_only = restriction is None and origins is None and not self._changes
 
-    def _permit(self, call: HttpCall) -> InferenceError | None:
+    def refusal(self, call: HttpCall) -> InferenceError | None:
         try:
             call.permit = self._gate.permit(call.headers, self._feature, call.certificate)
         except InferenceError as error:
             if call.method != "OPTIONS":
-                return error
+                return self._told(call, error)
             call.permit = NO_PERMIT
-        return None
+        return None if self._asks_only else super().refusal(call)
 
     def _caller(self, call: HttpCall) -> str:
         return self._gate.caller(call.headers, call.certificate)
