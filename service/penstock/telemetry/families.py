@@ -309,9 +309,13 @@ def residency_families(residency: ModelResidency) -> Iterator[Family]:
     counts, held = residency.counts, residency.resident_bytes()
     yield Family(
         "penstock_model_resident_bytes",
-        "Bytes of the memory budget that a loaded model has",
+        "Bytes of the memory budget that a loaded model has, by device",
         MetricKind.GAUGE,
-        [Series((("model", name),), size) for name, size in held.items()],
+        [
+            Series((("model", name), ("device", device)), size)
+            for name, sizes in held.items()
+            for device, size in sizes.items()
+        ],
     )
     for name, text, counted in (
         ("loads_total", "Loads of models, by what caused them", counts.loads),

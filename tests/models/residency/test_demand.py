@@ -74,8 +74,10 @@ def repository(tmp_path: Path) -> Repository:
 def start(repository: Repository, tmp_path: Path) -> Start:
     @contextmanager
     def started(*flags: str, models: float | None = None) -> Iterator[Asked]:
-        """A server whose memory budget holds so many `models`."""
-        budget = [] if models is None else [f"--memory-budget={int(models * ONE)}"]
+        """A server whose memory budget holds so many `models`, as they are estimated."""
+        budget = ["--measured-sizes=off"]
+        if models is not None:
+            budget += [f"--memory-budget={int(models * ONE)}"]
         with (
             serving(
                 repository.path, tmp_path / "log", "--model-control-mode=demand", *budget, *flags
@@ -176,7 +178,7 @@ def test_the_least_valuable_model_goes_where_memory_ends(
             page = answer.read().decode()
         assert 'penstock_model_unloads_total{model="b",cause="memory"} 1\n' in page
         assert 'penstock_model_loads_total{model="b",cause="call"} 2\n' in page
-        assert 'penstock_model_resident_bytes{model="b"}' in page
+        assert 'penstock_model_resident_bytes{model="b",device="host"}' in page
         assert "failed to load" not in server.served.log.read_text()
 
 

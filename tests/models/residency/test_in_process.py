@@ -92,7 +92,7 @@ async def test_models_come_and_go(repository: Repository) -> None:
         assert (await states(server))["pipe"] == "on demand"
         assert residency.counts.loads["c", "call"] == 1
         assert residency.counts.unloads["pipe", "memory"] == 1
-        assert residency.resident_bytes()["c"] > 0
+        assert residency.resident_bytes()["c"]["host"] > 0
         answers = [answer(server, name) for name in ("pipe", "c", "pipe", "c", "a")]
         assert await asyncio.gather(*answers) == [2, 1, 2, 1, 1]
 

@@ -47,8 +47,9 @@ from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.server_application import ServerApplication
-from penstock.models.sizing.budget import Claim, MemoryBudget
+from penstock.models.sizing.budget import Claim, MemoryBudget, Sizes
 from penstock.models.sizing.estimate import ModelFacts
+from penstock.models.sizing.measured import stamped_facts
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.cached import CachedScheduler
@@ -153,17 +154,14 @@ class VersionBuilder:
             return None
         config = found.config
         refuse_whatever_versions(config, found.backend, self._gpus, cpu_only=self._cpu_only)
-        facts = await asyncio.to_thread(ModelFacts.read, self._normalized(config), version, path)
+        facts = await asyncio.to_thread(stamped_facts, self._normalized(config), version, path)
         return self._budget.claim(facts)
 
     async def _adjust(self, claim: Claim, config: ModelConfig, version: int, path: Path) -> None:
         """Claim what the completed configuration needs more; give back what it needs less."""
         assert self._budget is not None
         facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
-        growth = self._budget.grown(claim, facts)
-        if growth is not None:
-            claim.absorb(growth)
-        claim.split(self._budget.surplus(claim, facts)).release()
+        self._budget.adjust(claim, facts)
 
     def must_check(self, files: ModelFiles) -> bool:
         """Whether the files of a model are to be checked before they are opened."""
@@ -226,10 +224,10 @@ class VersionBuilder:
 
     async def _claim_growth(
         self, model: LoadedModel, config: ModelConfig, version: int, path: Path
-    ) -> tuple[Claim | None, int]:
+    ) -> tuple[Claim | None, Sizes]:
         """What other instances take more, if they do; and what they take less."""
         if self._budget is None or model.claim is None:
-            return None, 0
+            return None, Sizes()
         facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
         growth = self._budget.grown(model.claim, facts)
         return growth, self._budget.surplus(model.claim, facts)

@@ -16,6 +16,7 @@ from penstock.models.repository.repository import ModelFiles, select_versions
 from penstock.models.serving.answers import ModelMetadata
 from penstock.models.serving.loaded_model import model_metadata
 from penstock.models.sizing.estimate import ModelFacts
+from penstock.models.sizing.measured import stamped_facts
 
 _KEPT = "penstock.residency"
 _IDLE_SECONDS = "penstock.idle_seconds"
@@ -65,7 +66,7 @@ class KnownModel:
         config = settled(self.config, gpus)
         for version in self._versions():
             if (folder := self.folders[version]).is_dir():
-                yield ModelFacts.read(config, version, folder)
+                yield stamped_facts(config, version, folder)
 
     def _versions(self) -> list[int]:
         return select_versions(self.config.version_policy, self.folders)

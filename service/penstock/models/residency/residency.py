@@ -22,12 +22,13 @@ from penstock.models.loading.dependencies import needs_of
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.residency.known_model import Kept, KnownModel
+from penstock.models.residency.measuring import GpuProcesses, ModelMeter, no_gpus
 from penstock.models.residency.memory import ModelMemory, Resident, victims
 from penstock.models.residency.standby import StandbyModel
 from penstock.models.serving.catalog import not_found
 from penstock.models.serving.loaded_model import LoadedModel
-from penstock.models.sizing.budget import MemoryBudget
-from penstock.models.sizing.sizes import shown_size
+from penstock.models.sizing.budget import MemoryBudget, Sizes
+from penstock.models.sizing.measured import MeasuredSizes
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,9 @@ class ModelResidency:
     Loads that find room go beside each other. Those that do not wait in turn, each until enough
     models are idle that may go: this is decided in one place, so that two of them cannot wait for
     each other. A call waits no longer than `timeout` seconds.
+
+    With `sizes`, what loaded models really take is measured, counted and kept there;
+    `gpu_processes` tells what processes have of GPUs.
     """
 
     def __init__(
@@ -74,10 +78,15 @@ class ModelResidency:
         budget: MemoryBudget | None = None,
         *,
         timeout: float,
+        sizes: MeasuredSizes | None = None,
+        gpu_processes: GpuProcesses = no_gpus,
     ) -> None:
         self._repository = repository
         self._lifecycle = lifecycle
         self._memory = ModelMemory(budget)
+        self._meter: ModelMeter | None = None
+        if budget is not None and sizes is not None:
+            self._meter = ModelMeter(self._memory, sizes, gpu_processes)
         self._timeout = timeout
         self._known: dict[str, KnownModel] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -215,7 +224,7 @@ class ModelResidency:
 
     async def _bring(self, name: str) -> None:
         # Where others wait in turn, the room that there is is theirs.
-        in_turn = self._turn.locked() or await self._memory.lacking(self._unloaded(name)) > 0
+        in_turn = self._turn.locked() or bool(await self._memory.lacking(self._unloaded(name)))
         while not self._succeeded(name, await self._load_in_turn(name, in_turn)):
             in_turn = True
 
@@ -263,6 +272,9 @@ class ModelResidency:
             if loaded:
                 self._since.setdefault(one, now)
                 self._remember(one, loaded)
+                if self._meter is not None:
+                    for model in loaded.values():
+                        await self._meter.measure(model)
                 self._memory.remember(one)
         return errors.get(name)
 
@@ -284,7 +296,7 @@ class ModelResidency:
 
     # -- room ---------------------------------------------------------------------------------
 
-    async def _make_room(self, name: str, missing: int) -> None:
+    async def _make_room(self, name: str, missing: Sizes) -> None:
         """Unload what is worth least, or wait for a moment; raises where nothing can ever go."""
         group = self._group(name)
         residents = [one for one in self._residents() if not self._group(one.name) & group]
@@ -293,11 +305,11 @@ class ModelResidency:
             if not self._waiting[name]:
                 raise _UnwantedError
             pinned = {one for one, known in self._known.items() if known.kept is not Kept.DEMAND}
-            may_go = sum(one.size for one in residents if one.name not in pinned)
-            if may_go < missing and not self._leaving():
+            may_go = sum((Sizes(r.sizes) for r in residents if r.name not in pinned), Sizes())
+            if missing - may_go and not self._leaving():
                 raise ExhaustedError(
-                    f"model '{name}' finds no room: it lacks {shown_size(missing)} of the"
-                    f" --memory-budget, and others that may go hold {shown_size(may_go)};"
+                    f"model '{name}' finds no room: it lacks {self._memory.shown(missing)} of the"
+                    f" --memory-budget, and others that may go hold {self._memory.shown(may_go)};"
                     f" {self._memory.holders()}"
                 )
             await asyncio.sleep(_LOOK_SECONDS)
@@ -322,7 +334,7 @@ class ModelResidency:
 
     def _residents(self) -> list[Resident]:
         """The models that are loaded, with what is known of each."""
-        held = self._memory.held()
+        held = self._memory.by_limit()
         now = time.monotonic()
         found = []
         for name in {model.config.name for model in self._lifecycle.catalog.models()}:
@@ -331,7 +343,7 @@ class ModelResidency:
             idle = now - self._used_at(name, models, now)
             took = max(model.load_seconds for model in models)
             free = self._may_go(name, now - since) and not any(map(_busy, models))
-            found.append(Resident(name, held[name], idle, took, free))
+            found.append(Resident(name, held.get(name, {}), idle, took, free))
         return found
 
     def _used_at(self, name: str, models: Iterable[LoadedModel], now: float) -> float:
@@ -357,9 +369,9 @@ class ModelResidency:
                 return False
         return True
 
-    def resident_bytes(self) -> Mapping[str, int]:
-        """What each model that is loaded has of the memory budget."""
-        return self._memory.held()
+    def resident_bytes(self) -> Mapping[str, Mapping[str, int]]:
+        """What each model that is loaded has of the memory budget, by device."""
+        return self._memory.by_device()
 
     # -- idle models --------------------------------------------------------------------------
 
@@ -377,14 +389,30 @@ class ModelResidency:
             for one in ending:
                 one.cancel()
             await asyncio.wait(ending)
+            if self._meter is not None:
+                await self._meter.write()
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(1)
             try:
+                await self.measure()
                 await self.unload_idle()
             except Exception:  # a bug must be logged, and must not end the loop
-                logger.exception("unloading idle models failed")
+                logger.exception("looking after idle models failed")
+
+    async def measure(self) -> None:
+        """Measure models that were used; others go where they take more than the budget has.
+
+        Where a load is making room just now, it makes that room, too.
+        """
+        if self._meter is None:
+            return
+        await self._meter.measure_idle(self._lifecycle.catalog.models())
+        if (excess := self._memory.excess()) and not self._turn.locked():
+            async with self._turn:
+                for one in victims(self._residents(), excess):
+                    await self._let_go(one, "memory")
 
     async def unload_idle(self) -> None:
         """Unload the models that were idle for long enough."""
