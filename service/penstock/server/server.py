@@ -323,7 +323,10 @@ class InferenceServer:
         if override is not None and override.versions:
             served = self._catalog.served(name).keys()
             override = replace(override, versions=override.versions | served)
-        await self._lifecycle.load(name, override)
+        if self.residency is None:
+            await self._lifecycle.load(name, override)
+        else:
+            await self.residency.load(name, override)
 
     async def unload(
         self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
@@ -335,6 +338,8 @@ class InferenceServer:
         if left := (served - versions if versions else None):
             await self._lifecycle.load(name, ModelOverride(versions=frozenset(left)))
         elif not versions or served & versions:
+            if self.residency is not None:
+                self.residency.cancel(name)
             await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
     def unneeded(self, name: str) -> set[str]:
@@ -458,6 +463,8 @@ class InferenceServer:
             await self.residency.learn()
             names = {*names, *self.residency.always()}
         failures = await self._lifecycle.load_all(names)
+        if self.residency is not None:
+            self.residency.counts.loads.update((n, "start") for n in names if n not in failures)
         await self.releases.read_files()
         self._started = True
         self.changes.notify()
@@ -470,6 +477,8 @@ class InferenceServer:
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
         """Refuse new work before the stop, except requests that continue a sequence."""
         self._exit.begin(deadline)
+        if self.residency is not None:
+            self.residency.stop_loading()
 
     async def finish_sequences(self, deadline: ExitDeadline) -> None:
         """Wait for sequences in progress to end, until the deadline (S-22)."""

@@ -320,12 +320,32 @@ def residency_families(residency: ModelResidency) -> Iterator[Family]:
     for name, text, counted in (
         ("loads_total", "Loads of models, by what caused them", counts.loads),
         ("unloads_total", "Unloads of models, by what caused them", counts.unloads),
+        ("wakes_total", "Wakes of sleeping models, by what caused them", residency.rests.wakes),
     ):
         series = [
             Series((("model", model), ("cause", cause)), number)
             for (model, cause), number in counted.items()
         ]
         yield Family(f"penstock_model_{name}", text, MetricKind.COUNTER, series)
+    yield Family(
+        "penstock_model_residency_state",
+        "1 for the state of each model that is loaded, or is being loaded",
+        MetricKind.GAUGE,
+        [
+            Series((("model", name), ("state", state)), 1)
+            for name, state in residency.states().items()
+        ],
+    )
+    for name, text, seconds in (
+        ("loading", "Seconds for which models were being loaded", counts.loading),
+        ("resident", "Seconds for which models were loaded", residency.resident_seconds()),
+    ):
+        yield Family(
+            f"penstock_model_{name}_seconds_total",
+            text,
+            MetricKind.COUNTER,
+            [Series((("model", model),), value) for model, value in seconds.items()],
+        )
     yield Family(
         "penstock_model_load_wait_seconds",
         "Seconds that calls waited for the load of their model",

@@ -8,38 +8,31 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
+from models.residency.residents import MISSING, RESIDENTS
 from penstock.core.config import ModelConfig
 from penstock.core.errors import UnavailableError
 from penstock.models.residency.memory import ModelMemory, Resident, victims
 from penstock.models.sizing.budget import MemoryBudget
 from penstock.models.sizing.estimate import ModelFacts
 
-_TIMES = st.floats(0, 1e6, allow_nan=False)
-_LIMITS = st.sampled_from(("host", "gpu0", "gpu1"))
-_SIZES = st.dictionaries(_LIMITS, st.integers(0, 1 << 40))
-_MISSING = st.dictionaries(_LIMITS, st.integers(1, 1 << 41), min_size=1)
-_RESIDENTS = st.lists(
-    st.builds(Resident, st.text(), _SIZES, _TIMES, _TIMES, st.booleans()),
-    max_size=12,
-    unique_by=lambda one: one.name,
-)
 _PLAIN = Resident("a", sizes={"": 100}, idle_seconds=10, load_seconds=1)
 
 
-@given(_RESIDENTS, _MISSING)
+@given(RESIDENTS, MISSING)
 def test_what_goes_is_enough_may_go_and_is_all_needed(
     residents: list[Resident], missing: dict[str, int]
 ) -> None:
     chosen = victims(residents, missing)
     by_name = {one.name: one for one in residents}
-    assert all(by_name[name].evictable for name in chosen)
+    assert all(by_name[name].evictable or by_name[name].ripe for name in chosen)
     if chosen:
         assert _free(residents, chosen, missing)
         assert not any(_free(residents, {*chosen} - {name}, missing) for name in chosen)
     else:
-        assert not _free(residents, [one.name for one in residents if one.evictable], missing)
+        assert not _free(
+            residents, [one.name for one in residents if one.evictable or one.ripe], missing
+        )
 
 
 def _free(residents: list[Resident], names: Collection[str], missing: dict[str, int]) -> bool:
@@ -48,7 +41,7 @@ def _free(residents: list[Resident], names: Collection[str], missing: dict[str, 
     return all(sum(sizes.get(limit, 0) for sizes in gone) >= n for limit, n in missing.items())
 
 
-@given(_RESIDENTS, _MISSING)
+@given(RESIDENTS, MISSING)
 def test_the_order_in_which_models_are_told_does_not_matter(
     residents: list[Resident], missing: dict[str, int]
 ) -> None:

@@ -24,8 +24,9 @@ class Resident:
     """A model that is loaded.
 
     `sizes` are what it has of the memory budget, in bytes by limit. It was idle for `idle_seconds`,
-    and loading it took `load_seconds`. One that is not `evictable` stays: it is pinned, has
-    requests or sequences, or has only just been loaded.
+    and loading it took `load_seconds`. One that is not `evictable` stays: it is `pinned`, has
+    requests or sequences, or has only just been loaded. A `ripe` one has requests, but has served
+    long enough since its load for others to have their turn.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Resident:
     idle_seconds: float
     load_seconds: float
     evictable: bool = True
+    ripe: bool = False
+    pinned: bool = False
 
     def size(self, limits: Iterable[str]) -> int:
         """Bytes that it has under some of the limits."""
@@ -50,11 +53,12 @@ class Resident:
 def victims(residents: Iterable[Resident], missing: Mapping[str, int]) -> list[str]:
     """The models to unload so that `missing` bytes by limit come free, those worth least first.
 
-    None is chosen without which there is room still. Empty where all that may go are not enough.
+    Those that are evictable or ripe are asked, the latter behind the others. None is chosen without
+    which there is room still. Empty where all that may go are not enough.
     """
     ranked = sorted(
-        (one for one in residents if one.evictable),
-        key=lambda one: (one.worth(missing), one.name),
+        (one for one in residents if one.evictable or one.ripe),
+        key=lambda one: (not one.evictable, one.worth(missing), one.name),
     )
     lacking, chosen = +Sizes(missing), list[Resident]()
     for one in ranked:
