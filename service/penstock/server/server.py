@@ -372,7 +372,12 @@ class InferenceServer:
         return self._explicit_control
 
     async def adapters(self, name: str) -> list[str]:
-        """The adapters that requests to a model may name; none where its engine has none."""
+        """The adapters that requests to a model may name; none where its engine has none.
+
+        Of a model that a call loads they are known once it is loaded.
+        """
+        if self._waits_for_call(name):
+            return []
         try:
             model = await self._resident(name, "")
         except InferenceError:
@@ -380,7 +385,9 @@ class InferenceServer:
         return await told_adapters(model)
 
     async def speaks_openai(self, name: str) -> bool:
-        """Whether a model that serves answers exchanges of OpenAI's API."""
+        """Whether a model that serves, or that a call loads, answers exchanges of OpenAI's API."""
+        if self._waits_for_call(name):
+            return self.residency is not None and await self.residency.speaks_openai(name)
         try:
             model = await self._resident(name, "")
         except InferenceError:
@@ -528,6 +535,11 @@ class InferenceServer:
             return None
         known = None if self._catalog.served(name) else self.residency.known(name)
         return known if known is not None and known.complete else None
+
+    def _waits_for_call(self, name: str) -> bool:
+        """Whether a call would load a model, which is not loaded."""
+        known = None if self.residency is None else self.residency.known(name)
+        return known is not None and not self._catalog.served(name)
 
     def _refusal(self) -> UnavailableError:
         return UnavailableError("Server exiting" if self.exiting else "Server not ready")

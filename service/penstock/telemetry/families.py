@@ -350,7 +350,7 @@ def residency_families(residency: ModelResidency) -> Iterator[Family]:
         "penstock_model_load_wait_seconds",
         "Seconds that calls waited for the load of their model",
         MetricKind.HISTOGRAM,
-        [Series((), counts.waits.total, counts.waits.buckets)],
+        [Series((), counts.waits.total, counts.waits.buckets, exemplars=counts.waits.exemplars)],
     )
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
+from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine_calls import EngineCalls
 
 
@@ -34,10 +35,11 @@ def _calls(llm: _Llm) -> EngineCalls:
 async def test_weights_that_were_released_are_read_again_before_it_is_awake() -> None:
     llm = _Llm()
     calls = _calls(llm)
+    control = EngineControl(calls, None, [])
     for _ in range(2):
-        await calls.sleep(2, "wait")
+        await control.carry_out("sleep", {"level": 2, "mode": "wait"})
         assert calls.condition == "the engine is asleep"
-        assert await calls.wake(None)
+        assert await control.carry_out("wake", {}) == {"asleep": False}
         assert calls.condition == ""
     once = [
         ("sleep", 2, "wait"),
@@ -50,7 +52,7 @@ async def test_weights_that_were_released_are_read_again_before_it_is_awake() ->
 
 async def test_weights_that_were_kept_are_not() -> None:
     llm = _Llm()
-    calls = _calls(llm)
-    await calls.sleep(1, "wait")
-    assert await calls.wake(None)
+    control = EngineControl(_calls(llm), None, [])
+    await control.carry_out("sleep", {"level": 1, "mode": "wait"})
+    assert await control.carry_out("wake", {}) == {"asleep": False}
     assert llm.called == [("sleep", 1, "wait"), ("wake_up", None)]

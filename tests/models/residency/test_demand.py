@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from queue import Queue
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,22 +45,28 @@ class Asked:
     def ready(self) -> set[str]:
         return {name for name, state in self.states().items() if state == "READY"}
 
-    def page(self) -> str:
+    def page(self, accept: str = "text/plain") -> str:
         """The metrics."""
-        with urllib.request.urlopen(self.served.metrics) as answer:
+        request = urllib.request.Request(self.served.metrics, headers={"accept": accept})
+        with urllib.request.urlopen(request) as answer:
             return str(answer.read().decode())
 
     def get(self, path: str) -> tuple[int, str, dict[str, str]]:
         """Status, body and headers of an answer over HTTP."""
         return self._fetched(path, None)
 
-    def post(self, path: str, body: Any) -> tuple[int, str, dict[str, str]]:
+    def post(
+        self, path: str, body: Any, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[int, str, dict[str, str]]:
         """The same, for what is sent as JSON."""
-        return self._fetched(path, json.dumps(body).encode())
+        return self._fetched(path, json.dumps(body).encode(), headers)
 
-    def _fetched(self, path: str, body: bytes | None) -> tuple[int, str, dict[str, str]]:
+    def _fetched(
+        self, path: str, body: bytes | None, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[int, str, dict[str, str]]:
+        url = f"http://{self.served.http}{path}"
         try:
-            with urllib.request.urlopen(f"http://{self.served.http}{path}", body) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, body, {**headers})) as answer:
                 return answer.status, answer.read().decode(), dict(answer.headers)
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode(), dict(error.headers)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -183,6 +183,17 @@ class VersionBuilder:
         except InferenceError as error:
             return error
         return None
+
+    async def speaks_openai(self, config: ModelConfig) -> bool:
+        """Whether a model would have an application, as its configuration tells."""
+        if not config.is_ensemble:
+            try:
+                found = await self._backend_of(config)
+            except InferenceError:
+                return False
+            if issubclass(found.backend, WithApplication):
+                return True
+        return await asyncio.to_thread(_has_application, config, self._openai_tokenizer)
 
     async def is_unchanged(self, model: LoadedModel, files: ModelFiles, version: int) -> bool:
         """Whether `model` is alive and matches its files: a reload would change nothing."""
@@ -496,6 +507,14 @@ def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp |
         config, "its tensors are neither those of a text model nor of a text encoder"
     )
     return None
+
+
+def _has_application(config: ModelConfig, tokenizer: str) -> bool:
+    """Whether one of the functions makes an application of this configuration."""
+    makers: Iterable[MakeApplication] = (one.load() for one in entry_points(group=GROUP))
+    with suppress(InferenceError):
+        return any(make(config, Path(tokenizer) if tokenizer else None) for make in makers)
+    return False
 
 
 def _warn_of_tokenizer(config: ModelConfig, why: str) -> None:

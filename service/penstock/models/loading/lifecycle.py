@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.inflight.inference import RunningRequests
 from penstock.models.loading.build_version import VersionBuilder
@@ -68,6 +69,10 @@ class ModelLifecycle:
     def running(self) -> RunningRequests:
         """The requests in flight by their ids, also of versions that are being unloaded."""
         return self._builder.running
+
+    async def speaks_openai(self, config: ModelConfig) -> bool:
+        """Whether a model would answer OpenAI's API, as its configuration tells."""
+        return await self._builder.speaks_openai(config)
 
     def in_flight(self) -> dict[tuple[str, int], int]:
         """The number of requests in flight, by name and version; only of those that have any."""

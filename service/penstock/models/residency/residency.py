@@ -18,7 +18,8 @@ from penstock.core.errors import (
     NoRoomError,
     UnavailableError,
 )
-from penstock.core.request import ANY_VERSION
+from penstock.core.request import ANY_VERSION, RequestScope
+from penstock.core.timeline import WAITED_FOR_LOAD as WAITED
 from penstock.metrics.histogram import Histogram
 from penstock.models.loading.dependencies import needs_of
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -37,6 +38,9 @@ from penstock.models.sizing.budget import MemoryBudget, Sizes
 from penstock.models.sizing.measured import MeasuredSizes
 
 logger = logging.getLogger(__name__)
+
+ON_DEMAND = "on demand"
+"""Why a model is not loaded that a call would load."""
 
 _BACKOFF_SECONDS = 5.0
 """Seconds for which a load that failed is not tried again by a call."""
@@ -112,6 +116,7 @@ class ModelResidency:
         self._entering = Counter[str]()
         self._failed: dict[str, _Failed] = {}
         self._unreadable: dict[str, InferenceError] = {}
+        self._speaks: dict[str, bool] = {}
         self._since: dict[str, float] = {}
         self._used: dict[str, tuple[int, float]] = {}
         self._turn = asyncio.Lock()
@@ -139,6 +144,7 @@ class ModelResidency:
         self._known.pop(name, None)
         self._failed.pop(name, None)
         self._unreadable.pop(name, None)
+        self._speaks.pop(name, None)
         self._memory.forget(name)
 
     def _read(self, names: Iterable[str] | None) -> dict[str, KnownModel | InferenceError]:
@@ -154,6 +160,15 @@ class ModelResidency:
         """A model that a call would load, or has loaded; `None` for any other."""
         found = self._known.get(name)
         return None if found is None or found.kept is Kept.MANUAL else found
+
+    async def speaks_openai(self, name: str) -> bool:
+        """Whether a model that is not loaded would answer OpenAI's API, as its files tell."""
+        found = self.known(name)
+        if found is None:
+            return False
+        if name not in self._speaks:
+            self._speaks[name] = await self._lifecycle.speaks_openai(found.config)
+        return self._speaks[name]
 
     def always(self) -> list[str]:
         """The models that are loaded at the start, and stay."""
@@ -173,7 +188,7 @@ class ModelResidency:
         if state := self.rests.state(name):
             return state
         waits = self.known(name) is not None and not self._lifecycle.catalog.served(name)
-        return "on demand" if waits else ""
+        return ON_DEMAND if waits else ""
 
     def standby(self, name: str, version: int) -> StandbyModel | None:
         """A model that is not loaded, for a call of it; `None` for one that no call loads.
@@ -190,22 +205,37 @@ class ModelResidency:
 
     # -- loading ------------------------------------------------------------------------------
 
-    async def _brought(self, name: str, version: int, callers: Set[str]) -> LoadedModel:
-        return await self.bring(name, version, callers)
+    async def _brought(self, name: str, version: int, scope: RequestScope) -> LoadedModel:
+        """The model for a request of this scope, whose explanation tells how long it waited."""
+        callers = frozenset(call.caller.model for call in scope.call_chain)
+        if (timeline := scope.timeline) is None:
+            return await self.bring(name, version, callers)
+        begin = time.monotonic_ns()
+        try:
+            return await self.bring(name, version, callers, timeline.trace.text_id)
+        finally:
+            before = timeline.facts.get(WAITED)
+            waited = (time.monotonic_ns() - begin) / 1000
+            timeline.facts[WAITED] = waited + (before if isinstance(before, float) else 0.0)
 
     async def bring(
-        self, name: str, version: int = ANY_VERSION, callers: Set[str] = frozenset()
+        self,
+        name: str,
+        version: int = ANY_VERSION,
+        callers: Set[str] = frozenset(),
+        trace_id: str = "",
     ) -> LoadedModel:
         """The model, once it is loaded. Cancelling the caller does not cancel the load.
 
-        `callers` are the models that make the call, one for another. Raises what the load failed
+        `callers` are the models that make the call, one for another; `trace_id` is that of W3C, if
+        it is traced. Raises what the load failed
         with, `UnavailableError` after the timeout, `NoRoomError` where there will be no room, or
         was none in time, and `NotFoundError` for a version that there is not.
         """
         if (found := self.known(name)) is not None:
             _require(found, version)
         begin = time.monotonic()
-        with self._waiters.waits(name, callers) as waiter:
+        with self._waiters.waits(name, callers, trace_id) as waiter:
             while not self._lifecycle.catalog.served(name):
                 load = self._load(name)
                 left = begin + self._timeout - time.monotonic()

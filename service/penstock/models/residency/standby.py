@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 
 from penstock.core.config import ModelConfig
@@ -13,15 +13,12 @@ from penstock.core.errors import (
     UnavailableError,
     as_inference_error,
 )
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.models.serving.served_model import ServedModel
 
-Bring = Callable[[Set[str]], Awaitable[ServedModel]]
-"""Loads the model for a call that is made by these models, one for another; of a client by none.
-
-Raises `InferenceError` where it cannot be loaded, or not in time.
-"""
+Bring = Callable[[RequestScope], Awaitable[ServedModel]]
+"""Loads the model for a request; raises `InferenceError` where it cannot be, or not in time."""
 
 
 class StandbyModel:
@@ -65,8 +62,7 @@ class _Relay:
         answer: Callable[[ServedModel], ResponseStream],
     ) -> None:
         try:
-            callers = frozenset(call.caller.model for call in request.scope.call_chain)
-            model = await _before(request.scope.deadline, bring(callers))
+            model = await _before(request.scope.deadline, bring(request.scope))
             with closing(answer(model)) as found:
                 self._answer = found
                 self.stream.model_version = found.model_version

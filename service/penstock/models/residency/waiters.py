@@ -22,12 +22,12 @@ class Waiter:
 class Waiters:
     """The calls that wait, by the model that they are for; lives on the event loop.
 
-    `observe` is told the seconds that each has waited, `lonely` a model that nobody waits for since
-    `patience` seconds.
+    `observe` is told the seconds that each has waited, and its trace; `lonely` a model that nobody
+    waits for since `patience` seconds.
     """
 
     def __init__(
-        self, observe: Callable[[float], None], lonely: Callable[[str], None], patience: float
+        self, observe: Callable[[float, str], None], lonely: Callable[[str], None], patience: float
     ) -> None:
         self._observe = observe
         self._tell_lonely = lonely
@@ -51,7 +51,9 @@ class Waiters:
                 waiter.refusal.set_result(error)
 
     @contextmanager
-    def waits(self, name: str, callers: Set[str] = frozenset()) -> Iterator[Waiter]:
+    def waits(
+        self, name: str, callers: Set[str] = frozenset(), trace_id: str = ""
+    ) -> Iterator[Waiter]:
         """Count a call that waits for a model; with the last one the patience begins."""
         loop = asyncio.get_running_loop()
         waiter, begin = Waiter(loop.create_future(), callers), time.monotonic()
@@ -61,7 +63,7 @@ class Waiters:
         try:
             yield waiter
         finally:
-            self._observe(time.monotonic() - begin)
+            self._observe(time.monotonic() - begin, trace_id)
             self._waiting[name].remove(waiter)
             if not self._waiting[name]:
                 del self._waiting[name]
