@@ -134,6 +134,11 @@ class Traits:
     Only for an `execute` that needs no current task before its first wait; `asyncio.timeout` and
     `asyncio.TaskGroup` do. For instances on threads."""
 
+    spare: bool = False
+    """Whether a process may be started before there is a model for it, so that a load is quicker.
+
+    For backends whose `process_main` imports what every model of theirs needs."""
+
     takes_device_tensors: bool = False
     """Whether inputs may be in a device's memory, as another model of the process left them there.
 

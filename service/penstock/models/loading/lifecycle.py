@@ -59,6 +59,10 @@ class ModelLifecycle:
         self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
         self._graphs: set[GraphLoad] = set()
 
+    async def prepare(self, config: ModelConfig) -> None:
+        """Make loads of models of the same backend quicker, where there is a way."""
+        await self._builder.prepare(config)
+
     # -- watching -----------------------------------------------------------------------------
 
     def backends(self) -> Mapping[str, str]:
