@@ -110,6 +110,7 @@ class ResidencyModels:
         opset = [helper.make_opsetid("", 17)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=9)
         config = 'backend: "onnxruntime"' + _TENSORS + _parameter("host", "process")
+        config += "instance_group { count: 1 kind: KIND_CPU }\n"
         folder = self._folder(name, config)
         (folder / "model.onnx").write_bytes(model.SerializeToString())
         self._added[name] = added

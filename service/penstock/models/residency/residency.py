@@ -303,19 +303,26 @@ class ModelResidency:
 
         Raises as `ModelLifecycle.load`, and `NoRoomError` where there is no room in time.
         """
+        deadline = asyncio.get_running_loop().time() + self._timeout
         with self._waiters.waits(name):
+            if await self._memory.lacking(self._unloaded(name)):
+                await self._room_until(deadline, name)
             error = await self._loaded_now(name, override)
             while error is not None and self._memory.refused(self._group(name)):
-                try:
-                    async with asyncio.timeout(self._timeout):
-                        await self._room_in_turn(name, changed={name})
-                except TimeoutError:
-                    raise self._late(name) from None
+                await self._room_until(deadline, name)
                 error = await self._loaded_now(name, override)
         if error is not None:
             raise error
         self._failed.pop(name, None)
         self.counts.loads[name, "request"] += 1
+
+    async def _room_until(self, deadline: float, name: str) -> None:
+        """Make room for a model, also beside itself; raises `NoRoomError` after the deadline."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room_in_turn(name, changed={name})
+        except TimeoutError:
+            raise NoRoomError(self._late(name).message, self._retry_after()) from None
 
     def _load(self, name: str) -> asyncio.Task[None]:
         """The load of a model: one for all who wait for it; raises while it is not tried again."""
