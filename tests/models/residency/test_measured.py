@@ -98,12 +98,11 @@ def test_a_model_that_takes_less_gives_back(
     repository: Repository, tmp_path: Path, sizes: Path
 ) -> None:
     repository.add("small")
-    weights = repository.path / "small" / "1" / "model.bin"
-    with weights.open("wb") as file:
-        file.truncate(300 * _MB)
+    repository.add_weights("small", 300 * _MB)
     with _served(repository, tmp_path / "log", sizes, 400) as served:
         _call(served, "small")
         assert 0 < _resident(served)["small"] < 100
+    assert "'small' version 1 takes 3" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"form": 7}', '{"form": 1, "sizes": {"a": 1}}'])

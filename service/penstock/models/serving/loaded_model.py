@@ -375,7 +375,6 @@ class LoadedModel:
     async def abort(self) -> None:
         """Fail queued requests and stop the instances now."""
         self._stopping = True
-        self.resume()
         self._scheduler.abandon(UnavailableError(f"model '{self.config.name}' is being unloaded"))
         await self._release()
 
