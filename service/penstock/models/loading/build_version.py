@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
-from penstock.core.backend import Backend, WithApplication
+from penstock.core.backend import Backend, WithApplication, announced
 from penstock.core.config import InstanceKind, ModelConfig, config_to_json
 from penstock.core.config.scheduling import EnsembleStep
 from penstock.core.errors import InferenceError, ModelLoadError, UnavailableError
@@ -512,7 +511,7 @@ async def _made(config: ModelConfig, version_path: Path, tokenizer: str) -> Asgi
 
 def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp | None:
     found = named_tokenizer(config, version_path) or (Path(tokenizer) if tokenizer else None)
-    for entry in entry_points(group=GROUP):
+    for entry in announced(GROUP):
         make: MakeApplication = entry.load()
         application = make(config, found)
         if application is not None:
