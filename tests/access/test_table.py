@@ -59,7 +59,7 @@ ROUTES = {
     "shared-memory": r"/v2/(system|cuda)sharedmemory/\w+(/\w+)*",
     "model-config": rf"{_V2}/config",
     "model-repository": r"/v2/repository/(x/)?(index|models/simple/(load|unload))"
-    r"|/v2/repository/aliases(/x(/rollback)?)?"
+    r"|/v2/repository/aliases(/x(/rollback|/promote)?)?"
     r"|/v1/models/?|/v1/models/simple(/load|/unload)?|/models|/models/simple",
     "statistics": rf"{_V2}/stats|/v2/models/stats",
     "trace": r"(/v2|/v2/models/simple)/trace/setting",
