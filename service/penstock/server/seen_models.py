@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
 from penstock.access.current import current_permit
@@ -11,7 +13,7 @@ from penstock.core.errors import NotFoundError, PermissionDeniedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.releases.definition import parse_alias
-from penstock.models.releases.releases import Releases
+from penstock.models.releases.releases import Event, Releases
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
@@ -164,6 +166,9 @@ class SeenReleases:
         if not current_permit().sees(name):
             raise NotFoundError(f"there is no alias '{name}'")
         return self._releases.shown(name)
+
+    def watching(self) -> AbstractContextManager[asyncio.Queue[Event]]:
+        return self._releases.watching(current_permit().sees)
 
     def set(self, name: str, fields: Mapping[str, Any]) -> None:
         for named in (name, *sorted(parse_alias(name, fields).models)):

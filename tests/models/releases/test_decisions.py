@@ -56,7 +56,7 @@ def test_buckets_count_each_time_once() -> None:
     sketch = LatencySketch()
     for time in (0.001, 0.02, 0.3, 4):
         sketch.add(time)
-    assert sketch.buckets((0.01, 0.1, float("inf"))) == [(0.01, 1), (0.1, 2), (float("inf"), 4)]
+    assert sketch.buckets((0.01, 0.1, float("inf"))) == ((0.01, 1), (0.1, 2), (float("inf"), 4))
 
 
 # -- guards -------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ _SHADOW_FIELDS = {"model", "version", "percent", "compare"}
 _COMPARE_FIELDS = {"rtol", "atol", "labels", "contents"}
 _PLAN_FIELDS = {"target", "steps", "every"}
 
+_LONGEST_NAME = 256
 _MOST_TARGETS = 100
 _MOST_STEPS = 100
 _DAY = 86400.0
@@ -34,6 +35,8 @@ _DAY = 86400.0
 def parse_alias(name: str, fields: Any) -> Alias:
     """The alias of a definition; raises `InvalidRequestError` naming what is wrong."""
     try:
+        if not name.isprintable() or len(name) > _LONGEST_NAME:
+            raise ValueError("its name is too long, or has characters that cannot be shown")
         _check_fields(fields, _FIELDS)
         targets = tuple(map(_target, _listed(fields.get("targets"), "targets")))
         if not targets:
@@ -136,7 +139,7 @@ def _target(fields: Any) -> AliasTarget:
 
 def _model(fields: Mapping[str, Any], what: str) -> tuple[str, int]:
     model, version = fields.get("model"), fields.get("version", ANY_VERSION)
-    if not isinstance(model, str) or not model:
+    if not isinstance(model, str) or not model or not model.isprintable():
         raise TypeError(f"{what} needs the name of a model")
     if isinstance(version, bool) or not isinstance(version, int):
         raise TypeError(f"the version of '{model}' is to be a number")
@@ -147,7 +150,7 @@ def _model(fields: Mapping[str, Any], what: str) -> tuple[str, int]:
 
 def _sticky(text: Any) -> tuple[Sticky, str]:
     kind, _, key = str(text).partition(" ")
-    known = kind in list(Sticky)
+    known = kind in list(Sticky) and key.isprintable()
     if not known or bool(key) is not Sticky(kind).named:
         raise ValueError("sticky is to be none, sequence, 'parameter NAME' or 'header NAME'")
     sticky = Sticky(kind)
@@ -176,7 +179,7 @@ def _shadow(fields: Any) -> Shadow:
 def _comparison(fields: Any) -> Comparison:
     _check_fields(fields, _COMPARE_FIELDS)
     labels = _listed(fields.get("labels", []), "labels")
-    if not all(isinstance(one, str) for one in labels):
+    if not all(isinstance(one, str) and one.isprintable() for one in labels):
         raise TypeError("labels are names of outputs")
     contents = fields.get("contents", False)
     if not isinstance(contents, bool):

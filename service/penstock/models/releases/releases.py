@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,12 @@ logger = logging.getLogger(__name__)
 _MOST_HISTORY = 100
 _MOST_GONE = 100
 """Aliases that are gone and whose changes are still told; beyond, those that were made first."""
+_MOST_EVENTS = 1000
+"""Changes that a watcher has not read; beyond, the first are lost."""
 _LOOK_SECONDS = 1.0
+
+Event = tuple[str, dict[str, Any]]
+"""The name of an alias, and a change of it as it is shown."""
 
 
 class Releases:
@@ -57,6 +62,7 @@ class Releases:
         self._told: dict[Path, str] = {}
         self._models: dict[str, AliasModel] = {}
         self._history: dict[str, deque[Change]] = {}
+        self._watching: set[tuple[asyncio.Queue[Event], Callable[[str], bool]]] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     # -- telling ------------------------------------------------------------------------------
@@ -88,6 +94,18 @@ class Releases:
         model = self._models.get(name)
         shown = {"name": name} if model is None else shown_alias(model)
         return shown | {"history": shown_changes(history)}
+
+    @contextmanager
+    def watching(
+        self, sees: Callable[[str], bool] = lambda name: True
+    ) -> Iterator[asyncio.Queue[Event]]:
+        """Every change from now on, of aliases of which `sees` says so, while it is open."""
+        watcher = asyncio.Queue[Event](), sees
+        self._watching.add(watcher)
+        try:
+            yield watcher[0]
+        finally:
+            self._watching.discard(watcher)
 
     # -- changing -----------------------------------------------------------------------------
 
@@ -183,6 +201,11 @@ class Releases:
                 del self._history[each]
                 for one in Cause:
                     self.went_back.pop((each, one), None)
+        for queue, sees in self._watching:
+            if sees(name):
+                if queue.qsize() >= _MOST_EVENTS:
+                    queue.get_nowait()
+                queue.put_nowait((name, shown_changes(changes)[-1]))
         shares = "gone" if alias is None else alias.shares
         level = logging.INFO if cause in (None, Cause.REQUEST) else logging.ERROR
         logger.log(level, "alias '%s' is %s: %s", name, shares, why, extra={"model": name})

@@ -53,7 +53,7 @@ class LatencySketch:
                 return exp(bucket * _GROWTH)
         return 0.0
 
-    def buckets(self, bounds: Sequence[float]) -> list[tuple[float, int]]:
+    def buckets(self, bounds: Sequence[float]) -> tuple[tuple[float, int], ...]:
         """Each bound in seconds, the last of which is infinite, and how many did not exceed it."""
         found = [0] * len(bounds)
         for bucket, count in self._counts.items():
@@ -61,7 +61,7 @@ class LatencySketch:
             for place, bound in enumerate(bounds):
                 if time <= bound:
                     found[place] += count
-        return list(zip(bounds, found, strict=True))
+        return tuple(zip(bounds, found, strict=True))
 
 
 @dataclass(slots=True)
