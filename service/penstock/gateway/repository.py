@@ -83,7 +83,7 @@ class ReleaseEndpoints:
     async def shown(self, call: HttpCall, target: Target) -> Reply | None:
         """GET shows an alias with its history, POST sets it, DELETE removes it."""
         if call.method == "POST":
-            fields = await self._bodies.read(call, _definition)
+            fields = await self._read(call)
             self._server.check_model_control()
             self._server.releases.set(target.alias, fields)
         elif call.method == "DELETE":
@@ -92,9 +92,16 @@ class ReleaseEndpoints:
             return reply()
         return json_reply(self._server.releases.shown(target.alias))
 
+    async def _read(self, call: HttpCall, *, optional: bool = False) -> Mapping[str, Any]:
+        """The object in a body; what is no JSON is the client's fault, as these paths are ours."""
+        try:
+            return await self._bodies.read(call, _definition, optional=optional)
+        except InternalError as error:
+            raise InvalidRequestError(error.message) from error
+
     async def promoted(self, call: HttpCall, target: Target) -> Reply:
         """A target gets its first share; the others follow."""
-        fields = await self._bodies.read(call, _plan, optional=True)
+        fields = await self._read(call, optional=True)
         self._server.check_model_control()
         self._server.releases.promote(target.alias, fields)
         return json_reply(self._server.releases.shown(target.alias))
@@ -115,14 +122,12 @@ def _load_parameters(policy: ControlPolicy, json: Any) -> Mapping[str, str | byt
 
 
 def _definition(json: Any) -> Mapping[str, Any]:
-    """The members of an alias's definition, which is to be an object."""
+    """The members of an object that defines something; none without a body."""
+    if json is ABSENT:
+        return {}
     if not isinstance(json, dict):
-        raise InvalidRequestError("the definition of an alias is to be a JSON object")
+        raise InvalidRequestError("the body is to be a JSON object")
     return json
-
-
-def _plan(json: Any) -> Mapping[str, Any]:
-    return {} if json is ABSENT else _definition(json)
 
 
 def _ready_only(json: Any) -> bool:

@@ -74,6 +74,12 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], said: str) -> None:
     assert refused.value.message.startswith("alias 'chat': ")
 
 
+@pytest.mark.parametrize("name", ["a\x07b", "\ud800", "x" * 257])
+def test_a_name_can_be_shown(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="too long, or has characters"):
+        parse_alias(name, {"targets": [{"model": "a"}]})
+
+
 @given(_WEIGHTS)
 def test_each_target_is_drawn_by_its_weight(weights: list[int]) -> None:
     alias, draws = _alias(*weights), 2000

@@ -1,0 +1,357 @@
+"""`AliasModel` and its shadow, with models of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    NotFoundError,
+    RequestCancelledError,
+    UnavailableError,
+)
+from penstock.core.request import (
+    Draw,
+    InferenceRequest,
+    InferenceResponse,
+    RequestScope,
+    TextResponse,
+)
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock.models.releases.alias_model import AliasModel
+from penstock.models.releases.definition import parse_alias
+from penstock.models.releases.shadow import Outcome, ShadowTraffic
+from penstock.models.serving.served_model import ServedModel
+
+
+class _Config:
+    def __init__(self, effects: str | None) -> None:
+        self._effects = effects
+
+    def parameter(self, _: str) -> str | None:
+        return self._effects
+
+
+class _Statistics:
+    pending = 0
+
+
+class _Model:
+    """Answers at once, or when `release` is called, with its number or as `say` says."""
+
+    def __init__(self, number: float, say: Callable[[ResponseStream], None] | None = None) -> None:
+        self.number = number
+        self.config: Any = _Config(None)
+        self.decoupled = False
+        self.statistics = _Statistics()
+        self.requests: list[InferenceRequest] = []
+        self.held: list[ResponseStream] = []
+        self.holds = False
+        self._say = say or self._answer
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        self.requests.append(request)
+        stream = ResponseStream()
+        if self.holds:
+            self.held.append(stream)
+        else:
+            self._say(stream)
+        return stream
+
+    exchange = infer
+
+    def release(self) -> None:
+        self.holds = False
+        while self.held:
+            self._say(self.held.pop(0))
+
+    def _answer(self, stream: ResponseStream) -> None:
+        tensor = Tensor.from_numpy(np.array([self.number], np.float32))
+        stream.send(InferenceResponse({"Y": tensor}, final=True))
+
+
+class _Models:
+    """Finds the models of a test, those that are `away` excepted."""
+
+    def __init__(self, **models: _Model) -> None:
+        self.models = models
+        self.away: set[str] = set()
+        self.asked = Counter[str]()
+
+    def find(self, name: str, _: int) -> ServedModel:
+        self.asked[name] += 1
+        if name in self.away:
+            raise NotFoundError(f"no '{name}'")
+        return cast(ServedModel, self.models[name])
+
+    def alias(self, old: float = 100, **fields: Any) -> AliasModel:
+        targets = [{"model": "old", "weight": old}, {"model": "new", "weight": 100 - old}]
+        return AliasModel(parse_alias("alias", {"targets": targets, **fields}), self.find)
+
+
+@pytest.fixture
+def models() -> _Models:
+    return _Models(old=_Model(1), new=_Model(2), dark=_Model(2))
+
+
+def _request(**fields: Any) -> InferenceRequest:
+    return InferenceRequest("alias", **{"scope": RequestScope(), **fields})
+
+
+async def _answered(alias: AliasModel, **fields: Any) -> list[InferenceResponse]:
+    return [one async for one in alias.infer(_request(**fields))]
+
+
+async def _target(alias: AliasModel, **fields: Any) -> object:
+    return (await _answered(alias, **fields))[0].parameters["penstock_target"]
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+# -- targets ------------------------------------------------------------------------------------
+
+
+async def test_texts_name_their_target(models: _Models) -> None:
+    def say(stream: ResponseStream) -> None:
+        stream.send(TextResponse(b"a"))
+        stream.send(TextResponse(b"b", final=True))
+
+    models.models["old"] = _Model(1, say)
+    answers = await _answered(models.alias())
+    assert [one.parameters for one in answers] == [{"penstock_target": "old"}] * 2
+    assert [one.outputs["text_output"].elements()[0] for one in answers] == [b"a", b"b"]
+
+
+async def test_a_target_is_looked_up_once(models: _Models) -> None:
+    await _answered(models.alias())
+    assert models.asked == {"old": 1}
+
+
+async def test_the_share_of_what_is_away_goes_to_the_others(models: _Models) -> None:
+    alias = models.alias(0)
+    models.away.add("new")
+    with pytest.raises(UnavailableError, match="none of 'old', 'new' serves"):
+        await _answered(alias)
+    alias = models.alias(1)
+    assert {await _target(alias) for _ in range(20)} == {"old"}
+
+
+@pytest.mark.parametrize("name", ["x-user", "X-User"])
+async def test_a_header_keeps_requests_together(models: _Models, name: str) -> None:
+    alias = models.alias(50, sticky=f"header {name}")
+    users = [str(number) for number in range(30)]
+
+    async def of(user: str) -> object:
+        return await _target(alias, scope=RequestScope(headers={"x-user": user}))
+
+    first = [await of(user) for user in users]
+    assert [await of(user) for user in users] == first
+    assert {*first} == {"old", "new"}
+    without = {await _target(alias, scope=RequestScope(headers={})) for _ in range(60)}
+    assert without == {"old", "new"}
+
+
+async def test_one_draw_is_for_all_that_belongs_to_a_request(models: _Models) -> None:
+    outer, inner = models.alias(50), models.alias(50)
+    inner.alias = parse_alias(
+        "inner",
+        {
+            "targets": [{"model": "old", "weight": 50}, {"model": "new", "weight": 50}],
+            "sticky": "parameter user",
+        },
+    )
+    inner.follow(inner.alias)
+    for number in range(40):
+        scope = RequestScope()
+        side = await _target(outer, scope=scope)
+        parts = {
+            await _target(inner, scope=scope.part(), parameters={"user": number}) for _ in range(3)
+        }
+        assert parts == {side}
+        again = parse_alias("alias", {"targets": [{"model": "old"}, {"model": "new", "weight": 0}]})
+        outer.follow(again)  # a change in the midst of a request is for the next one
+        assert await _target(outer, scope=scope.part()) == side
+        outer.follow(models.alias(50).alias)
+
+
+async def test_a_sequence_keeps_its_side(models: _Models) -> None:
+    alias = models.alias(50, sticky="sequence")
+    sides = []
+    for step in range(3):
+        marks = {"sequence_start": step == 0, "sequence_end": step == 2}
+        scope = RequestScope()
+        sides.append(await _target(alias, correlation_id=9, scope=scope, **marks))
+        assert scope.draw is not None
+        assert scope.draw.sides == {"alias": sides[0]}
+    assert len({*sides}) == 1
+
+
+async def test_what_clients_cancel_is_not_counted(models: _Models) -> None:
+    def fail(error: InferenceError) -> Callable[[ResponseStream], None]:
+        return lambda stream: stream.fail(error)
+
+    alias = models.alias(100)
+    for error in (InternalError("bad"), RequestCancelledError(), UnavailableError("down")):
+        models.models["old"] = _Model(1, fail(error))
+        with pytest.raises(InferenceError):
+            await _answered(alias)
+    window = alias.windows["old"]
+    assert (window.requests, window.failed) == (2, 2)
+
+
+# -- shadows ------------------------------------------------------------------------------------
+
+
+def _shadow(alias: AliasModel) -> ShadowTraffic:
+    assert alias.shadow is not None
+    return alias.shadow
+
+
+def _shadowed(models: _Models, **fields: Any) -> AliasModel:
+    return models.alias(shadow={"model": "dark", **fields})
+
+
+async def test_copies_are_compared_and_no_client_sees_them(models: _Models) -> None:
+    alias = _shadowed(models, compare={"contents": True})
+    (answer,) = await _answered(alias, id="seven")
+    assert answer.outputs["Y"].numpy()[0] == 1
+    counts = _shadow(alias).counts
+    await _until(lambda: bool(counts.outcomes))
+    assert counts.outcomes == {Outcome.DIFFERENT: 1}
+    (differing,) = counts.differing
+    assert (differing.id, differing.target) == ("seven", "old")
+    assert differing.difference.contents == ("1.0", "2.0")
+    assert (counts.first.count, counts.second.count) == (1, 1)
+    models.models["dark"].number = 1
+    await _answered(alias)
+    await _until(lambda: counts.outcomes[Outcome.EQUAL] == 1)
+    await _shadow(alias).close()
+
+
+async def test_a_copy_that_fails_is_counted(models: _Models) -> None:
+    alias = _shadowed(models)
+    models.models["dark"] = _Model(1, lambda stream: stream.fail(InternalError("no")))
+    await _answered(alias)
+    counts = _shadow(alias).counts
+    await _until(lambda: counts.outcomes[Outcome.FAILED] == 1)
+    models.away.add("dark")
+    await _answered(alias)
+    await _until(lambda: counts.outcomes[Outcome.FAILED] == 2)
+
+
+async def test_a_copy_goes_after_the_answer_and_one_at_a_time(models: _Models) -> None:
+    alias, dark = _shadowed(models), models.models["dark"]
+    dark.holds = True
+    models.models["old"].holds = True
+    streams = [alias.infer(_request()) for _ in range(3)]
+    await asyncio.sleep(0.005)
+    assert not dark.requests
+    models.models["old"].release()
+    for stream in streams:
+        assert [one.final async for one in stream] == [True]
+    await _until(lambda: len(dark.requests) == 1)
+    await asyncio.sleep(0.005)
+    assert len(dark.requests) == 1
+    dark.release()
+    await _until(lambda: _shadow(alias).counts.outcomes.total() == 3)
+
+
+async def test_the_queue_of_copies_is_bounded(models: _Models) -> None:
+    alias, dark = _shadowed(models), models.models["dark"]
+    dark.holds = True
+    for _ in range(200):
+        await _answered(alias)
+    outcomes = _shadow(alias).counts.outcomes
+    assert outcomes == {Outcome.DROPPED: 200 - 64}
+    await _shadow(alias).close()
+    assert outcomes == {Outcome.DROPPED: 200}
+    assert all(stream.ended for stream in dark.held)
+
+
+async def test_a_copy_waits_while_others_wait_for_its_model(models: _Models) -> None:
+    alias, dark = _shadowed(models), models.models["dark"]
+    dark.statistics.pending = 1
+    await _answered(alias)
+    await asyncio.sleep(0.03)
+    assert not dark.requests
+    dark.statistics.pending = 0
+    await _until(lambda: _shadow(alias).counts.outcomes.total() == 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"correlation_id": 1, "sequence_start": True},
+        {"parameters": {"penstock_no_shadow": True}},
+        {"output_places": {"Y": object()}},
+        {"scope": RequestScope(draw=Draw(0.5, shadowed=True))},
+    ],
+    ids=["sequence", "asked", "places", "copy"],
+)
+async def test_what_is_not_copied(models: _Models, fields: dict[str, Any]) -> None:
+    alias = _shadowed(models)
+    await _answered(alias, **fields)
+    await _answered(alias)
+    await _until(lambda: _shadow(alias).counts.outcomes.total() == 1)
+    assert len(models.models["dark"].requests) == 1
+
+
+async def test_models_with_side_effects_get_no_copies(models: _Models) -> None:
+    models.models["dark"].config = _Config("true")
+    alias = _shadowed(models)
+    await _answered(alias)
+    await _until(lambda: _shadow(alias).counts.outcomes[Outcome.DROPPED] == 1)
+    models.models["old"].config = _Config("true")
+    await _answered(alias)
+    assert not models.models["dark"].requests
+
+
+async def test_a_cancelled_request_leaves_no_copy(models: _Models) -> None:
+    alias = _shadowed(models)
+    models.models["old"].holds = True
+    alias.infer(_request()).close()
+    assert _shadow(alias).counts.outcomes == {Outcome.DROPPED: 1}
+    assert not models.models["dark"].requests
+
+
+async def test_another_shadow_begins_anew_and_the_same_goes_on(models: _Models) -> None:
+    alias = _shadowed(models)
+    before = _shadow(alias)
+    assert alias.follow(_shadowed(models).alias) is None
+    assert alias.shadow is before
+    assert alias.follow(_shadowed(models, percent=5).alias) is before
+    assert alias.follow(models.alias().alias) is not None
+    assert alias.shadow is None
+
+
+async def test_streams_are_compared_as_a_whole(models: _Models) -> None:
+    def texts(*parts: bytes) -> _Model:
+        def say(stream: ResponseStream) -> None:
+            for part in parts:
+                stream.send(TextResponse(part))
+            stream.end()
+
+        return _Model(0, say)
+
+    models.models |= {"old": texts(b"one ", b"two"), "dark": texts(b"o", b"ne two")}
+    alias = _shadowed(models)
+    await _answered(alias)
+    counts = _shadow(alias).counts
+    await _until(lambda: counts.outcomes[Outcome.EQUAL] == 1)
+    models.models["dark"] = texts(b"one ", b"twelve")
+    await _answered(alias)
+    await _until(lambda: counts.outcomes[Outcome.DIFFERENT] == 1)
+    text = counts.differing[-1].difference.text
+    assert text.endswith("the text is equal for the first 6 bytes of 7 and 10")
