@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from fakes.loops import in_virtual_time
 from penstock.core.errors import (
     InferenceError,
     InternalError,
@@ -251,6 +252,7 @@ async def test_a_copy_that_fails_is_counted(models: _Models) -> None:
     await _until(lambda: counts.outcomes[Outcome.FAILED] == 2)
 
 
+@in_virtual_time
 async def test_a_copy_goes_after_the_answer_and_one_at_a_time(models: _Models) -> None:
     alias, dark = _shadowed(models), models.models["dark"]
     dark.holds = True
@@ -280,6 +282,7 @@ async def test_the_queue_of_copies_is_bounded(models: _Models) -> None:
     assert all(stream.ended for stream in dark.held)
 
 
+@in_virtual_time
 async def test_a_copy_waits_while_others_wait_for_its_model(models: _Models) -> None:
     alias, dark = _shadowed(models), models.models["dark"]
     dark.statistics.pending = 1

@@ -21,13 +21,11 @@ from penstock import cli
 from penstock.protocol import releases_pb2 as pb
 from penstock.protocol.releases_pb2_grpc import ReleasesStub
 
-Grpc = grpcclient.InferenceServerClient
-
 
 @pytest.fixture
 def stub(releases: Releases) -> Iterator[Any]:
     with grpc.insecure_channel(releases.served.grpc) as channel:
-        yield ReleasesStub(channel)  # type: ignore[no-untyped-call]
+        yield ReleasesStub(channel)
 
 
 @pytest.fixture(params=["grpc", "http"])
@@ -56,7 +54,7 @@ def _metrics(releases: Releases) -> list[str]:
 
 
 def test_a_header_keeps_requests_together_over_both_protocols(
-    releases: Releases, client: Grpc
+    releases: Releases, client: grpcclient.InferenceServerClient
 ) -> None:
     releases.set(50, 50, sticky="header X-User")
     tensor = httpclient.InferInput("X", [1, 1], "FP32")
@@ -76,7 +74,9 @@ def test_a_header_keeps_requests_together_over_both_protocols(
 # -- promotions and guards ----------------------------------------------------------------------
 
 
-def test_a_promotion_takes_its_steps(releases: Releases, client: Grpc) -> None:
+def test_a_promotion_takes_its_steps(
+    releases: Releases, client: grpcclient.InferenceServerClient
+) -> None:
     releases.set(100, 0)
     shown = releases.ask("/alias/promote", {"steps": [10, 60, 100], "every": 1}, "POST")
     assert [one["weight"] for one in shown["targets"]] == [90, 10]
@@ -93,7 +93,7 @@ def test_a_promotion_takes_its_steps(releases: Releases, client: Grpc) -> None:
 
 
 def test_a_guarded_step_waits_for_requests_and_a_bad_one_goes_back(
-    releases: Releases, client: Grpc
+    releases: Releases, client: grpcclient.InferenceServerClient
 ) -> None:
     releases.set(100, 0, guard={"min_requests": 5, "max_error_rate": 0.2})
     releases.ask("/alias/promote", {"target": "new", "steps": [50, 100], "every": 1}, "POST")
@@ -127,7 +127,7 @@ def test_a_change_ends_a_promotion(releases: Releases) -> None:
 
 
 def test_a_shadow_is_compared_and_shown(
-    releases: Releases, client: Grpc, stub: Any, run: Callable[..., str]
+    releases: Releases, client: grpcclient.InferenceServerClient, stub: Any, run: Callable[..., str]
 ) -> None:
     releases.set(100, 0, shadow={"model": "new", "compare": {"atol": 0.5}})
     assert {answer(client, request_id=f"r{number}") for number in range(3)} == {1}
@@ -151,7 +151,7 @@ def test_a_shadow_is_compared_and_shown(
 # -- over gRPC, and the command -----------------------------------------------------------------
 
 
-def test_over_grpc(releases: Releases, client: Grpc, stub: Any) -> None:
+def test_over_grpc(releases: Releases, client: grpcclient.InferenceServerClient, stub: Any) -> None:
     watching = stub.AliasWatch(pb.AliasWatchRequest(name="wired"))
     definition = pb.AliasDefinition(
         targets=[{"model": "old", "weight": 100}, {"model": "new", "weight": 0}],
