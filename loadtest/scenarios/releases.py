@@ -6,8 +6,7 @@
 rolled back, and while a target is unloaded, loaded and loaded again; ends where one of them failed.
 `shadow`: the same calls with and without a shadow that gets `--percent` of them, in turns of
 `--seconds` each; shown are the medians of the 50th and 99th percentiles and their ratio. The models
-are in Python, in a process each. `paced` loads (`--rate`) leave the machine idle between calls, as
-most servers are; without one the loops call as fast as they can.
+are in Python, in a process each. No `--calls`, or no `--rounds`, leaves one of both out.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ import asyncio
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,9 @@ def main() -> None:
             load = Load(server.target, str(request), options.in_flight)
             if options.calls:
                 show("calls while traffic moves", [_moves(server, load, options.calls)], None)
-            rows = [_shadow(server, load, options)]
-    show("calls with and without a shadow", rows, options.json)
+            if options.rounds:
+                rows = [_shadow(server, load, options)]
+                show("calls with and without a shadow", rows, options.json)
 
 
 def _write(models: Path) -> None:
@@ -89,14 +90,14 @@ def _message() -> bytes:
 def _moves(server: Server, load: Load, calls: int) -> Row:
     asyncio.run(_set(server, _OLD))
     stopping, made = Event(), dict[str, int]()
-    mover = Thread(target=lambda: asyncio.run(_move(server, stopping, made)))
-    mover.start()
     rounds = calls // load.in_flight + 1
-    try:
-        outcome = run(Load(load.target, load.message_file, load.in_flight, rounds=rounds))
-    finally:
-        stopping.set()
-        mover.join()
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(lambda: asyncio.run(_move(server, stopping, made)))
+        try:
+            outcome = run(Load(load.target, load.message_file, load.in_flight, rounds=rounds))
+        finally:
+            stopping.set()
+        moving.result()
     return {"calls": outcome.calls, "failed": 0, **made, "p99 ms": outcome.latency_p99}
 
 
