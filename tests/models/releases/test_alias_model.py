@@ -358,3 +358,26 @@ async def test_streams_are_compared_as_a_whole(models: _Models) -> None:
     await _until(lambda: counts.outcomes[Outcome.DIFFERENT] == 1)
     text = counts.differing[-1].difference.text
     assert text.endswith("the text is equal for the first 6 bytes of 7 and 10")
+
+
+# -- guards -------------------------------------------------------------------------------------
+
+
+def test_latency_is_judged_by_the_first_target_also_when_it_has_no_requests_any_more(
+    models: _Models,
+) -> None:
+    guard = {"min_requests": 10, "max_p99_ratio": 2, "window": 10}
+    alias = models.alias(50, guard=guard)
+    for number in range(200):
+        alias.windows["old"].add(number / 100, 0.01, failed=False)
+        alias.windows["new"].add(number / 100, 0.015, failed=False)
+    assert alias.judge(2.0) is None
+    alias.follow(models.alias(0, guard=guard).alias)
+    for number in range(200):
+        alias.windows["new"].add(60 + number / 100, 0.05, failed=False)
+    verdict = alias.judge(62.0)
+    assert verdict is not None
+    assert verdict.text.startswith("'new' took 50")
+    assert verdict.text.endswith("ms of 'old', more than 2")
+    alias.follow(alias.alias.back())
+    assert alias.judge(62.0) is None  # nothing to go back from
