@@ -20,6 +20,8 @@ from penstock_client.commands.values import assignment
 _VERBS = ("show", "set", "promote", "rollback", "history", "remove")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _HEAD = ["TARGET", "WEIGHT %", "REQUESTS", "FAILED", "WINDOW", "FAILED", "P50 ms", "P99 ms"]
+_SHOWN = 5
+"""Requests that differ, of which people are shown the last."""
 _EPILOG = """
 show [ALIAS]: all aliases, or one.
 set ALIAS MODEL[:VERSION]=PERCENT ... [--sticky ...] [--guard ...] [--shadow ...]: make or change
@@ -250,7 +252,10 @@ def _shadow_lines(shadow: Mapping[str, Any], counts: Mapping[str, Any]) -> Itera
     ]
     if times:
         yield "  p50 / p99: " + ", ".join(times)
-    for one in counts.get("differing", ()):
+    differing = counts.get("differing", [])
+    if len(differing) > _SHOWN:
+        yield f"  the last {_SHOWN} that differ; --json has {len(differing)}:"
+    for one in differing[-_SHOWN:]:
         yield f"  {one.get('id') or '(no id)'}, {one['target']}: {one['difference']}"
         if "first" in one or "second" in one:
             yield f"    {one.get('first', '')!r} | {one.get('second', '')!r}"

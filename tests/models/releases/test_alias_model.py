@@ -3,116 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 
 from fakes.loops import in_virtual_time
+from models.releases.fake_models import Config, FakeModel, Models, answered, request
 from penstock.core.errors import (
     InferenceError,
     InternalError,
-    NotFoundError,
     RequestCancelledError,
     UnavailableError,
 )
 from penstock.core.request import (
     Draw,
-    InferenceRequest,
-    InferenceResponse,
     RequestScope,
     TextResponse,
 )
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import Tensor
 from penstock.models.releases.alias_model import AliasModel
 from penstock.models.releases.definition import parse_alias
 from penstock.models.releases.shadow import Outcome, ShadowTraffic
-from penstock.models.serving.served_model import ServedModel
-
-
-class _Config:
-    def __init__(self, effects: str | None) -> None:
-        self._effects = effects
-
-    def parameter(self, _: str) -> str | None:
-        return self._effects
-
-
-class _Statistics:
-    pending = 0
-
-
-class _Model:
-    """Answers at once, or when `release` is called, with its number or as `say` says."""
-
-    def __init__(self, number: float, say: Callable[[ResponseStream], None] | None = None) -> None:
-        self.number = number
-        self.config: Any = _Config(None)
-        self.decoupled = False
-        self.statistics = _Statistics()
-        self.requests: list[InferenceRequest] = []
-        self.held: list[ResponseStream] = []
-        self.holds = False
-        self._say = say or self._answer
-
-    def infer(self, request: InferenceRequest) -> ResponseStream:
-        self.requests.append(request)
-        stream = ResponseStream()
-        if self.holds:
-            self.held.append(stream)
-        else:
-            self._say(stream)
-        return stream
-
-    exchange = infer
-
-    def release(self) -> None:
-        self.holds = False
-        while self.held:
-            self._say(self.held.pop(0))
-
-    def _answer(self, stream: ResponseStream) -> None:
-        tensor = Tensor.from_numpy(np.array([self.number], np.float32))
-        stream.send(InferenceResponse({"Y": tensor}, final=True))
-
-
-class _Models:
-    """Finds the models of a test, those that are `away` excepted."""
-
-    def __init__(self, **models: _Model) -> None:
-        self.models = models
-        self.away: set[str] = set()
-        self.asked = Counter[str]()
-
-    def find(self, name: str, _: int) -> ServedModel:
-        self.asked[name] += 1
-        if name in self.away:
-            raise NotFoundError(f"no '{name}'")
-        return cast(ServedModel, self.models[name])
-
-    def alias(self, old: float = 100, **fields: Any) -> AliasModel:
-        targets = [{"model": "old", "weight": old}, {"model": "new", "weight": 100 - old}]
-        return AliasModel(parse_alias("alias", {"targets": targets, **fields}), self.find)
 
 
 @pytest.fixture
-def models() -> _Models:
-    return _Models(old=_Model(1), new=_Model(2), dark=_Model(2))
-
-
-def _request(**fields: Any) -> InferenceRequest:
-    return InferenceRequest("alias", **{"scope": RequestScope(), **fields})
-
-
-async def _answered(alias: AliasModel, **fields: Any) -> list[InferenceResponse]:
-    return [one async for one in alias.infer(_request(**fields))]
+def models() -> Models:
+    return Models()
 
 
 async def _target(alias: AliasModel, **fields: Any) -> object:
-    return (await _answered(alias, **fields))[0].parameters["penstock_target"]
+    return (await answered(alias, **fields))[0].parameters["penstock_target"]
 
 
 async def _until(condition: Callable[[], bool]) -> None:
@@ -124,33 +45,33 @@ async def _until(condition: Callable[[], bool]) -> None:
 # -- targets ------------------------------------------------------------------------------------
 
 
-async def test_texts_name_their_target(models: _Models) -> None:
+async def test_texts_name_their_target(models: Models) -> None:
     def say(stream: ResponseStream) -> None:
         stream.send(TextResponse(b"a"))
         stream.send(TextResponse(b"b", final=True))
 
-    models.models["old"] = _Model(1, say)
-    answers = await _answered(models.alias())
+    models.models["old"] = FakeModel(1, say)
+    answers = await answered(models.alias())
     assert [one.parameters for one in answers] == [{"penstock_target": "old"}] * 2
     assert [one.outputs["text_output"].elements()[0] for one in answers] == [b"a", b"b"]
 
 
-async def test_a_target_is_looked_up_once(models: _Models) -> None:
-    await _answered(models.alias())
+async def test_a_target_is_looked_up_once(models: Models) -> None:
+    await answered(models.alias())
     assert models.asked == {"old": 1}
 
 
-async def test_the_share_of_what_is_away_goes_to_the_others(models: _Models) -> None:
+async def test_the_share_of_what_is_away_goes_to_the_others(models: Models) -> None:
     alias = models.alias(0)
     models.away.add("new")
     with pytest.raises(UnavailableError, match="none of 'old', 'new' serves"):
-        await _answered(alias)
+        await answered(alias)
     alias = models.alias(1)
     assert {await _target(alias) for _ in range(20)} == {"old"}
 
 
 @pytest.mark.parametrize("name", ["x-user", "X-User"])
-async def test_a_header_keeps_requests_together(models: _Models, name: str) -> None:
+async def test_a_header_keeps_requests_together(models: Models, name: str) -> None:
     alias = models.alias(50, sticky=f"header {name}")
     users = [str(number) for number in range(30)]
 
@@ -164,7 +85,7 @@ async def test_a_header_keeps_requests_together(models: _Models, name: str) -> N
     assert without == {"old", "new"}
 
 
-async def test_one_draw_is_for_all_that_belongs_to_a_request(models: _Models) -> None:
+async def test_one_draw_is_for_all_that_belongs_to_arequest(models: Models) -> None:
     outer, inner = models.alias(50), models.alias(50)
     inner.alias = parse_alias(
         "inner",
@@ -187,7 +108,7 @@ async def test_one_draw_is_for_all_that_belongs_to_a_request(models: _Models) ->
         outer.follow(models.alias(50).alias)
 
 
-async def test_a_sequence_keeps_its_side(models: _Models) -> None:
+async def test_a_sequence_keeps_its_side(models: Models) -> None:
     alias = models.alias(50, sticky="sequence")
     sides = []
     for step in range(3):
@@ -199,15 +120,15 @@ async def test_a_sequence_keeps_its_side(models: _Models) -> None:
     assert len({*sides}) == 1
 
 
-async def test_what_clients_cancel_is_not_counted(models: _Models) -> None:
+async def test_what_clients_cancel_is_not_counted(models: Models) -> None:
     def fail(error: InferenceError) -> Callable[[ResponseStream], None]:
         return lambda stream: stream.fail(error)
 
     alias = models.alias(100)
     for error in (InternalError("bad"), RequestCancelledError(), UnavailableError("down")):
-        models.models["old"] = _Model(1, fail(error))
+        models.models["old"] = FakeModel(1, fail(error))
         with pytest.raises(InferenceError):
-            await _answered(alias)
+            await answered(alias)
     window = alias.windows["old"]
     assert (window.requests, window.failed) == (2, 2)
 
@@ -220,13 +141,13 @@ def _shadow(alias: AliasModel) -> ShadowTraffic:
     return alias.shadow
 
 
-def _shadowed(models: _Models, **fields: Any) -> AliasModel:
+def _shadowed(models: Models, **fields: Any) -> AliasModel:
     return models.alias(shadow={"model": "dark", **fields})
 
 
-async def test_copies_are_compared_and_no_client_sees_them(models: _Models) -> None:
+async def test_copies_are_compared_and_no_client_sees_them(models: Models) -> None:
     alias = _shadowed(models, compare={"contents": True})
-    (answer,) = await _answered(alias, id="seven")
+    (answer,) = await answered(alias, id="seven")
     assert answer.outputs["Y"].numpy()[0] == 1
     counts = _shadow(alias).counts
     await _until(lambda: bool(counts.outcomes))
@@ -236,28 +157,28 @@ async def test_copies_are_compared_and_no_client_sees_them(models: _Models) -> N
     assert differing.difference.contents == ("1.0", "2.0")
     assert (counts.first.count, counts.second.count) == (1, 1)
     models.models["dark"].number = 1
-    await _answered(alias)
+    await answered(alias)
     await _until(lambda: counts.outcomes[Outcome.EQUAL] == 1)
     await _shadow(alias).close()
 
 
-async def test_a_copy_that_fails_is_counted(models: _Models) -> None:
+async def test_a_copy_that_fails_is_counted(models: Models) -> None:
     alias = _shadowed(models)
-    models.models["dark"] = _Model(1, lambda stream: stream.fail(InternalError("no")))
-    await _answered(alias)
+    models.models["dark"] = FakeModel(1, lambda stream: stream.fail(InternalError("no")))
+    await answered(alias)
     counts = _shadow(alias).counts
     await _until(lambda: counts.outcomes[Outcome.FAILED] == 1)
     models.away.add("dark")
-    await _answered(alias)
+    await answered(alias)
     await _until(lambda: counts.outcomes[Outcome.FAILED] == 2)
 
 
 @in_virtual_time
-async def test_a_copy_goes_after_the_answer_and_one_at_a_time(models: _Models) -> None:
+async def test_a_copy_goes_after_the_answer_and_one_at_a_time(models: Models) -> None:
     alias, dark = _shadowed(models), models.models["dark"]
     dark.holds = True
     models.models["old"].holds = True
-    streams = [alias.infer(_request()) for _ in range(3)]
+    streams = [alias.infer(request()) for _ in range(3)]
     await asyncio.sleep(0.005)
     assert not dark.requests
     models.models["old"].release()
@@ -270,11 +191,11 @@ async def test_a_copy_goes_after_the_answer_and_one_at_a_time(models: _Models) -
     await _until(lambda: _shadow(alias).counts.outcomes.total() == 3)
 
 
-async def test_the_queue_of_copies_is_bounded(models: _Models) -> None:
+async def test_the_queue_of_copies_is_bounded(models: Models) -> None:
     alias, dark = _shadowed(models), models.models["dark"]
     dark.holds = True
     for _ in range(200):
-        await _answered(alias)
+        await answered(alias)
     outcomes = _shadow(alias).counts.outcomes
     assert outcomes == {Outcome.DROPPED: 200 - 64}
     await _shadow(alias).close()
@@ -283,10 +204,10 @@ async def test_the_queue_of_copies_is_bounded(models: _Models) -> None:
 
 
 @in_virtual_time
-async def test_a_copy_waits_while_others_wait_for_its_model(models: _Models) -> None:
+async def test_a_copy_waits_while_others_wait_for_its_model(models: Models) -> None:
     alias, dark = _shadowed(models), models.models["dark"]
     dark.statistics.pending = 1
-    await _answered(alias)
+    await answered(alias)
     await asyncio.sleep(0.03)
     assert not dark.requests
     dark.statistics.pending = 0
@@ -303,33 +224,33 @@ async def test_a_copy_waits_while_others_wait_for_its_model(models: _Models) -> 
     ],
     ids=["sequence", "asked", "places", "copy"],
 )
-async def test_what_is_not_copied(models: _Models, fields: dict[str, Any]) -> None:
+async def test_what_is_not_copied(models: Models, fields: dict[str, Any]) -> None:
     alias = _shadowed(models)
-    await _answered(alias, **fields)
-    await _answered(alias)
+    await answered(alias, **fields)
+    await answered(alias)
     await _until(lambda: _shadow(alias).counts.outcomes.total() == 1)
     assert len(models.models["dark"].requests) == 1
 
 
-async def test_models_with_side_effects_get_no_copies(models: _Models) -> None:
-    models.models["dark"].config = _Config("true")
+async def test_models_with_side_effects_get_no_copies(models: Models) -> None:
+    models.models["dark"].config = Config("true")
     alias = _shadowed(models)
-    await _answered(alias)
+    await answered(alias)
     await _until(lambda: _shadow(alias).counts.outcomes[Outcome.DROPPED] == 1)
-    models.models["old"].config = _Config("true")
-    await _answered(alias)
+    models.models["old"].config = Config("true")
+    await answered(alias)
     assert not models.models["dark"].requests
 
 
-async def test_a_cancelled_request_leaves_no_copy(models: _Models) -> None:
+async def test_a_cancelled_request_leaves_no_copy(models: Models) -> None:
     alias = _shadowed(models)
     models.models["old"].holds = True
-    alias.infer(_request()).close()
+    alias.infer(request()).close()
     assert _shadow(alias).counts.outcomes == {Outcome.DROPPED: 1}
     assert not models.models["dark"].requests
 
 
-async def test_another_shadow_begins_anew_and_the_same_goes_on(models: _Models) -> None:
+async def test_another_shadow_begins_anew_and_the_same_goes_on(models: Models) -> None:
     alias = _shadowed(models)
     before = _shadow(alias)
     assert alias.follow(_shadowed(models).alias) is None
@@ -339,22 +260,22 @@ async def test_another_shadow_begins_anew_and_the_same_goes_on(models: _Models) 
     assert alias.shadow is None
 
 
-async def test_streams_are_compared_as_a_whole(models: _Models) -> None:
-    def texts(*parts: bytes) -> _Model:
+async def test_streams_are_compared_as_a_whole(models: Models) -> None:
+    def texts(*parts: bytes) -> FakeModel:
         def say(stream: ResponseStream) -> None:
             for part in parts:
                 stream.send(TextResponse(part))
             stream.end()
 
-        return _Model(0, say)
+        return FakeModel(0, say)
 
     models.models |= {"old": texts(b"one ", b"two"), "dark": texts(b"o", b"ne two")}
     alias = _shadowed(models)
-    await _answered(alias)
+    await answered(alias)
     counts = _shadow(alias).counts
     await _until(lambda: counts.outcomes[Outcome.EQUAL] == 1)
     models.models["dark"] = texts(b"one ", b"twelve")
-    await _answered(alias)
+    await answered(alias)
     await _until(lambda: counts.outcomes[Outcome.DIFFERENT] == 1)
     text = counts.differing[-1].difference.text
     assert text.endswith("the text is equal for the first 6 bytes of 7 and 10")
@@ -364,7 +285,7 @@ async def test_streams_are_compared_as_a_whole(models: _Models) -> None:
 
 
 def test_latency_is_judged_by_the_first_target_also_when_it_has_no_requests_any_more(
-    models: _Models,
+    models: Models,
 ) -> None:
     guard = {"min_requests": 10, "max_p99_ratio": 2, "window": 10}
     alias = models.alias(50, guard=guard)
