@@ -81,7 +81,8 @@ def _message() -> bytes:
     request = pb.ModelInferRequest(
         model_name="alias", inputs=[tensor], raw_input_contents=[numbers]
     )
-    return request.SerializeToString()
+    message: bytes = request.SerializeToString()
+    return message
 
 
 # -- moves ----------------------------------------------------------------------------------------
