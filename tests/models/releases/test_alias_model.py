@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,8 +16,10 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
+from penstock.core.http_exchange import HttpHead
 from penstock.core.request import (
     Draw,
+    ExchangePart,
     RequestScope,
     TextResponse,
 )
@@ -54,6 +56,20 @@ async def test_texts_name_their_target(models: Models) -> None:
     answers = await answered(models.alias())
     assert [one.parameters for one in answers] == [{"penstock_target": "old"}] * 2
     assert [one.outputs["text_output"].elements()[0] for one in answers] == [b"a", b"b"]
+
+
+async def test_an_application_answers_with_the_target_in_a_header(models: Models) -> None:
+    def say(stream: ResponseStream) -> None:
+        stream.send(ExchangePart(head=HttpHead(200, (("content-type", "text/plain"),))))
+        stream.send(ExchangePart(final=True, body=b"hello"))
+
+    models.models["old"] = FakeModel(1, say)
+    parts = [one async for one in models.alias().exchange(request())]
+    assert all(isinstance(part, ExchangePart) for part in parts)
+    head, body = (cast(ExchangePart, part) for part in parts)
+    assert head.head is not None
+    assert head.head.headers == (("content-type", "text/plain"), ("penstock-target", "old"))
+    assert (body.head, body.body) == (None, b"hello")
 
 
 async def test_a_target_is_looked_up_once(models: Models) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import random
 
@@ -15,7 +16,13 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
-from penstock.core.request import Draw, InferenceRequest, InferenceResponse, RequestScope
+from penstock.core.request import (
+    Draw,
+    ExchangePart,
+    InferenceRequest,
+    InferenceResponse,
+    RequestScope,
+)
 from penstock.core.stream import ResponseStream
 from penstock.models.releases.alias import Alias, AliasTarget
 from penstock.models.releases.promotion import Promotion
@@ -27,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 TARGET = "penstock_target"
 """The parameter of an answer that names the target."""
+
+TARGET_HEADER = "penstock-target"
+"""The header of an answer of a model's own application that names it."""
 
 WINDOW = 60.0
 """Seconds of the windows of an alias without a guard."""
@@ -92,7 +102,17 @@ class AliasModel:
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
         target, model = self._target(request)
-        return self._admitted(model.exchange, request, target.text, time.monotonic())
+        stream = self._admitted(model.exchange, request, target.text, time.monotonic())
+        told = (TARGET_HEADER, target.text)
+
+        def named(part: InferenceResponse) -> InferenceResponse:
+            if isinstance(part, ExchangePart) and part.head is not None:
+                head = part.head._replace(headers=(*part.head.headers, told))
+                return replace(part, head=head)
+            return part
+
+        stream.add_transform(named)
+        return stream
 
     def _admitted(
         self,
