@@ -116,7 +116,8 @@ class ReleasesServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AliasWatch(self, request, context):
-        """Tells changes as they happen, until the client goes.
+        """Tells changes as they happen, until the client goes. The first response is empty: every change
+        after it is told.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

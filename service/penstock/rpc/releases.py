@@ -80,6 +80,7 @@ class ReleasesServicer:
         coming = None
         try:
             with self._server.releases.watching() as changes:
+                await context.write(pb.AliasWatchResponse())
                 while not stopping.done():
                     coming = asyncio.ensure_future(changes.get())
                     await asyncio.wait([coming, stopping], return_when=asyncio.FIRST_COMPLETED)

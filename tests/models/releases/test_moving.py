@@ -153,6 +153,7 @@ def test_a_shadow_is_compared_and_shown(
 
 def test_over_grpc(releases: Releases, client: grpcclient.InferenceServerClient, stub: Any) -> None:
     watching = stub.AliasWatch(pb.AliasWatchRequest(name="wired"))
+    assert not next(watching).name
     definition = pb.AliasDefinition(
         targets=[{"model": "old", "weight": 100}, {"model": "new", "weight": 0}],
         guard={"max_p99_ratio": 2},
