@@ -114,9 +114,7 @@ async def test_a_watch_ends_with_the_server(repository: Path, local: GrpcSetting
             open_grpc(server, local, ExitDeadline(2)) as port,
             channel_to(port) as channel,
         ):
-            call: Any = ReleasesStub(channel).AliasWatch(  # type: ignore[no-untyped-call]
-                pb.AliasWatchRequest(), metadata=_ADMIN
-            )
+            call: Any = ReleasesStub(channel).AliasWatch(pb.AliasWatchRequest(), metadata=_ADMIN)
             assert not (await call.read()).name
             await inner._server.finish_sequences(ExitDeadline(1))
             code = await asyncio.wait_for(call.code(), 10)
