@@ -31,6 +31,7 @@ from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.families import (
     access_families,
+    alias_families,
     process_families,
     repository_families,
     residency_families,
@@ -197,6 +198,7 @@ def metrics_scraper(
             yield from repository_families(server.repository_traffic)
         if server.residency is not None:
             yield from residency_families(server.residency)
+        yield from alias_families(server.releases)
         yield from custom.snapshot()
 
     return Scraper(families, UserMetrics(OwnNames().__contains__))
