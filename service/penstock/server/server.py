@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.access.gate import AccessGate
+from penstock.core.audit import AuditSink
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -77,6 +78,9 @@ class InferenceServer:
     tenants: Tenants | None = None
     access: AccessGate | None = None
     """Whom frontends ask who may call; they then see the server as `SeenModels`."""
+
+    audit: AuditSink | None = None
+    """Who is told of models that were asked for by those who do not see them."""
 
     control_policy: ControlPolicy = ControlPolicy()
 

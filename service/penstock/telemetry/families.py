@@ -38,6 +38,7 @@ from penstock.models.serving.answers import (
     InstanceProcess,
     ModelStatistics,
 )
+from penstock.system.certificates import ServerCertificates
 from penstock.tracing.export import ExportCounts
 
 
@@ -280,6 +281,40 @@ def access_families(failures: int) -> Iterator[Family]:
         "Changed files of the access policy that were wrong, and left the old policy in force",
         MetricKind.COUNTER,
         [Series((), failures)],
+    )
+
+
+def audit_families(lost: int) -> Iterator[Family]:
+    """The family of an audit log, which has lost so many lines."""
+    yield Family(
+        "penstock_audit_lines_lost_total",
+        "Lines that the audit log lacks: its disk was full, or too slow",
+        MetricKind.COUNTER,
+        [Series((), lost)],
+    )
+
+
+def certificate_families(certificates: Iterable[ServerCertificates]) -> Iterator[Family]:
+    """The families of TLS, by endpoint. An expiry that cannot be read is left out."""
+    labelled = [((("endpoint", one.name),), one) for one in certificates]
+    ends = ((labels, one.expires) for labels, one in labelled)
+    yield Family(
+        "penstock_tls_certificate_expiry_timestamp_seconds",
+        "When the certificate that is in use expires, in seconds since the epoch",
+        MetricKind.GAUGE,
+        [Series(labels, round(expires)) for labels, expires in ends if expires is not None],
+    )
+    yield Family(
+        "penstock_tls_certificate_changes_total",
+        "Changed certificates that were taken into use",
+        MetricKind.COUNTER,
+        [Series(labels, one.changes) for labels, one in labelled],
+    )
+    yield Family(
+        "penstock_tls_certificate_reload_failures_total",
+        "Changed certificates that were wrong, and left those before them in use",
+        MetricKind.COUNTER,
+        [Series(labels, one.failures) for labels, one in labelled],
     )
 
 
