@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -89,7 +89,6 @@ class _Block:
 
     status: CallStatus | None
     fault: str = ""
-    interim: bool = field(default=False)
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -490,7 +489,9 @@ _NO_STATUS = CallStatus(INTERNAL, "the call ended without a status", ours=True)
 
 
 def _read_block(fields: tuple[Field, ...] | None) -> _Block:
-    found = dict(fields or ())
+    if fields is None:
+        return _Block(None, "the header block is too large")
+    found = dict(fields)
     status = found.get(b"grpc-status")
     if status is not None:
         code = int(status) if status.isdigit() and len(status) < 4 else UNKNOWN
