@@ -6,22 +6,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.backend import (
+    AsgiApp,
     Backend,
+    Histogram,
     InferenceError,
     InferenceRequest,
     InstanceContext,
     ModelConfig,
     Outcome,
     Traits,
+    WithApplication,
     WithMetrics,
     WithReadiness,
 )
-from penstock_backends.remote.completion import complete
+from penstock_backends.language_model import check_decoupled, complete_tensors, stream_interval
+from penstock_backends.remote.completion import complete, on_cpu
 from penstock_backends.remote.kserve import KServeModel
-from penstock_backends.remote.settings import read_settings
+from penstock_backends.remote.openai_model import OpenAiModel
+from penstock_backends.remote.settings import KSERVE, read_settings
 
 
-class RemoteBackend(WithMetrics, WithReadiness, Backend):
+class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
     """A model that another server has: here are its scheduling, admission, traces and metrics."""
 
     traits = Traits(serial=False, eager=True)
@@ -30,14 +35,21 @@ class RemoteBackend(WithMetrics, WithReadiness, Backend):
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        return await complete(config, read_settings(config))
+        read = read_settings(config, settings)
+        if read.protocol == KSERVE:
+            return await complete(config, read)
+        return on_cpu(complete_tensors(config))
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        read_settings(config)
+        if read_settings(config).protocol != KSERVE:
+            check_decoupled(config, "remote")
+            stream_interval(config)
 
     async def initialize(self, context: InstanceContext) -> None:
-        self._model = KServeModel(read_settings(context.config), context.config)
+        settings = read_settings(context.config, context.settings)
+        kind = KServeModel if settings.protocol == KSERVE else OpenAiModel
+        self._model: KServeModel | OpenAiModel = kind(settings, context.config)
         await self._model.start()
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
@@ -49,11 +61,18 @@ class RemoteBackend(WithMetrics, WithReadiness, Backend):
         except InferenceError as error:
             return error
 
+    async def openai_app(self) -> AsgiApp | None:
+        model = self._model
+        return model.application() if isinstance(model, OpenAiModel) else None
+
     def unready(self) -> str:
         return self._model.unready()
 
     def metrics(self) -> Mapping[str, float]:
         return self._model.metrics()
+
+    def histograms(self) -> Mapping[str, Histogram]:
+        return self._model.histograms() if isinstance(self._model, OpenAiModel) else {}
 
     async def finalize(self) -> None:
         if hasattr(self, "_model"):  # loading may have failed

@@ -22,8 +22,8 @@ from penstock.backend import (
 )
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import model_config_pb2
-from penstock_backends.remote.endpoint import Endpoint
 from penstock_backends.remote.grpc_connection import CallStatus
+from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import CONFIG, METADATA, UNIMPLEMENTED, Heads, ask
 from penstock_backends.remote.settings import RemoteSettings
 
@@ -47,7 +47,7 @@ async def complete(config: ModelConfig, settings: RemoteSettings) -> ModelConfig
             hint = "; declare 'input' and 'output' to load the model before its remote is there"
             raise ModelLoadError(f"{error.message}{hint}") from error
         logger.warning("model '%s' is loaded without its remote: %s", config.name, error.message)
-        return _on_cpu(config)
+        return on_cpu(config)
     if declared:
         _check(config, found)
     else:
@@ -55,10 +55,11 @@ async def complete(config: ModelConfig, settings: RemoteSettings) -> ModelConfig
         config = replace(config, max_batch_size=config.max_batch_size or found.max_batch_size)
     if config.model_transaction_policy is None and found.decoupled:
         config = replace(config, model_transaction_policy=TransactionPolicy(decoupled=True))
-    return _on_cpu(config)
+    return on_cpu(config)
 
 
-def _on_cpu(config: ModelConfig) -> ModelConfig:
+def on_cpu(config: ModelConfig) -> ModelConfig:
+    """The configuration with one instance, which has no GPU, unless it says something else."""
     if config.instance_group:
         return config
     group = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
@@ -92,7 +93,7 @@ async def _ask_fleet(settings: RemoteSettings) -> ModelConfig:
     reasons: list[str] = []
     context = settings.tls(["h2"])
     for address in settings.addresses:
-        endpoint = Endpoint(address, settings, context)
+        endpoint = GrpcEndpoint(address, settings, context)
         try:
             async with asyncio.timeout(settings.connect_timeout):
                 return await _ask(endpoint, settings)
@@ -105,7 +106,7 @@ async def _ask_fleet(settings: RemoteSettings) -> ModelConfig:
     raise ModelLoadError("; ".join(reasons[:4]))
 
 
-async def _ask(endpoint: Endpoint, settings: RemoteSettings) -> ModelConfig:
+async def _ask(endpoint: GrpcEndpoint, settings: RemoteSettings) -> ModelConfig:
     heads = Heads(settings)
     wanted: dict[str, Any] = {"name": settings.model, "version": settings.version}
     status, answer = await ask(endpoint, heads, CONFIG, pb.ModelConfigRequest(**wanted))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import binascii
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
+from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -14,23 +15,23 @@ from penstock.backend import UnavailableError, series_name
 from penstock.protocol import orca_load_report_pb2 as orca
 from penstock_backends.remote.endpoint import Endpoint, Probe
 from penstock_backends.remote.grpc_connection import CallStatus
-from penstock_backends.remote.settings import RemoteSettings
 from penstock_backends.remote.standing import least_loaded
 
 _REPORT = b"endpoint-load-metrics-bin"
 _MOST_SEQUENCES = 1 << 16
 
+One = TypeVar("One", bound=Endpoint)
 
-class Fleet:
+
+class Fleet(Generic[One]):
     """Picks the least loaded address that is up, and keeps each sequence where it began."""
 
-    def __init__(self, settings: RemoteSettings) -> None:
-        context = settings.tls(["h2"])
-        self.endpoints = [Endpoint(one, settings, context) for one in settings.addresses]
+    def __init__(self, endpoints: Sequence[One]) -> None:
+        self.endpoints = endpoints
         self.retries = 0
         self._standings = [one.standing for one in self.endpoints]
         self._turn = count(random.randrange(len(self.endpoints)))
-        self._sequences: dict[int | str, Endpoint] = {}
+        self._sequences: dict[int | str, One] = {}
         self._loop = asyncio.get_running_loop()
         self._watches: list[asyncio.Task[None]] = []
 
@@ -62,7 +63,7 @@ class Fleet:
 
     # -- calls --------------------------------------------------------------------------------
 
-    def pick(self, sequence: int | str = 0, *, begins: bool = False) -> Endpoint:
+    def pick(self, sequence: int | str = 0, *, begins: bool = False) -> One:
         """The address for a call; raises `UnavailableError` where none is up.
 
         All calls of a sequence go where its first went, whose state is nowhere else.
@@ -114,7 +115,7 @@ class Fleet:
             return False
         return status.untouched or self._others_up(endpoint)
 
-    def _keep(self, sequence: int | str, endpoint: Endpoint) -> None:
+    def _keep(self, sequence: int | str, endpoint: One) -> None:
         if len(self._sequences) >= _MOST_SEQUENCES:
             del self._sequences[next(iter(self._sequences))]
         self._sequences[sequence] = endpoint

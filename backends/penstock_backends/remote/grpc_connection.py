@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import unquote
 
 from penstock.http2.frames import (
@@ -193,8 +193,8 @@ class GrpcConnection(asyncio.Protocol):
     # -- asyncio.Protocol ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        made = cast("asyncio.Transport", transport)  # which that of uvloop does not derive from
+        self._transport = made
         opening = settings(
             (
                 (_TABLE_SIZE, 0),
@@ -203,7 +203,7 @@ class GrpcConnection(asyncio.Protocol):
                 (_MAX_FRAME, OUR_MAX_FRAME),
             )
         )
-        transport.write(PREFACE + opening + window_update(0, _LARGEST - 65535))
+        made.write(PREFACE + opening + window_update(0, _LARGEST - 65535))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

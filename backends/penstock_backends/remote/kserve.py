@@ -18,10 +18,10 @@ from penstock.backend import (
     UnavailableError,
 )
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock_backends.remote.endpoint import Endpoint
-from penstock_backends.remote.failures import error_of
+from penstock_backends.remote.call_failures import error_of
 from penstock_backends.remote.fleet import Fleet
 from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall
+from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import (
     INFER,
     READY,
@@ -40,7 +40,8 @@ class KServeModel:
 
     def __init__(self, settings: RemoteSettings, config: ModelConfig) -> None:
         self.settings = settings
-        self.fleet = Fleet(settings)
+        context = settings.tls(["h2"])
+        self.fleet = Fleet([GrpcEndpoint(one, settings, context) for one in settings.addresses])
         self.heads = Heads(settings)
         self.decoupled = config.decoupled
         self.loop = asyncio.get_running_loop()
@@ -50,7 +51,7 @@ class KServeModel:
         await self.fleet.look(self.probe)
         self.fleet.watch(self.probe)
 
-    async def probe(self, endpoint: Endpoint) -> str:
+    async def probe(self, endpoint: GrpcEndpoint) -> str:
         """Why an address does not serve the model now; empty if it does."""
         settings = self.settings
         request = pb.ModelReadyRequest(name=settings.model, version=settings.version)
@@ -96,7 +97,7 @@ class _InferCall(GrpcCall):
         self._message = encode_request(
             request, settings.model, settings.version, streamed=self._decoupled
         )
-        self._endpoint: Endpoint | None = None
+        self._endpoint: GrpcEndpoint | None = None
         self.stream = ResponseStream()
         self.stream.connect(self._left, self._taken)
 
@@ -172,7 +173,7 @@ class _InferCall(GrpcCall):
         if request.sequence_end:
             self._model.fleet.forget(request.correlation_id)
 
-    def _again(self, endpoint: Endpoint, status: CallStatus) -> bool:
+    def _again(self, endpoint: GrpcEndpoint, status: CallStatus) -> bool:
         """Begin anew, where that is allowed: whether it was."""
         fleet, stateful = self._model.fleet, bool(self._request.correlation_id)
         if self._begun or self._attempts > self._model.settings.retries:

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 
 from penstock.http2.hpack import Field, encode
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock_backends.remote.endpoint import Endpoint
 from penstock_backends.remote.grpc_connection import INTERNAL, CallStatus, GrpcCall
+from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.settings import RemoteSettings
 
 INFER, STREAM, READY, CONFIG, METADATA = (
@@ -38,17 +38,17 @@ class Heads:
     """The header blocks of calls, which are the same for each call of a method to an address."""
 
     def __init__(self, settings: RemoteSettings) -> None:
-        self._headers = [(key.encode(), value.encode()) for key, value in settings.headers]
-        self._made: dict[tuple[Endpoint, str], bytes] = {}
+        self._settings = settings
+        self._made: dict[tuple[GrpcEndpoint, str], bytes] = {}
 
-    def head(self, endpoint: Endpoint, method: str, fields: Iterable[Field] = ()) -> bytes:
+    def head(self, endpoint: GrpcEndpoint, method: str, fields: Iterable[Field] = ()) -> bytes:
         """The block of a call, with fields of its own."""
         made = self._made.get((endpoint, method))
         if made is None:
             made = self._made[endpoint, method] = self._make(endpoint, method)
         return made + encode(fields) if fields else made
 
-    def _make(self, endpoint: Endpoint, method: str) -> bytes:
+    def _make(self, endpoint: GrpcEndpoint, method: str) -> bytes:
         address = endpoint.address
         fields = [
             (b":method", b"POST"),
@@ -58,7 +58,7 @@ class Heads:
             (b"te", b"trailers"),
             (b"content-type", b"application/grpc"),
             (b"user-agent", b"penstock-remote"),
-            *self._headers,
+            *self._settings.fields(address),
         ]
         if method == STREAM:
             fields.append(_FAIL_FAST)
@@ -86,7 +86,7 @@ class _Question(GrpcCall):
 
 
 async def ask(
-    endpoint: Endpoint, heads: Heads, method: str, request: Any
+    endpoint: GrpcEndpoint, heads: Heads, method: str, request: Any
 ) -> tuple[CallStatus, Any]:
     """Ask an address once: the end of the call, and the answer, `None` where it failed.
 

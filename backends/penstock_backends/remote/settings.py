@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ Value = TypeVar("Value", int, float)
 KSERVE, OPENAI = "kserve", "openai"
 
 _PORTS = {"grpc": 8001, "grpcs": 8001, "http": 80, "https": 443}
+_NONE: Mapping[str, str] = {}
 _HEADER = "header."
 _KEYS = (
     "address",
@@ -28,8 +28,6 @@ _KEYS = (
     "silence_ms",
     "retries",
     "max_response_bytes",
-    "api_key_env",
-    "api_key_file",
     "ca_file",
     "chat",
     "context_length",
@@ -67,7 +65,8 @@ class RemoteSettings:
     """The parameters of a remote model. Times are in seconds, sizes in bytes.
 
     `silence` is how long a server with calls under way may send nothing, not even an answer to a
-    question after its health, until the connection is given up. `headers` go with every call.
+    question after its health, until the connection is given up. `headers` go with every call, a key
+    of `keys` to its address only.
     """
 
     addresses: tuple[Address, ...]
@@ -79,6 +78,7 @@ class RemoteSettings:
     retries: int = 2
     max_response: int = 1 << 30
     headers: tuple[tuple[str, str], ...] = ()
+    keys: Mapping[Address, str] = field(default_factory=dict)
     ca_file: str = ""
     chat: bool = False
     context_length: int = 0
@@ -87,6 +87,13 @@ class RemoteSettings:
     def protocol(self) -> str:
         """`kserve` or `openai`: all addresses have one."""
         return OPENAI if self.addresses[0].scheme.startswith("http") else KSERVE
+
+    def fields(self, address: Address) -> list[tuple[bytes, bytes]]:
+        """The headers of calls to an address, with its key."""
+        fields = [(key.encode(), value.encode()) for key, value in self.headers]
+        if key := self.keys.get(address._replace(path="")):
+            fields.append((b"authorization", b"Bearer " + key.encode()))
+        return fields
 
     def tls(self, protocols: list[str]) -> ssl.SSLContext | None:
         """The context of connections with TLS; `None` without. Reads files."""
@@ -97,8 +104,12 @@ class RemoteSettings:
         return context
 
 
-def read_settings(config: ModelConfig) -> RemoteSettings:
-    """The settings of a model; raises `ConfigError` that names the parameter."""
+def read_settings(config: ModelConfig, backend: Mapping[str, str] = _NONE) -> RemoteSettings:
+    """The settings of a model; raises `ConfigError` that names the parameter.
+
+    `backend` are the `--backend-config` values: `keys` is a file with secrets, which no model's
+    configuration can name, so that none can send them elsewhere.
+    """
     given = {
         name: parameter.string_value
         for name, parameter in config.parameters.items()
@@ -119,6 +130,7 @@ def read_settings(config: ModelConfig) -> RemoteSettings:
         retries=_number(given, "retries", int, 2, 0, 100),
         max_response=_number(given, "max_response_bytes", int, 1 << 30, 1, _LARGEST),
         headers=_headers(given),
+        keys=_keys(backend.get("keys", "")),
         ca_file=_file(given, "ca_file"),
         chat=_flag(given, "chat"),
         context_length=_number(given, "context_length", int, 0, 0, _LARGEST),
@@ -171,29 +183,26 @@ def _headers(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             if not _HEADER_NAME.fullmatch(key) or not value.isascii() or not value.isprintable():
                 raise ConfigError(f"parameter '{name}' is not a header with a printable value")
             headers.append((key, value))
-    if key := _api_key(given):
-        headers.append(("authorization", f"Bearer {key}"))
     return tuple(headers)
 
 
-def _api_key(given: Mapping[str, str]) -> str:
-    variable, path = given.get("api_key_env"), given.get("api_key_file")
-    if variable and path:
-        raise ConfigError("parameters 'api_key_env' and 'api_key_file' exclude each other")
-    if variable:
-        key = os.environ.get(variable, "")
-        where = f"environment variable '{variable}' of parameter 'api_key_env'"
-    elif path:
-        where = f"file '{path}' of parameter 'api_key_file'"
-        try:
-            key = Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{where} cannot be read: {error}") from None
-    else:
-        return ""
-    if not key or not key.isascii() or not key.isprintable():
-        raise ConfigError(f"{where} holds no key")
-    return key
+def _keys(path: str) -> Mapping[Address, str]:
+    """The keys of servers: a line for each, its address and its key."""
+    if not path:
+        return {}
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--backend-config=remote,keys={path} cannot be read: {error}") from None
+    keys: dict[Address, str] = {}
+    for number, line in enumerate(lines, 1):
+        parts = line.split()
+        if not parts or parts[0].startswith("#"):
+            continue
+        if len(parts) != 2 or not parts[1].isascii() or not parts[1].isprintable():
+            raise ConfigError(f"'{path}', line {number}, is not ADDRESS KEY")
+        keys[_address(parts[0])._replace(path="")] = parts[1]
+    return keys
 
 
 def _file(given: Mapping[str, str], name: str) -> str:
