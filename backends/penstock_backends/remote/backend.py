@@ -61,6 +61,10 @@ class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
         except InferenceError as error:
             return error
 
+    @classmethod
+    def has_application(cls, config: ModelConfig) -> bool:
+        return read_settings(config).protocol != KSERVE
+
     async def openai_app(self) -> AsgiApp | None:
         model = self._model
         return model.application() if isinstance(model, OpenAiModel) else None

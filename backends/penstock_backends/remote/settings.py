@@ -30,7 +30,6 @@ _KEYS = (
     "max_response_bytes",
     "ca_file",
     "chat",
-    "context_length",
 )
 _HEADER_NAME = re.compile(r"[0-9a-z_.\-]+")
 _MOST_ADDRESSES = 256
@@ -81,7 +80,6 @@ class RemoteSettings:
     keys: Mapping[Address, str] = field(default_factory=dict)
     ca_file: str = ""
     chat: bool = False
-    context_length: int = 0
 
     @property
     def protocol(self) -> str:
@@ -133,7 +131,6 @@ def read_settings(config: ModelConfig, backend: Mapping[str, str] = _NONE) -> Re
         keys=_keys(backend.get("keys", "")),
         ca_file=_file(given, "ca_file"),
         chat=_flag(given, "chat"),
-        context_length=_number(given, "context_length", int, 0, 0, _LARGEST),
     )
 
 

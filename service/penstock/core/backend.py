@@ -297,6 +297,11 @@ class WithApplication(ABC):
     Without it, the server does for models with text and ensembles, as far as their tensors go.
     """
 
+    @classmethod
+    def has_application(cls, config: ModelConfig) -> bool:
+        """Whether a model with this configuration is answered for here; else the server does."""
+        return True
+
     @abstractmethod
     async def openai_app(self) -> AsgiApp | None:
         """The ASGI application that answers requests to OpenAI's API for this model, if any.

@@ -42,9 +42,6 @@ def test_address_of_openai_has_a_path() -> None:
         ({"address": "x", "header.A B": "y"}, "'header.A B' is not a header"),
         ({"address": "x", "header.a": "y\n"}, "is not a header with a printable value"),
         ({"address": "x", "ca_file": "/none"}, "'ca_file': there is no file"),
-        ({"address": "x", "api_key_file": "/none"}, "'api_key_file' cannot be read"),
-        ({"address": "x", "api_key_env": "NOT_SET_HERE"}, "'NOT_SET_HERE'.* holds no key"),
-        ({"address": "x", "api_key_env": "A", "api_key_file": "B"}, "exclude each other"),
         ({"address": "x", "chat": "maybe"}, "'chat' must be true or false"),
     ],
 )
@@ -53,10 +50,10 @@ def test_wrong_parameters_are_named(parameters: dict[str, str], told: str) -> No
         read_settings(entry("m", **parameters))
 
 
-def test_key_is_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "key").write_text("abc\n")
-    read = read_settings(entry("m", "x", api_key_file=str(tmp_path / "key"), **{"header.a": "b"}))
-    assert read.headers == (("a", "b"), ("authorization", "Bearer abc"))
-    monkeypatch.setenv("THE_KEY", "def")
-    read = read_settings(entry("m", "x", api_key_env="THE_KEY"))
-    assert read.headers == (("authorization", "Bearer def"),)
+def test_headers_of_all_calls_and_the_key_of_an_address(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("grpc://x:8001 abc\n")
+    given = entry("m", "x, y", **{"header.a": "b"})
+    read = read_settings(given, {"keys": str(tmp_path / "keys")})
+    one, two = read.addresses
+    assert read.fields(one) == [(b"a", b"b"), (b"authorization", b"Bearer abc")]
+    assert read.fields(two) == [(b"a", b"b")]
