@@ -71,6 +71,9 @@ class InstanceContext:
     """The instance group's `profile`."""
     secondary_devices: tuple[tuple[str, int], ...] = ()
     """The instance group's `secondary_devices`: kind and number of each."""
+    infer: Callable[[InferenceRequest], ResponseStream] | None = None
+    """Gives another model of the server a request, whose scope is `request.scope.part()` of the one
+    that it helps to answer; raises what refuses it. For instances on a thread of a server."""
 
     @property
     def signature(self) -> Hashable:

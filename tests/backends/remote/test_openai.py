@@ -124,7 +124,7 @@ async def test_tokens_are_a_prompt_of_a_completion(tmp_path: Path) -> None:
 async def test_several_texts_of_one_prompt(tmp_path: Path) -> None:
     choices = [{"index": i, "text": f"t{i}", "finish_reason": "stop"} for i in (1, 0)]
     async with asked(tmp_path, [whole({"choices": choices})]) as (_, instance):
-        given = {"text_input": "Say", "exclude_input_in_output": np.array([True])}
+        given: dict[str, Any] = {"text_input": "Say", "exclude_input_in_output": np.array([True])}
         [response] = [one async for one in instance.infer(given, {"n": 2})]
     assert response.outputs["text_output"].elements() == [b"t0", b"t1"]
 

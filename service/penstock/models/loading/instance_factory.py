@@ -100,7 +100,8 @@ class InstanceFactory:
             tenants=self._tenants,
         )
         if spec is None:
-            return lambda context: ThreadInstance(backend, context)
+            infer = None if self.services is None else self.services.infer
+            return lambda context: ThreadInstance(backend, replace(context, infer=infer))
         return lambda context: self._process(spec, context)
 
     def _process(self, spec: ProcessSpec, context: InstanceContext) -> ProcessInstance:
