@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 from urllib.parse import unquote
@@ -41,6 +41,15 @@ OUR_MAX_FRAME = 256 << 10
 _RENEWED = 1 << 29  # bytes after which the connection's window is opened again
 _MOST_CREDIT = 1 << 30
 
+_WORTH = 4096
+"""Bytes of a frame that are taken before the rest of it has come."""
+
+Buffer = bytes | bytearray | memoryview
+Message = bytes | tuple[Buffer, ...]
+"""A message to be sent, in parts where it is large, so that none is copied."""
+Received = bytes | memoryview
+"""A message that has come: a view where it is large."""
+
 UNAVAILABLE, INTERNAL, EXHAUSTED, CANCELLED, UNKNOWN = 14, 13, 8, 1, 2
 
 
@@ -67,14 +76,14 @@ class GrpcCall:
     number = 0
     connection: GrpcConnection | None = None
     _window = 0
-    _unsent: memoryview | None = None
+    _unsent: deque[memoryview] | None = None
     _partial: bytearray | None = None
     _prepaid = 0
     _unacknowledged = 0
     paused = False
     """Whether its reader is full: then the server gets no more credit."""
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: Received) -> None:
         """A message has come."""
         raise NotImplementedError
 
@@ -111,7 +120,7 @@ class GrpcConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, GrpcCall] = {}
-        self._queued: deque[tuple[GrpcCall, bytes, bytes]] = deque()
+        self._queued: deque[tuple[GrpcCall, bytes, Message]] = deque()
         self._bodies: dict[int, GrpcCall] = {}
         self._next = 1
         self._most = 1 << 30
@@ -123,6 +132,7 @@ class GrpcConnection(asyncio.Protocol):
         self._initial = 65535
         self._max_frame = 16384
         self._rest = b""
+        self._left = (0, 0, 0)  # of a frame with data: stream, flags, and bytes still to come
         self._block = b""
         self._block_flags = 0
         self._received = 0
@@ -143,7 +153,7 @@ class GrpcConnection(asyncio.Protocol):
         """Whether no call is under way."""
         return not self._calls and not self._queued
 
-    def start(self, call: GrpcCall, head: bytes, message: bytes) -> None:
+    def start(self, call: GrpcCall, head: bytes, message: Message) -> None:
         """Send a call with its only message; waits where the server takes no more streams."""
         if len(self._calls) >= self._most:
             self._queued.append((call, head, message))
@@ -153,20 +163,29 @@ class GrpcConnection(asyncio.Protocol):
         self._calls[number] = call
         call._window = self._initial
         self._add(frame(_HEADERS, END_HEADERS, number, head))
-        size = len(message) + 5
-        if size <= self._max_frame and size <= self._initial and size <= self._window:
-            self._window -= size
-            self._add(
-                HEADER.pack(size >> 16, size & 0xFFFF, _DATA, END_STREAM, number)
-                + _PREFIX.pack(0, size - 5)
-                + message
-            )
-        else:
-            call._unsent = memoryview(_PREFIX.pack(0, size - 5) + message)
-            self._bodies[number] = call
-            self._advance(number)
+        if isinstance(message, bytes):
+            size = len(message) + 5
+            if size <= self._max_frame and size <= self._initial and size <= self._window:
+                self._window -= size
+                self._add(
+                    HEADER.pack(size >> 16, size & 0xFFFF, _DATA, END_STREAM, number)
+                    + _PREFIX.pack(0, size - 5)
+                    + message
+                )
+                message = ()
+            else:
+                message = (message,)
+        if message:
+            self._send_parts(call, [memoryview(part) for part in message])
         if self._next > _LARGEST - 2:
             self.leaving = True
+
+    def _send_parts(self, call: GrpcCall, parts: Sequence[memoryview]) -> None:
+        size = sum([part.nbytes for part in parts])
+        bodies = [part.cast("B") for part in parts if part.nbytes]
+        call._unsent = deque([memoryview(_PREFIX.pack(0, size)), *bodies])
+        self._bodies[call.number] = call
+        self._advance(call.number)
 
     def cancel(self, call: GrpcCall) -> None:
         """Cancel a call; its end is not reported."""
@@ -222,7 +241,7 @@ class GrpcConnection(asyncio.Protocol):
         if self._rest:
             data = self._rest + data
         try:
-            self._take(data)
+            self._take(self._go_on(data) if self._left[2] else data)
         except (ProtocolError, struct.error, IndexError, UnicodeDecodeError) as error:
             self.close(_foreign(data) or f"not an answer of gRPC: {error}")
 
@@ -237,7 +256,12 @@ class GrpcConnection(asyncio.Protocol):
                 raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             at = start + size
             if at > end:
-                at = start - 9
+                if kind == _DATA and not flags & PADDED and end - start > _WORTH:
+                    self._left = number, flags, at - end
+                    self._piece(0, number, data[start:end])
+                    at = end
+                else:
+                    at = start - 9
                 break
             if kind == _DATA:
                 self._data(flags, number, data[start:at])
@@ -249,29 +273,52 @@ class GrpcConnection(asyncio.Protocol):
                 return
         self._rest = data[at:] if at < end else b""
 
+    def _go_on(self, data: bytes) -> bytes:
+        """Take what has come of a frame of which some was taken already; the rest behind it."""
+        number, flags, left = self._left
+        piece, rest = data[:left], data[left:]
+        left -= len(piece)
+        self._left = (number, flags, left) if left else (0, 0, 0)
+        self._piece(0 if left else flags, number, piece)
+        return rest
+
     def _data(self, flags: int, number: int, payload: bytes) -> None:
+        """A whole frame, which is one message as a rule."""
         size = len(payload)
-        self._received += size
-        if self._received > _RENEWED:
-            self._add(window_update(0, self._received))
-            self._received = 0
         call = self._calls.get(number)
-        if call is None:
-            return
-        if flags & PADDED:
-            payload = payload[1 : size - payload[0]]
-        if call._partial is None and size > 5 and not flags & PADDED:
+        if call is not None and call._partial is None and size > 5 and not flags & PADDED:
             compressed, length = _PREFIX.unpack_from(payload)
             if length == size - 5 and not compressed and length <= self._max_message:
+                self._count(size)
                 call.received(payload[5:])
                 self._credit(call, size)
                 if flags & END_STREAM:
                     self._end(number, _NO_STATUS)
                 return
+        if flags & PADDED:
+            payload = payload[1 : size - payload[0]]
+            self._count(size - len(payload))
+            if call is not None:
+                self._credit(call, size - len(payload))
+        self._piece(flags, number, payload)
+
+    def _piece(self, flags: int, number: int, payload: bytes) -> None:
+        """A frame, or some of it."""
+        self._count(len(payload))
+        call = self._calls.get(number)
+        if call is None:
+            return
         self._part(call, payload)
-        self._credit(call, size)
+        self._credit(call, len(payload))
         if flags & END_STREAM:
             self._end(number, _NO_STATUS)
+
+    def _count(self, size: int) -> None:
+        """Count bytes for the connection's window."""
+        self._received += size
+        if self._received > _RENEWED:
+            self._add(window_update(0, self._received))
+            self._received = 0
 
     def _part(self, call: GrpcCall, payload: bytes) -> None:
         """Messages that do not fill a frame each."""
@@ -285,9 +332,11 @@ class GrpcConnection(asyncio.Protocol):
                 self._refuse(call, bool(compressed), length)
                 return
             if len(partial) < 5 + length:
-                if length > STREAM_WINDOW // 2 and not call._prepaid:
-                    call._prepaid = min(5 + length - len(partial), _MOST_CREDIT)
-                    self._add(window_update(call.number, call._prepaid))
+                self._prepay(call, 5 + length - len(partial))
+                return
+            if len(partial) == 5 + length:
+                call._partial = None
+                call.received(memoryview(partial)[5:])
                 return
             message = bytes(memoryview(partial)[5 : 5 + length])
             del partial[: 5 + length]
@@ -296,6 +345,12 @@ class GrpcConnection(asyncio.Protocol):
                 return
         if not partial:
             call._partial = None
+
+    def _prepay(self, call: GrpcCall, missing: int) -> None:
+        """Give a large message all the credit that it needs, at once."""
+        if missing > STREAM_WINDOW // 2 and not call._prepaid:
+            call._prepaid = min(missing, _MOST_CREDIT)
+            self._add(window_update(call.number, call._prepaid))
 
     def _refuse(self, call: GrpcCall, compressed: bool, length: int) -> None:
         """End a call whose message is not read."""
@@ -457,18 +512,21 @@ class GrpcConnection(asyncio.Protocol):
         rest = call._unsent
         assert rest is not None
         while self._writable and rest:
-            size = min(self._window, call._window, self._max_frame, len(rest))
+            part = rest[0]
+            size = min(self._window, call._window, self._max_frame, len(part))
             if size <= 0:
-                break
-            part, rest = rest[:size], rest[size:]
+                return
+            if size == len(part):
+                rest.popleft()
+            else:
+                part, rest[0] = part[:size], part[size:]
             call._window -= size
             self._window -= size
             flags = 0 if rest else END_STREAM
             self._add(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, flags, number))
             self._parts.append(part)
-            if size > 4096:
+            if size > _WORTH:
                 self._flush()
-        call._unsent = rest
         if not rest:
             del self._bodies[number]
 

@@ -12,6 +12,7 @@ from penstock_backends.remote.grpc_connection import (
     CallStatus,
     GrpcCall,
     GrpcConnection,
+    Message,
 )
 from penstock_backends.remote.settings import Address, RemoteSettings
 
@@ -25,9 +26,9 @@ class GrpcEndpoint(Endpoint):
         super().__init__(address, settings, context)
         self._connection: GrpcConnection | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._waiting: dict[GrpcCall, tuple[bytes, bytes]] = {}
+        self._waiting: dict[GrpcCall, tuple[bytes, Message]] = {}
 
-    def start(self, call: GrpcCall, head: bytes, message: bytes) -> None:
+    def start(self, call: GrpcCall, head: bytes, message: Message) -> None:
         """Send a call, once there is a connection; it is told its end in any case."""
         self.begun()
         connection = self._connection
@@ -82,7 +83,7 @@ class GrpcEndpoint(Endpoint):
                 call.connection = self._connection
                 self._connection.start(call, head, message)
 
-    def _not_opened(self, waiting: dict[GrpcCall, tuple[bytes, bytes]], reason: str) -> None:
+    def _not_opened(self, waiting: dict[GrpcCall, tuple[bytes, Message]], reason: str) -> None:
         self._connection = None
         self.fail(reason)
         status = CallStatus(UNAVAILABLE, reason, {}, untouched=True, ours=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -20,7 +19,7 @@ from penstock.backend import (
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock_backends.remote.call_failures import error_of
 from penstock_backends.remote.fleet import Fleet
-from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall
+from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall, Received
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import (
     INFER,
@@ -31,7 +30,11 @@ from penstock_backends.remote.kserve_calls import (
     ask,
     timeout_field,
 )
-from penstock_backends.remote.kserve_messages import decode_response, encode_request
+from penstock_backends.remote.kserve_messages import (
+    decode_response,
+    decode_streamed,
+    encode_request,
+)
 from penstock_backends.remote.settings import RemoteSettings
 
 
@@ -125,7 +128,7 @@ class _InferCall(GrpcCall):
 
     # -- GrpcCall -----------------------------------------------------------------------------
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: Received) -> None:
         stream = self.stream
         if stream.ended:  # it goes on behind its last response
             self._cancel()
@@ -137,18 +140,15 @@ class _InferCall(GrpcCall):
             self._fail(InternalError(f"the remote's answer is no message: {error}"))
         except InferenceError as error:
             self._fail(error)
-        if stream.full and not stream.ended:
+        if self._decoupled and stream.full:
             self.paused = True
 
-    def _take(self, message: bytes) -> None:
-        stream: Any = self.stream
+    def _take(self, message: Received) -> None:
+        stream = self.stream
         if not self._decoupled:
-            stream.send(decode_response(pb.ModelInferResponse.FromString(message)).as_final())
+            stream.send(decode_response(message).as_final())
             return
-        answer = pb.ModelStreamInferResponse.FromString(message)
-        if answer.error_message:
-            raise InferenceError(answer.error_message)
-        response = decode_response(answer.infer_response)
+        response = decode_streamed(message)
         if response.final and response.empty and not response.parameters:
             stream.end()
         else:

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from penstock.http2.hpack import Field, encode
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock_backends.remote.grpc_connection import INTERNAL, CallStatus, GrpcCall
+from penstock_backends.remote.grpc_connection import INTERNAL, CallStatus, GrpcCall, Received
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.settings import RemoteSettings
 
@@ -77,8 +77,8 @@ class _Question(GrpcCall):
         self.end: asyncio.Future[CallStatus] = asyncio.get_running_loop().create_future()
         self.message: bytes | None = None
 
-    def received(self, message: bytes) -> None:
-        self.message = message
+    def received(self, message: Received) -> None:
+        self.message = bytes(message)
 
     def ended(self, status: CallStatus) -> None:
         if not self.end.done():

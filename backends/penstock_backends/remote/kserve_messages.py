@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from penstock.backend import (
     DataType,
+    InferenceError,
     InferenceRequest,
     InferenceResponse,
     InternalError,
@@ -18,7 +20,7 @@ from penstock.backend import (
     decode_elements,
 )
 from penstock.protocol import grpc_service_pb2 as pb
-
+from penstock_backends.remote.grpc_connection import Buffer, Message, Received
 _FINAL: Final = "triton_final_response"
 _EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 _CONTENTS = {
@@ -36,20 +38,26 @@ _CONTENTS = {
     DataType.BYTES: "bytes_contents",
 }
 _DATATYPES = {one.value: one for one in DataType if one is not DataType.INVALID}
+_LARGE = 64 << 10
+"""Bytes from which contents are not copied into protobuf's messages, and out of them."""
+_RAW_INPUT = b"\x3a"  # the keys of fields: 7 of a request, 6 of a response, 2 of a streamed one
+_RAW_OUTPUT, _INFER_RESPONSE = 0x32, 0x12
+_DELIMITED = 2
 _COUNTED = 64 << 10
 """Bytes of strings that are counted before they are handed on."""
 
 
-def encode_request(request: InferenceRequest, model: str, version: str, *, streamed: bool) -> bytes:
-    """A request for the remote's model, all contents raw.
+def encode_request(
+    request: InferenceRequest, model: str, version: str, *, streamed: bool
+) -> Message:
+    """A request for the remote's model, all contents raw, which are not copied in a large one.
 
     What the client says of classes and of places in shared memory, this server does.
     """
     message = pb.ModelInferRequest(model_name=model, model_version=version, id=request.id)
-    raw = message.raw_input_contents
-    for name, tensor in request.inputs.items():
+    tensors = request.inputs
+    for name, tensor in tensors.items():
         message.inputs.add(name=name, datatype=tensor.datatype.value, shape=tensor.shape)
-        raw.append(bytes(tensor.buffer))
     for name in request.requested_outputs:
         message.outputs.add(name=name)
     if request.parameters:
@@ -58,8 +66,13 @@ def encode_request(request: InferenceRequest, model: str, version: str, *, strea
         _set_fields(message.parameters, request)
     if streamed:
         message.parameters[_EMPTY_FINAL].bool_param = True
-    data: bytes = message.SerializeToString()
-    return data
+    if sum([tensor.nbytes for tensor in tensors.values()]) < _LARGE:
+        message.raw_input_contents.extend([bytes(one.buffer) for one in tensors.values()])
+        return bytes(message.SerializeToString())
+    parts: list[Buffer] = [message.SerializeToString()]
+    for tensor in tensors.values():
+        parts += (_RAW_INPUT + _written(tensor.nbytes), tensor.buffer)
+    return tuple(parts)
 
 
 def _set_fields(target: Any, request: InferenceRequest) -> None:
@@ -88,10 +101,78 @@ def _set_parameters(target: Any, parameters: Mapping[str, ParameterValue]) -> No
             target[name].string_param = value
 
 
-def decode_response(message: pb.ModelInferResponse) -> InferenceResponse:
-    """A response; raises `InternalError` for one whose tensors are not what they are said to be."""
+def decode_streamed(data: Received) -> InferenceResponse:
+    """A response of a stream; raises the error that it is, and else as `decode_response`."""
+    if len(data) >= _LARGE and data[0] == _INFER_RESPONSE:
+        size, at = _varint(memoryview(data), 1)
+        if at + size == len(data):
+            return decode_response(memoryview(data)[at:])
+    answer = pb.ModelStreamInferResponse.FromString(bytes(data))
+    if answer.error_message:
+        raise InferenceError(answer.error_message)
+    return _decode(answer.infer_response, answer.infer_response.raw_output_contents)
+
+
+def decode_response(data: Received) -> InferenceResponse:
+    """A response; raises `InternalError` for one whose tensors are not what they are said to be.
+
+    Raises protobuf's `DecodeError` for what is no message. Tensors of a large one are views of it.
+    """
+    if len(data) < _LARGE:
+        message = pb.ModelInferResponse.FromString(bytes(data))
+        return _decode(message, message.raw_output_contents)
+    head, raw = _split(memoryview(data).toreadonly())
+    return _decode(pb.ModelInferResponse.FromString(head), raw)
+
+
+def _split(view: memoryview) -> tuple[bytes, list[memoryview]]:
+    """A response without its raw contents, and these."""
+    head: list[memoryview] = []
+    raw: list[memoryview] = []
+    at = 0
+    while at < len(view):
+        begin = at
+        key, at = _varint(view, at)
+        if key & 7 != _DELIMITED:  # there is no other kind of field in it
+            raise DecodeError("a field of another kind")
+        size, at = _varint(view, at)
+        end = at + size
+        if end > len(view):
+            raise DecodeError("a field is cut short")
+        if key == _RAW_OUTPUT:
+            raw.append(view[at:end])
+        else:
+            head.append(view[begin:end])
+        at = end
+    return b"".join(head), raw
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """The number at a place, and the place behind it."""
+    value = 0
+    for shift in range(0, 64, 7):
+        if at >= len(view):
+            raise DecodeError("a number is cut short")
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise DecodeError("a number is too long")
+
+
+def _written(value: int) -> bytes:
+    """A number as protobuf writes it."""
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
+def _decode(message: pb.ModelInferResponse, raw: Sequence[Received]) -> InferenceResponse:
     outputs: dict[str, Tensor] = {}
-    raw = message.raw_output_contents
     count = len(raw)
     if count and count != len(message.outputs):
         raise InternalError(
@@ -125,7 +206,7 @@ def _parameter(value: Any) -> ParameterValue:
     return found
 
 
-def _check_size(name: str, datatype: DataType, shape: tuple[int, ...], data: bytes) -> None:
+def _check_size(name: str, datatype: DataType, shape: tuple[int, ...], data: Received) -> None:
     elements = 1
     for dimension in shape:
         if dimension < 0:

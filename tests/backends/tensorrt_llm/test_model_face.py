@@ -304,7 +304,7 @@ async def test_deadline_goes_with_the_request(tmp_path: Path) -> None:
         ({"tensorrt_llm_draft_model_name": "x"}, "no parameter 'tensorrt_llm_draft_model_name'"),
     ],
 )
-def test_wrong_parameters_are_named(parameters: dict[str, str], told: str) -> None:
+def test_wrong_parameters_are_named(parameters: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         TensorRtLlmFaceBackend.check_config(config(**parameters))
 
