@@ -21,6 +21,7 @@ from penstock.backend import (
 )
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock_backends.remote.grpc_connection import Buffer, Message, Received
+
 _FINAL: Final = "triton_final_response"
 _EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 _CONTENTS = {
