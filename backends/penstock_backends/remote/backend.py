@@ -23,7 +23,8 @@ from penstock_backends.language_model import check_decoupled, complete_tensors, 
 from penstock_backends.remote.completion import complete, on_cpu
 from penstock_backends.remote.kserve import KServeModel
 from penstock_backends.remote.openai_model import OpenAiModel
-from penstock_backends.remote.settings import KSERVE, read_settings
+from penstock_backends.remote.settings import KSERVE, OPENAI, VLLM, read_settings
+from penstock_backends.remote.vllm_model import VllmModel
 
 
 class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
@@ -48,8 +49,13 @@ class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
 
     async def initialize(self, context: InstanceContext) -> None:
         settings = read_settings(context.config, context.settings)
-        kind = KServeModel if settings.protocol == KSERVE else OpenAiModel
-        self._model: KServeModel | OpenAiModel = kind(settings, context.config)
+        self._model: KServeModel | OpenAiModel | VllmModel
+        if settings.protocol == VLLM:
+            self._model = VllmModel(settings, context)
+        elif settings.protocol == OPENAI:
+            self._model = OpenAiModel(settings, context.config)
+        else:
+            self._model = KServeModel(settings, context.config)
         await self._model.start()
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
@@ -63,7 +69,7 @@ class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
 
     @classmethod
     def has_application(cls, config: ModelConfig) -> bool:
-        return read_settings(config).protocol != KSERVE
+        return read_settings(config).protocol == OPENAI
 
     async def openai_app(self) -> AsgiApp | None:
         model = self._model
@@ -76,7 +82,7 @@ class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
         return self._model.metrics()
 
     def histograms(self) -> Mapping[str, Histogram]:
-        return self._model.histograms() if isinstance(self._model, OpenAiModel) else {}
+        return {} if isinstance(self._model, KServeModel) else self._model.histograms()
 
     async def finalize(self) -> None:
         if hasattr(self, "_model"):  # loading may have failed

@@ -1,4 +1,4 @@
-"""gRPC calls to servers of KServe v2: their header blocks, and single questions."""
+"""gRPC calls: their header blocks, single questions, and the methods of KServe v2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INFER, STREAM, READY, CONFIG, METADATA = (
     "ModelMetadata",
 )
 UNIMPLEMENTED = 12
-_SERVICE = "/inference.GRPCInferenceService/"
+KSERVE_SERVICE = "inference.GRPCInferenceService"
 _ANSWERS: dict[str, Any] = {
     READY: pb.ModelReadyResponse,
     CONFIG: pb.ModelConfigResponse,
@@ -37,8 +37,9 @@ _FAIL_FAST = (b"triton_grpc_error", b"true")
 class Heads:
     """The header blocks of calls, which are the same for each call of a method to an address."""
 
-    def __init__(self, settings: RemoteSettings) -> None:
+    def __init__(self, settings: RemoteSettings, service: str = KSERVE_SERVICE) -> None:
         self._settings = settings
+        self._service = service
         self._made: dict[tuple[GrpcEndpoint, str], bytes] = {}
 
     def head(self, endpoint: GrpcEndpoint, method: str, fields: Iterable[Field] = ()) -> bytes:
@@ -53,7 +54,7 @@ class Heads:
         fields = [
             (b":method", b"POST"),
             (b":scheme", b"https" if address.secure else b"http"),
-            (b":path", f"{_SERVICE}{method}".encode()),
+            (b":path", f"/{self._service}/{method}".encode()),
             (b":authority", address.authority.encode()),
             (b"te", b"trailers"),
             (b"content-type", b"application/grpc"),
@@ -86,11 +87,11 @@ class _Question(GrpcCall):
 
 
 async def ask(
-    endpoint: GrpcEndpoint, heads: Heads, method: str, request: Any
+    endpoint: GrpcEndpoint, heads: Heads, method: str, request: Any, answer: Any = None
 ) -> tuple[CallStatus, Any]:
     """Ask an address once: the end of the call, and the answer, `None` where it failed.
 
-    Reports of the load are kept. Cancelling it cancels the call.
+    `answer` is its class, where it is none of KServe's. Cancelling it cancels the call.
     """
     question = _Question()
     head = heads.head(endpoint, method, (_LOAD,))
@@ -104,6 +105,6 @@ async def ask(
     if status.code or question.message is None:
         return status, None
     try:
-        return status, _ANSWERS[method].FromString(question.message)
+        return status, (answer or _ANSWERS[method]).FromString(question.message)
     except DecodeError as error:
         return CallStatus(INTERNAL, f"{method} answered with no message: {error}", ours=True), None

@@ -14,7 +14,8 @@ from penstock.backend import ConfigError, ModelConfig, suggestion
 
 Value = TypeVar("Value", int, float)
 
-KSERVE, OPENAI = "kserve", "openai"
+KSERVE, OPENAI, VLLM = "kserve", "openai", "vllm"
+_PROTOCOLS = (KSERVE, VLLM)
 
 _PORTS = {"grpc": 8001, "grpcs": 8001, "http": 80, "https": 443}
 _NONE: Mapping[str, str] = {}
@@ -30,6 +31,8 @@ _KEYS = (
     "max_response_bytes",
     "ca_file",
     "chat",
+    "protocol",
+    "tokenizer",
 )
 _HEADER_NAME = re.compile(r"[0-9a-z_.\-]+")
 _MOST_ADDRESSES = 256
@@ -80,11 +83,13 @@ class RemoteSettings:
     keys: Mapping[Address, str] = field(default_factory=dict)
     ca_file: str = ""
     chat: bool = False
+    grpc_protocol: str = KSERVE
+    tokenizer: str = ""
 
     @property
     def protocol(self) -> str:
-        """`kserve` or `openai`: all addresses have one."""
-        return OPENAI if self.addresses[0].scheme.startswith("http") else KSERVE
+        """`kserve`, `vllm` or `openai`: all addresses have one."""
+        return OPENAI if self.addresses[0].scheme.startswith("http") else self.grpc_protocol
 
     def fields(self, address: Address) -> list[tuple[bytes, bytes]]:
         """The headers of calls to an address, with its key."""
@@ -131,6 +136,8 @@ def read_settings(config: ModelConfig, backend: Mapping[str, str] = _NONE) -> Re
         keys=_keys(backend.get("keys", "")),
         ca_file=_file(given, "ca_file"),
         chat=_flag(given, "chat"),
+        grpc_protocol=_protocol(given),
+        tokenizer=given.get("tokenizer", ""),
     )
 
 
@@ -207,6 +214,14 @@ def _file(given: Mapping[str, str], name: str) -> str:
     if path and not Path(path).is_file():
         raise ConfigError(f"parameter '{name}': there is no file '{path}'")
     return path
+
+
+def _protocol(given: Mapping[str, str]) -> str:
+    name = given.get("protocol", KSERVE)
+    if name not in _PROTOCOLS:
+        known = ", ".join(_PROTOCOLS)
+        raise ConfigError(f"parameter 'protocol' must be one of {known}, not '{name[:50]}'")
+    return name
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:

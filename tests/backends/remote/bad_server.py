@@ -60,11 +60,14 @@ def inferred(number: int, answer: pb.ModelInferResponse) -> Frames:
 class BadServer:
     """Answers `ModelReady` with yes, and everything else as `answer` says.
 
-    `calls` are the methods that were called; `resets` the streams that the client has cancelled.
+    `calls` are the methods that were called, `sent` what was sent with each, behind its prefix;
+    `resets` are the streams that the client has cancelled.
     """
 
     def __init__(self, answer: Answer, greeting: bytes | None = None) -> None:
         self.calls: list[str] = []
+        self.sent: list[bytes] = []
+        self._numbers: dict[int, int] = {}
         self.resets: list[int] = []
         self.reset = asyncio.Event()
         self.address = ""
@@ -99,10 +102,15 @@ class BadServer:
             if kind == FrameType.HEADERS:
                 fields = dict(decoder.decode(payload) or ())
                 method = fields[b":path"].rpartition(b"/")[2].decode()
+                self._numbers[number] = len(self.calls)
                 self.calls.append(method)
+                self.sent.append(b"")
                 asked = method == "ModelReady"
                 for part in self.ready(number) if asked else self._answer(number, method):
                     writer.write(part)
+            elif kind == FrameType.DATA:
+                at = self._numbers[number]
+                self.sent[at] += payload if self.sent[at] else payload[5:]
             elif kind == FrameType.RST_STREAM:
                 self.resets.append(number)
                 self.reset.set()
