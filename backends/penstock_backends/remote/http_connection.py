@@ -139,17 +139,21 @@ class HttpConnection(asyncio.Protocol):
             self._headers, self._size = {}, 0
             return
         call, self._call = self._call, None
-        if self._transport is not None and self._kept:
-            self._transport.resume_reading()
+        transport = self._transport
+        if transport is not None and self._kept:
+            transport.resume_reading()
             self._on_free(self)
-        elif self._transport is not None:
-            self._transport.close()
+        elif transport is not None:
+            self._transport = None  # nothing may be asked of it any more
+            transport.close()
         if call is not None:
+            call.connection = None
             call.ended("")
 
     def _lost(self, reason: str) -> None:
         call, self._call = self._call, None
         self._on_lost(self)
         if call is not None:
+            call.connection = None
             # The server has closed a kept connection while the request was on its way.
             call.ended(reason, untouched=self._reused and self.activity == self._began)

@@ -19,6 +19,7 @@ TITLE: Final = "remote"
 
 _INTEGERS: Final = (
     "max_tokens",
+    "max_completion_tokens",
     "min_tokens",
     "n",
     "seed",

@@ -8,7 +8,12 @@ from typing import Any
 
 import orjson
 
-from penstock.backend import ASGI_EXTENSION, InferenceRequest, UnavailableError
+from penstock.backend import (
+    ASGI_EXTENSION,
+    InferenceRequest,
+    UnavailableError,
+    UnsupportedError,
+)
 from penstock_backends.language_model.asgi import Message, Receive, Send
 from penstock_backends.language_model.openai_refusal import refuse_body, refuse_path
 from penstock_backends.remote.call_failures import error_of
@@ -48,6 +53,8 @@ class OpenAiRelay:
             await refuse_body(send, "an object with 'model' is wanted")
             return
         request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
+        if "adapter" in request.parameters:
+            raise UnsupportedError("adapters of a remote model are entries of their own")
         relayed = _Relayed(self._fleet)
         left = asyncio.ensure_future(receive())
         left.add_done_callback(relayed.on_left)

@@ -22,6 +22,7 @@ from penstock.core.errors import (
     InvalidRequestError,
     NotFoundError,
     UnavailableError,
+    UnsupportedError,
 )
 from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.timeline import Trace
@@ -253,6 +254,14 @@ async def test_connection_is_kept_and_may_be_closed_by_the_server(tmp_path: Path
             assert await texts(instance) == [b"SayOnce"]
 
 
+async def test_server_that_keeps_no_connection(tmp_path: Path) -> None:
+    closing = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    async with asked(tmp_path, [closing, b""]) as (peer, instance):
+        for _ in range(3):
+            assert await texts(instance) == [b"SayOnce"]
+        assert peer.connections >= 3
+
+
 async def test_model_that_is_not_in_the_list_is_not_ready(tmp_path: Path) -> None:
     async with openai_peer([WHOLE], ["a", "b"]) as peer, loaded(tmp_path, peer) as instance:
         assert "model 'far' is none of its models: a, b" in instance.backend.unready()
@@ -311,6 +320,7 @@ async def relayed(
     *,
     on_message: Callable[[Any], None] | None = None,
     left: asyncio.Event | None = None,
+    parameters: Any = None,
 ) -> list[dict[str, Any]]:
     """The messages that the application of an instance sends."""
     app = await instance.backend.openai_app()
@@ -335,7 +345,7 @@ async def relayed(
         "method": "POST",
         "path": path,
         "headers": [(b"content-type", b"application/json"), (b"authorization", b"Bearer mine")],
-        "extensions": {"penstock": {"request": InferenceRequest("m")}},
+        "extensions": {"penstock": {"request": InferenceRequest("m", parameters=parameters or {})}},
     }
     await app(scope, receive, send)
     return sent
@@ -405,6 +415,12 @@ async def test_relay_refuses_what_is_no_object(tmp_path: Path, body: bytes) -> N
     async with asked(tmp_path, [WHOLE]) as (_, instance):
         sent = await relayed(instance, body)
     assert sent[0]["status"] == 400
+
+
+async def test_relay_refuses_adapters(tmp_path: Path) -> None:
+    async with asked(tmp_path, [WHOLE]) as (_, instance):
+        with pytest.raises(UnsupportedError, match="adapters of a remote model"):
+            await relayed(instance, ASKED, parameters={"adapter": "x"})
 
 
 async def test_relay_refuses_paths_that_are_not_openais(tmp_path: Path) -> None:

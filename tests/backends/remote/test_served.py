@@ -35,6 +35,18 @@ backend: "python"
 input { name: "text_input" data_type: TYPE_STRING dims: 1 }
 output { name: "text_output" data_type: TYPE_STRING dims: 1 }
 """
+TWICE = """\
+platform: "ensemble"
+input { name: "text_input" data_type: TYPE_STRING dims: 1 }
+output { name: "text_output" data_type: TYPE_STRING dims: 1 }
+ensemble_scheduling { step [
+  { model_name: "shout" model_version: -1
+    input_map { key: "text_input" value: "text_input" }
+    output_map { key: "text_output" value: "loud" } },
+  { model_name: "shout" model_version: -1
+    input_map { key: "text_input" value: "loud" }
+    output_map { key: "text_output" value: "text_output" } } ] }
+"""
 BODY = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2.5]}]}
 
 
@@ -68,6 +80,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             add_model(near, model, entry_text(f"grpc://{far.grpc}"))
         chat = entry_text(f"http://{far.http}/v1", remote_model="shout", chat="true")
         add_model(near, "chat", chat)
+        add_model(near, "twice", TWICE)
         with serving(near, folder / "near.log") as served:
             yield served
 
@@ -98,6 +111,11 @@ def test_openais_clients_find_text_models(pair: Served, model: str) -> None:
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
     answer = post(pair, "/v1/chat/completions", body).json()
     assert "HELLO" in answer["choices"][0]["message"]["content"]
+
+
+def test_remote_model_is_a_step_of_an_ensemble(pair: Served) -> None:
+    answer = post(pair, "/v2/models/twice/generate", {"text_input": "hello"})
+    assert answer.json()["text_output"] == "HELLO"
 
 
 def test_text_of_a_remote_chat_is_a_tensor(pair: Served) -> None:
