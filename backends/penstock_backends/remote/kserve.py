@@ -37,6 +37,11 @@ from penstock_backends.remote.kserve_messages import (
 )
 from penstock_backends.remote.settings import RemoteSettings
 
+_AHEAD = 16
+"""Responses of a stream that wait for its reader before the server gets no more credit."""
+_LARGE = 4096
+"""Bytes of one from which fewer of them may."""
+
 
 class KServeModel:
     """Passes each request on as a call of its own, by `ModelStreamInfer` if it is decoupled."""
@@ -140,8 +145,8 @@ class _InferCall(GrpcCall):
             self._fail(InternalError(f"the remote's answer is no message: {error}"))
         except InferenceError as error:
             self._fail(error)
-        if self._decoupled and stream.full:
-            self.paused = True
+        if self._decoupled and (ahead := stream.backlog):
+            self.paused = ahead >= _AHEAD or (len(message) > _LARGE and stream.full)
 
     def _take(self, message: Received) -> None:
         stream = self.stream
@@ -193,7 +198,7 @@ class _InferCall(GrpcCall):
     # -- the reader ---------------------------------------------------------------------------
 
     def _taken(self, _: int) -> None:
-        if self.paused and not self.stream.full and self.connection is not None:
+        if self.paused and self.stream.backlog < _AHEAD and self.connection is not None:
             self.connection.resume(self)
 
     def _left(self) -> None:
