@@ -89,21 +89,36 @@ def _name(datatype: DataType | None) -> str:
 
 
 async def _ask_fleet(settings: RemoteSettings) -> ModelConfig:
-    """What the first address says that says anything."""
-    reasons: list[str] = []
+    """What the first address says that says anything; all are asked at once."""
     context = settings.tls(["h2"])
-    for address in settings.addresses:
-        endpoint = GrpcEndpoint(address, settings, context)
-        try:
-            async with asyncio.timeout(settings.connect_timeout):
-                return await _ask(endpoint, settings)
-        except TimeoutError:
-            reasons.append(f"remote {address}: no answer for {settings.connect_timeout:g} s")
-        except ModelLoadError as error:
-            reasons.append(f"remote {address}: {error.message}")
-        finally:
+    endpoints = [GrpcEndpoint(one, settings, context) for one in settings.addresses]
+    asked = [asyncio.ensure_future(_ask_within(one, settings)) for one in endpoints]
+    reasons: list[str] = []
+    try:
+        for answer in asyncio.as_completed(asked):
+            try:
+                return await answer
+            except ModelLoadError as error:
+                reasons.append(error.message)
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        for endpoint in endpoints:
             await endpoint.close()
     raise ModelLoadError("; ".join(reasons[:4]))
+
+
+async def _ask_within(endpoint: GrpcEndpoint, settings: RemoteSettings) -> ModelConfig:
+    """What an address says; raises `ModelLoadError` that names it."""
+    limit = settings.connect_timeout
+    try:
+        async with asyncio.timeout(limit):
+            return await _ask(endpoint, settings)
+    except TimeoutError:
+        raise ModelLoadError(f"remote {endpoint.address}: no answer for {limit:g} s") from None
+    except ModelLoadError as error:
+        raise ModelLoadError(f"remote {endpoint.address}: {error.message}") from error
 
 
 async def _ask(endpoint: GrpcEndpoint, settings: RemoteSettings) -> ModelConfig:

@@ -547,6 +547,15 @@ async def test_metadata_is_enough_of_a_configuration(tmp_path: Path) -> None:
         assert (await only(instance)).outputs["OUT"].shape == (2,)
 
 
+async def test_addresses_that_are_away_do_not_hold_up_the_load(tmp_path: Path) -> None:
+    async with bad_server(_metadata(("IN", "FP32"))) as server, bad_server(good, b"") as silent:
+        address = f"{silent.address},grpc://127.0.0.1:{closed_port()},{server.address}"
+        given = entry("m", address, connect_timeout_ms="500")
+        async with running(RemoteBackend, given, tmp_path) as instance:
+            assert instance.config.input[0].name == "IN"
+            assert (await only(instance)).outputs["OUT"].shape == (2,)
+
+
 @pytest.mark.parametrize(
     ("tensors", "told"),
     [((), "names no inputs"), ((("IN", "FP99"),), "unknown datatype 'FP99'")],
