@@ -23,7 +23,7 @@ from penstock_backends.language_model import check_decoupled, complete_tensors, 
 from penstock_backends.remote.completion import complete, on_cpu
 from penstock_backends.remote.kserve import KServeModel
 from penstock_backends.remote.openai_model import OpenAiModel
-from penstock_backends.remote.settings import KSERVE, OPENAI, VLLM, read_settings
+from penstock_backends.remote.settings import KSERVE, OPENAI, read_settings
 from penstock_backends.remote.vllm_model import VllmModel
 
 
@@ -50,12 +50,12 @@ class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
     async def initialize(self, context: InstanceContext) -> None:
         settings = read_settings(context.config, context.settings)
         self._model: KServeModel | OpenAiModel | VllmModel
-        if settings.protocol == VLLM:
-            self._model = VllmModel(settings, context)
+        if settings.protocol == KSERVE:
+            self._model = KServeModel(settings, context.config)
         elif settings.protocol == OPENAI:
             self._model = OpenAiModel(settings, context.config)
         else:
-            self._model = KServeModel(settings, context.config)
+            self._model = VllmModel(settings, context)
         await self._model.start()
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:

@@ -14,8 +14,8 @@ from penstock.backend import ConfigError, ModelConfig, suggestion
 
 Value = TypeVar("Value", int, float)
 
-KSERVE, OPENAI, VLLM = "kserve", "openai", "vllm"
-_PROTOCOLS = (KSERVE, VLLM)
+KSERVE, OPENAI = "kserve", "openai"
+_PROTOCOLS = (KSERVE, "vllm", "sglang")
 
 _PORTS = {"grpc": 8001, "grpcs": 8001, "http": 80, "https": 443}
 _NONE: Mapping[str, str] = {}
@@ -88,7 +88,7 @@ class RemoteSettings:
 
     @property
     def protocol(self) -> str:
-        """`kserve`, `vllm` or `openai`: all addresses have one."""
+        """`kserve`, `openai`, or the name of an engine: all addresses have one."""
         return OPENAI if self.addresses[0].scheme.startswith("http") else self.grpc_protocol
 
     def fields(self, address: Address) -> list[tuple[bytes, bytes]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -36,13 +37,14 @@ from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall, Recei
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import Heads, timeout_field
 from penstock_backends.remote.settings import RemoteSettings
-from penstock_backends.remote.vllm_messages import TITLE, sampling_of
+from penstock_backends.remote.vllm_messages import TITLE, Service, read_sampling, request_of
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """The engine that generations ask. `abort` tells an address that nobody wants a request."""
 
+    service: Service
     pb: Any
     settings: RemoteSettings
     fleet: Fleet[GrpcEndpoint]
@@ -57,12 +59,12 @@ class Engine:
 class _Text:
     """The text of one of the answers, from its tokens."""
 
-    def __init__(self, engine: Engine, sampling: Any) -> None:
-        keep = sampling.include_stop_str_in_output
-        self.stops = StopStrings(sampling.stop, keep=keep) if sampling.stop else None
+    def __init__(self, engine: Engine, sampling: Mapping[str, Any]) -> None:
+        keep, stops = sampling.get("include_stop_str_in_output", False), sampling.get("stop")
+        self.stops = StopStrings(stops, keep=keep) if stops else None
         self.seen = 0
         self.detokenizer = Detokenizer(
-            engine.tokenizer, skip_special_tokens=sampling.skip_special_tokens
+            engine.tokenizer, skip_special_tokens=sampling["skip_special_tokens"]
         )
 
     def feed(self, tokens: Sequence[int]) -> str:
@@ -91,12 +93,13 @@ class VllmGeneration(GrpcCall):
         self._engine = engine
         self._request = request
         self._wanted = generation.wanted
-        self._sampling = sampling_of(engine.pb, generation)
+        sampling = read_sampling(generation)
+        self._asked = request_of(engine.pb, engine.service, sampling)
         self._prompt: Sequence[int] = ()
-        count = self._sampling.n
+        count: int = sampling["n"]
         record = record_of(request, TITLE, engine.settings.model)
         if record is not None:
-            record.asked(generation, self._sampling)
+            record.asked(generation, SimpleNamespace(**({"max_tokens": None} | sampling)))
         self._times = GenerationTimes(
             engine.statistics,
             0,
@@ -115,7 +118,7 @@ class VllmGeneration(GrpcCall):
             times=self._times,
             interval=engine.interval,
         )
-        self._texts = [_Text(engine, self._sampling) for _ in range(count)]
+        self._texts = [_Text(engine, sampling) for _ in range(count)]
         self._sums = [0.0] * count
         self._endpoint: GrpcEndpoint | None = None
         self._attempts = 0
@@ -127,6 +130,7 @@ class VllmGeneration(GrpcCall):
         self._prompt = prompt
         self.delivery.answer.prompt_tokens = len(prompt)
         self._times.has_prompt(len(prompt))
+        self._asked.tokenized.input_ids.extend(prompt)
         for text in self._texts:
             text.detokenizer.begin(prompt)
         self._ask()
@@ -148,14 +152,9 @@ class VllmGeneration(GrpcCall):
             scope.timeline.facts["remote.address"] = str(endpoint.address)
             for name, value in scope.timeline.context.headers.items():
                 fields.append((name.encode(), value.encode("latin-1", "replace")))
-        message = engine.pb.GenerateRequest(
-            request_id=self._id,
-            tokenized=engine.pb.TokenizedInput(input_ids=self._prompt),
-            sampling_params=self._sampling,
-            stream=True,  # also for a whole answer: its tokens are counted as they come
-        )
+        self._asked.request_id = self._id
         head = engine.heads.head(endpoint, "Generate", fields)
-        endpoint.start(self, head, message.SerializeToString())
+        endpoint.start(self, head, self._asked.SerializeToString())
 
     # -- GrpcCall -----------------------------------------------------------------------------
 

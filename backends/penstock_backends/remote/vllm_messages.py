@@ -1,19 +1,52 @@
-"""Messages of `vllm.grpc.engine.VllmEngine`, by the stubs of the package `smg-grpc-proto`."""
+"""Messages of engines' own gRPC services, by the stubs of the package `smg-grpc-proto`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.backend import BackendNotInstalledError, InvalidRequestError
 from penstock_backends.language_model import GenerationRequest, ParameterReader, check_stops, refuse
 
-SERVICE: Final = "vllm.grpc.engine.VllmEngine"
 TITLE: Final = "remote"
 NOT_INSTALLED: Final = (
-    "protocol 'vllm' needs the messages of that service: pip install smg-grpc-proto"
+    "the service of an engine needs the messages of the package: pip install smg-grpc-proto"
 )
+
+
+class Service(NamedTuple):
+    """An engine's service: its full name, the module of its messages, and its names of sampling
+    parameters where they are not vLLM's; an empty one says that it has no such parameter.
+    """
+
+    name: str
+    module: str
+    names: Mapping[str, str]
+    whole_top_k: int
+    """What says that all tokens are looked at."""
+
+
+SERVICES: Final = {
+    "vllm": Service("vllm.grpc.engine.VllmEngine", "vllm_engine_pb2", {}, 0),
+    "sglang": Service(
+        "sglang.grpc.scheduler.SglangScheduler",
+        "sglang_scheduler_pb2",
+        {
+            "max_tokens": "max_new_tokens",
+            "min_tokens": "min_new_tokens",
+            "include_stop_str_in_output": "no_stop_trim",
+            "grammar": "ebnf_grammar",
+            "seed": "",
+            "truncate_prompt_tokens": "",
+            "choice": "",
+            "json_object": "",
+        },
+        -1,
+    ),
+}
+"""By the parameter `protocol` of a model."""
 
 _NEUTRAL: Final[Mapping[str, Any]] = {
     "top_p": 1.0,
@@ -50,16 +83,20 @@ _MOST_ANSWERS: Final = 128
 _LARGEST: Final = (1 << 31) - 1
 
 
-def messages() -> Any:
+def messages(service: Service) -> Any:
     """The module of the messages; raises `BackendNotInstalledError`."""
     try:
-        return import_module("smg_grpc_proto.generated.vllm_engine_pb2")
+        return import_module(f"smg_grpc_proto.generated.{service.module}")
     except ImportError as error:
         raise BackendNotInstalledError(NOT_INSTALLED) from error
 
 
-def sampling_of(pb: Any, request: GenerationRequest) -> Any:
-    """The sampling parameters; raises `InvalidRequestError` that names one that cannot be kept."""
+def read_sampling(request: GenerationRequest) -> dict[str, Any]:
+    """The sampling parameters in vLLM's names, with what is meant where nothing is said.
+
+    `constraint` is a pair of a name and its value, `logprobs` how many are wanted. Raises
+    `InvalidRequestError` that names what is wrong.
+    """
     given = request.parameters or {}
     reader = ParameterReader(given)
     read: dict[str, Any] = dict(_NEUTRAL)
@@ -74,18 +111,52 @@ def sampling_of(pb: Any, request: GenerationRequest) -> Any:
             value = reading(name)  # also of those not given, so that the reader knows their names
             if name in given:
                 read[name] = value
-    read |= _constraint(pb, reader.anything("structured_outputs"))
+    read |= _constraint(reader.anything("structured_outputs"))
     read |= _logprobs(reader, request)
     reader.refuse_unread(TITLE)
     check_stops(read.get("stop", ()))
     if not 1 <= read["n"] <= _MOST_ANSWERS:
         refuse("n", f"must be from 1 to {_MOST_ANSWERS}, not {read['n']}")
-    if read.get("top_k") == -1:  # all of them, as 0
-        del read["top_k"]
+    return read
+
+
+def request_of(pb: Any, service: Service, read: Mapping[str, Any]) -> Any:
+    """The request with sampling parameters, and without its prompt and its id.
+
+    Raises `InvalidRequestError` that names a parameter which the service has not.
+    """
+    sampling, more = _renamed(pb, service, read), {}
+    if sampling.get("top_k", 0) <= 0:
+        sampling["top_k"] = service.whole_top_k
+    if "logprobs" not in pb.SamplingParams.DESCRIPTOR.fields_by_name:  # SGLang's
+        sampling.setdefault("temperature", 1.0)
+        if (count := sampling.pop("logprobs", None)) is not None:
+            more = {"return_logprob": True, "top_logprobs_num": count}
     try:
-        return pb.SamplingParams(**read)
+        message = pb.SamplingParams(**sampling)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"sampling parameters cannot be sent: {error}") from error
+    return pb.GenerateRequest(sampling_params=message, stream=True, **more)
+
+
+def _renamed(pb: Any, service: Service, read: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling parameters in the names of the service."""
+    given = dict(read)
+    name, value = given.pop("constraint", ("", None))
+    if name == "choice" and service.names.get(name, name):
+        value = pb.ChoiceConstraint(choices=value)
+    if name:
+        given[name] = value
+    for missing in [name for name in given if not service.names.get(name, name)]:
+        refuse(missing, "is not supported by the remote's service")
+    return {service.names.get(name, name): value for name, value in given.items()}
+
+
+def abort_of(pb: Any, request_id: str) -> Any:
+    """The request to abort another."""
+    if "request_ids" in pb.AbortRequest.DESCRIPTOR.fields_by_name:
+        return pb.AbortRequest(request_ids=[request_id])
+    return pb.AbortRequest(request_id=request_id)
 
 
 def _logprobs(reader: ParameterReader, request: GenerationRequest) -> dict[str, int]:
@@ -98,18 +169,16 @@ def _logprobs(reader: ParameterReader, request: GenerationRequest) -> dict[str, 
     return {"logprobs": 1 if count is None else count}
 
 
-def _constraint(pb: Any, given: Any) -> dict[str, Any]:
+def _constraint(given: Any) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or len(given) != 1:
         refuse("structured_outputs", "must be an object with one constraint")
     [(name, value)] = given.items()
     if name == "choice" and isinstance(value, Sequence) and not isinstance(value, str):
-        return {"choice": pb.ChoiceConstraint(choices=[str(one) for one in value])}
+        return {"constraint": (name, [str(one) for one in value])}
     if name not in _CONSTRAINTS:
         refuse("structured_outputs", f"has the unknown constraint '{str(name)[:50]}'")
     if name == "json" and not isinstance(value, str):
-        import json
-
         value = json.dumps(value)
-    return {_CONSTRAINTS[name]: value}
+    return {"constraint": (_CONSTRAINTS[name], value)}

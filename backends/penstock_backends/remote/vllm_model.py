@@ -1,4 +1,4 @@
-"""`VllmModel`: a language model of an engine that serves `vllm.grpc.engine.VllmEngine`."""
+"""`VllmModel`: a language model of an engine that has a gRPC service of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import Heads, ask
 from penstock_backends.remote.settings import RemoteSettings
 from penstock_backends.remote.vllm_generation import Engine, VllmGeneration
-from penstock_backends.remote.vllm_messages import SERVICE, messages
+from penstock_backends.remote.vllm_messages import SERVICES, abort_of, messages
 
 _LONGEST_PROMPT = 1 << 20
 """Tokens of a prompt, which the engine bounds more tightly."""
@@ -45,11 +45,12 @@ class VllmModel:
 
     def __init__(self, settings: RemoteSettings, context: InstanceContext) -> None:
         self._settings = settings
-        self._pb = messages()
+        self._service = SERVICES[settings.protocol]
+        self._pb = messages(self._service)
         self._context = context
         tls = settings.tls(["h2"])
         self._fleet = Fleet([GrpcEndpoint(one, settings, tls) for one in settings.addresses])
-        self._heads = Heads(settings, SERVICE)
+        self._heads = Heads(settings, self._service.name)
         self._statistics = EngineStatistics()
         self._aborts: set[asyncio.Task[None]] = set()
 
@@ -59,13 +60,14 @@ class VllmModel:
         named = context.version_path / (settings.tokenizer or "tokenizer.json")
         if not await context.run(named.exists):
             raise ModelLoadError(
-                f"protocol 'vllm' needs a tokenizer, and there is no '{named}': the parameter"
-                " 'tokenizer' names its file or its folder"
+                f"the service of an engine needs a tokenizer, and there is no '{named}': the"
+                " parameter 'tokenizer' names its file or its folder"
             )
         tokenizer = await context.run(load_tokenizer, Path(named))
         self._vocabulary = tokenizer.get_vocab_size()
         self._prompts = PromptTokens(tokenizer, context.run, _LONGEST_PROMPT)
         self._engine = Engine(
+            self._service,
             self._pb,
             settings,
             self._fleet,
@@ -133,7 +135,7 @@ class VllmModel:
         return stream
 
     def _abort(self, endpoint: GrpcEndpoint, request_id: str) -> None:
-        request = self._pb.AbortRequest(request_ids=[request_id])
+        request = abort_of(self._pb, request_id)
         work = ask(endpoint, self._heads, "Abort", request, self._pb.AbortResponse)
         task = asyncio.get_running_loop().create_task(_within(work, self._settings.connect_timeout))
         self._aborts.add(task)

@@ -112,6 +112,17 @@ def request_to(server: BadServer, method: str = "Generate") -> Any:
     return kind.FromString(server.sent[at])
 
 
+async def aborted(server: BadServer) -> bytes:
+    """What was sent to abort a request, once it was."""
+    async with asyncio.timeout(10):
+        while "Abort" not in server.calls:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        at = server.calls.index("Abort")
+        while not server.sent[at]:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    return server.sent[at]
+
+
 async def test_tokens_go_and_text_comes(tmp_path: Path) -> None:
     made = ids(" upon a time")
     parts = [chunk([token]) for token in made]
@@ -234,9 +245,7 @@ async def test_reader_that_leaves_has_the_request_aborted(tmp_path: Path) -> Non
         responses = instance.infer({"text_input": "Once", "stream": STREAM})
         await anext(responses)
         await responses.aclose()
-        async with asyncio.timeout(10):
-            while "Abort" not in server.calls or not server.sent[-1]:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await aborted(server)
         request = request_to(server)
         assert list(request_to(server, "Abort").request_ids) == [request.request_id]
         assert server.resets
@@ -303,7 +312,7 @@ async def test_without_a_tokenizer_it_is_refused(tmp_path: Path) -> None:
 
 async def test_unknown_protocol_is_named(tmp_path: Path) -> None:
     async with bad_server(engine()) as server:
-        with pytest.raises(ConfigError, match="'protocol' must be one of kserve, vllm"):
+        with pytest.raises(ConfigError, match="'protocol' must be one of kserve, vllm, sglang"):
             async with loaded(tmp_path, server, protocol="odd"):
                 pass
 
@@ -318,3 +327,58 @@ async def test_package_that_is_missing_is_named(
         with pytest.raises(BackendNotInstalledError, match="pip install smg-grpc-proto"):
             async with loaded(tmp_path, server):
                 pass
+
+
+# -- SGLang's service ------------------------------------------------------------------------------
+
+
+def scheduler(sg: Any, *responses: Any) -> Any:
+    """A servicer of SGLang's, whose `Generate` answers so."""
+
+    def answer(number: int, method: str) -> Iterable[bytes]:
+        told: list[Any] = {
+            "HealthCheck": [sg.HealthCheckResponse(healthy=True)],
+            "GetLoads": [sg.GetLoadsResponse()],
+            "Abort": [sg.AbortResponse(success=True)],
+            "Generate": list(responses),
+        }[method]
+        parts = [message(number, one.SerializeToString()) for one in told]
+        return [begun(number), *parts, *([ended(number)] if method != "Generate" else [])]
+
+    return answer
+
+
+async def test_sglangs_scheduler_is_asked_in_its_own_names(tmp_path: Path) -> None:
+    sg = pytest.importorskip("smg_grpc_proto.generated.sglang_scheduler_pb2")
+    made = ids(" upon a time")
+    parts = [sg.GenerateResponse(chunk=sg.GenerateStreamChunk(token_ids=[one])) for one in made]
+    end = sg.GenerateResponse(complete=sg.GenerateComplete(output_ids=made, finish_reason="stop"))
+    async with (
+        bad_server(scheduler(sg, *parts, end)) as server,
+        loaded(tmp_path, server, protocol="sglang") as instance,
+    ):
+        given = {"max_tokens": 9, "min_tokens": 1, "stop": ["zzz"]}
+        assert texts(await answers(instance, given)) == tokenizer.decode(made)
+        request = sg.GenerateRequest.FromString(server.sent[server.calls.index("Generate")])
+        with pytest.raises(InvalidRequestError, match="'seed' is not supported by the remote's"):
+            await answers(instance, {"seed": 3})
+    sampling = request.sampling_params
+    assert (sampling.max_new_tokens, sampling.min_new_tokens) == (9, 1)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, -1)
+    assert list(sampling.stop) == ["zzz"]
+    assert list(request.tokenized.input_ids) == list(tokenizer.encode("Once").ids)
+
+
+async def test_sglangs_scheduler_is_told_to_abort(tmp_path: Path) -> None:
+    sg = pytest.importorskip("smg_grpc_proto.generated.sglang_scheduler_pb2")
+    first = sg.GenerateResponse(chunk=sg.GenerateStreamChunk(token_ids=ids(" upon")))
+    async with (
+        bad_server(scheduler(sg, first)) as server,
+        loaded(tmp_path, server, protocol="sglang") as instance,
+    ):
+        responses = instance.infer({"text_input": "Once", "stream": STREAM})
+        await anext(responses)
+        await responses.aclose()
+        abort = sg.AbortRequest.FromString(await aborted(server))
+        asked = sg.GenerateRequest.FromString(server.sent[server.calls.index("Generate")])
+    assert abort.request_id == asked.request_id
