@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -207,6 +208,36 @@ def test_a_store_that_does_not_answer_does_not_hold_the_exit(
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bucket", "hub"])
+def test_a_load_from_a_store_that_does_not_answer_does_not_hold_the_exit(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    put_model(store, "a", 1)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+
+    def held() -> Callable[[], object]:
+        found.asked.set()
+        return store.resume.wait
+
+    with hub() as found, ThreadPoolExecutor() as threads:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        found.files = {key: content for key, (content, _) in store.objects.items()}
+        answers = store.resume if kind == "bucket" else found.answer
+        address = store.address if kind == "bucket" else "hf://owner/models"
+        cache = f"--repository-cache-dir={tmp_path / 'cache'}"
+        arguments = (f"--model-repository={address}", cache, "--model-control-mode=explicit")
+        with serving(None, tmp_path / "log", *arguments) as served:
+            store.on_list = held
+            answers.clear()
+            url = f"http://{served.http}/v2/repository/models/a/load"
+            loading = threads.submit(httpx.post, url, timeout=60)
+            assert found.asked.wait(30)
+            assert served.stop(timeout=20) == 0  # less than the time for an exit
+            assert "the server is being stopped" in loading.result().text
+            assert "Traceback" not in served.log.read_text()
 
 
 @pytest.mark.slow

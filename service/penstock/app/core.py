@@ -98,6 +98,7 @@ async def open_server(
             )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
+        server.stop_asking = remote.stop
         watch = await asyncio.to_thread(_access_watch, settings)
         server.access = None if watch is None else watch.gate
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
@@ -119,7 +120,7 @@ async def open_server(
                 await asyncio.to_thread(writer.close)
             reaper.close()
             server.regions.close()
-            if not in_time:
+            if not in_time or remote.has_left:
                 raise ExitTimeoutError(deadline.cut_off)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,6 +85,9 @@ class InferenceServer:
     has_repository = True
     repository_traffic: Traffic | None = None
     """Without its repository a server serves nothing, and is neither live nor ready."""
+
+    stop_asking: Callable[[], object] = staticmethod(lambda: None)
+    """Ends what loads wait for from stores that lie elsewhere, which may not answer."""
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
@@ -469,6 +472,7 @@ class InferenceServer:
 
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
         """Refuse new work before the stop, except requests that continue a sequence."""
+        self.stop_asking()
         self._exit.begin(deadline)
 
     async def finish_sequences(self, deadline: ExitDeadline) -> None:
