@@ -297,7 +297,7 @@ class InferenceServer:
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repositories with its versions; by name only if never loaded."""
-        names, twice = await asyncio.to_thread(self._listed)
+        names, twice = await asyncio.to_thread(self.repository.names_and_duplicates)
         catalog = self._catalog
         entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
         if (residency := self.residency) is not None:
@@ -305,10 +305,6 @@ class InferenceServer:
         entries += [alias_entry(alias) for alias in self.releases.aliases()]
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
-
-    def _listed(self) -> tuple[set[str], set[str]]:
-        """The models of the repositories, and those in more than one."""
-        return set(self.repository.names()), self.repository.duplicates()
 
     async def load(
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.credentials import Credentials, Options
+from penstock.models.remote.signed_listing import SignedListing
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ObjectChangedError(BucketError):
 
 
 class WrongKeyError(BucketError):
-    """A key of the store is no path; the library lists nothing beside it."""
+    """A key of the store is no path; the library lists nothing beside it, nor do we but of S3."""
 
 
 class StoredObject(NamedTuple):
@@ -102,7 +103,12 @@ class Bucket:
     def top(self) -> tuple[list[str], list[str]]:
         """The names of the folders and of the objects directly below the repository."""
         prefix = self.address.key()
-        found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
+        try:
+            found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
+        except WrongKeyError:
+            if self.address.scheme != "s3":
+                raise
+            return self._any_top(f"{prefix}/" if prefix else "")
         paths = found["common_prefixes"], [each["path"] for each in found["objects"]]
         folders, objects = (sorted(each.rpartition("/")[2] for each in every) for every in paths)
         return folders, objects
@@ -118,11 +124,38 @@ class Bucket:
             changed = each["last_modified"].timestamp()
             return StoredObject(key[below:], key, e_tag, each["size"], changed)
 
-        found = self._ask(
-            lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), kept)
-        )
+        try:
+            found = self._ask(
+                lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), kept)
+            )
+        except WrongKeyError:
+            if self.address.scheme != "s3":
+                raise
+            found = self._any_objects(f"{prefix}/" if prefix else "")
         found.sort()
         return found
+
+    def _any_top(self, prefix: str) -> tuple[list[str], list[str]]:
+        """`top` of S3, with keys that are no paths."""
+        folders, keys = self._by_hand(lambda listing: listing.top(prefix))
+        begin = len(prefix)
+        return sorted({each[begin:-1] for each in folders}), sorted(each[begin:] for each in keys)
+
+    def _any_objects(self, prefix: str) -> list[StoredObject]:
+        """`objects` of S3, with keys that are no paths; marks of folders lose their slash."""
+        found = self._by_hand(lambda listing: list(listing.below(prefix)))
+        marked = [(each.key[len(prefix) :].removesuffix("/"), each) for each in found]
+        return [
+            StoredObject(path, key.removesuffix("/"), e_tag.strip('"'), size, changed)
+            for path, (key, e_tag, size, changed) in marked
+            if path
+        ]
+
+    def _by_hand(self, ask: Callable[[SignedListing], T]) -> T:
+        options, anonymous = self._opened.options, self._credentials.anonymous
+        listing = SignedListing(self.address.bucket, options, anonymous=anonymous)
+        with self._explained():
+            return self.thread.call(lambda: ask(listing))
 
     async def read(self, stored: StoredObject, begin: int, end: int) -> AsyncGenerator[Any, None]:
         """The bytes of an object from `begin` to `end`; raises `ObjectChangedError`."""

@@ -50,6 +50,7 @@ class BucketRepository:
         self._last: dict[str, State] = {}
         self._settled: dict[str, State] | None = None
         self._looked = False
+        self._ignored = set[str]()
 
     def folders(self) -> list[str]:
         """The names of the models' folders; raises `OSError`."""
@@ -57,7 +58,20 @@ class BucketRepository:
         if not self._looked:
             self._looked = True
             self._warn(folders, objects)
+        self._warn_of_names(folders)
         return [name for name in folders if _is_model(name)]
+
+    def _warn_of_names(self, folders: Iterable[str]) -> None:
+        """Tell once of keys that are in no folder that a model may have."""
+        for name in folders:
+            if name not in self._ignored and (wrong := _no_folder(name)):
+                self._ignored.add(name)
+                logger.warning(
+                    "ignore the keys %a... of '%s', which are no paths: %s",
+                    f"{name[:300]}/",
+                    self._bucket.address.text,
+                    wrong,
+                )
 
     def _warn(self, folders: Sequence[str], objects: Sequence[str]) -> None:
         """Tell of what is likely no repository."""
@@ -146,11 +160,12 @@ class BucketRepository:
             with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
                 return dict(zip(names, pool.map(self._state_of, names), strict=True))
         models = groupby(objects, key=lambda each: each.path.partition("/")[:2])
-        return {
-            folder: _state(of_model)
-            for (folder, slash), of_model in models
-            if slash and _is_model(folder)
-        }
+        found = {folder: _state(of_model) for (folder, slash), of_model in models if slash}
+        self._warn_of_names(found)
+        if found.keys() - self._last.keys():  # the library takes the key '/m/x' for 'm/x'
+            real = {*self.folders()}
+            found = {folder: state for folder, state in found.items() if folder in real}
+        return {folder: state for folder, state in found.items() if _is_model(folder)}
 
     def _state_of(self, folder: str) -> State:
         """What a model is; of one that cannot be listed only that."""
@@ -175,7 +190,15 @@ def _fill(folder: Path, missing: Iterable[StoredObject]) -> None:
 
 
 def _is_model(folder: str) -> bool:
-    return not folder.startswith(".") and folder != "__pycache__"
+    return not (folder.startswith(".") or folder == "__pycache__" or _no_folder(folder))
+
+
+def _no_folder(name: str) -> str:
+    """Why no folder has the name, not even one that a file system refuses; empty for others.
+
+    Models with other names that are no paths are refused when they are loaded.
+    """
+    return wrong_name(name) if name in ("", ".", "..") or not name.isprintable() else ""
 
 
 def _state(objects: Iterable[StoredObject]) -> State:
