@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class BucketRepository:
         folders, objects = self._bucket.top()
         if not self._looked:
             self._looked = True
-            self._warn(folders, objects)
+            self._warn(folders, [each.path for each in objects])
         self._warn_of_names(folders)
         return [name for name in folders if _is_model(name)]
 
@@ -99,18 +100,35 @@ class BucketRepository:
         more use for the folder removes the second one. Raises `OSError`, and
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
+        if wrong := wrong_name(folder):
+            raise ModelLoadError(f"the model's name is no path: {wrong}")
         try:
-            return self._taken(folder, needed)
+            return self._taken(folder, partial(self._bucket.objects, folder), needed)
         except WrongKeyError as error:
             raise ModelLoadError(str(error)) from error
 
+    def take_files(self, name: str, needed: Callable[[str, int], bool]) -> tuple[Path, Path] | None:
+        """A folder on the disk with objects directly below the repository, as `take`.
+
+        They are those that are `needed`, and one of this name among them; `None` if it is not
+        there.
+        """
+
+        def listed() -> list[StoredObject]:
+            objects = [each for each in self._bucket.top()[1] if needed(each.path, each.size)]
+            return objects if any(each.path == name for each in objects) else []
+
+        folder = self._bucket.address.key().rpartition("/")[2] or self._bucket.address.bucket
+        return self._taken(folder, listed, _all_are)
+
     def _taken(
-        self, folder: str, needed: Callable[[str, int], bool]
-    ) -> tuple[Path, Path | None] | None:
+        self,
+        folder: str,
+        listed: Callable[[], list[StoredObject]],
+        needed: Callable[[str, int], bool],
+    ) -> tuple[Path, Path] | None:
         what = f"{self._bucket.address.text} {folder}"
-        if wrong := wrong_name(folder):
-            raise ModelLoadError(f"the model's name is no path: {wrong}")
-        objects = self._bucket.objects(folder)
+        objects = listed()
         for _ in range(_LISTINGS):
             if not objects:
                 return None
@@ -120,13 +138,14 @@ class BucketRepository:
             try:
                 with cache.explained(), cache.lay_out(folder, folders) as layout:
                     self._downloads.fetch(self._bucket, wanted, what, layout)
-                    objects = self._listed_again(folder, before)
+                    self._settle(before)
+                    objects = listed()
                     if _state(objects) == _state(before):
                         _fill(layout.folder, set(files).difference(wanted))
                         layout.kept = True
                         return layout.folder, layout.folder.parent
             except ObjectChangedError as error:
-                objects = self._bucket.objects(folder)
+                objects = listed()
                 if _state(objects) == _state(before):
                     raise ModelLoadError(f"{error}, which was listed") from error
             except FileNotFoundError as error:  # another server has made room for its own models
@@ -174,12 +193,12 @@ class BucketRepository:
         except WrongKeyError as error:
             return str(error).encode()
 
-    def _listed_again(self, folder: str, objects: list[StoredObject]) -> list[StoredObject]:
+    def _settle(self, objects: list[StoredObject]) -> None:
+        """Wait until the newest object is no longer new."""
         newest = max(each.changed for each in objects)
         age = time.time() - newest
         if 0 <= age < _SETTLE_SECONDS and self._bucket.thread.wait(_SETTLE_SECONDS - age):
             raise StoppedError
-        return self._bucket.objects(folder)
 
 
 def _fill(folder: Path, missing: Iterable[StoredObject]) -> None:

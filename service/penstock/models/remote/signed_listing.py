@@ -56,20 +56,14 @@ class SignedListing:
     def below(self, prefix: str) -> Iterator[ListedKey]:
         """All keys that begin with a prefix, in their order."""
         for page in self._pages({"prefix": prefix}):
-            for each in page.iter("Contents"):
-                yield ListedKey(
-                    _text(each, "Key"),
-                    each.findtext("ETag", ""),
-                    int(each.findtext("Size", "0")),
-                    datetime.fromisoformat(each.findtext("LastModified", "")).timestamp(),
-                )
+            yield from _keys(page)
 
-    def top(self, prefix: str) -> tuple[list[str], list[str]]:
+    def top(self, prefix: str) -> tuple[list[str], list[ListedKey]]:
         """What begins with a prefix and ends at the next slash, and the keys without another."""
-        folders, keys = list[str](), list[str]()
+        folders, keys = list[str](), list[ListedKey]()
         for page in self._pages({"prefix": prefix, "delimiter": "/"}):
             folders += [_text(each, "Prefix") for each in page.iter("CommonPrefixes")]
-            keys += [_text(each, "Key") for each in page.iter("Contents")]
+            keys += _keys(page)
         return folders, keys
 
     def _pages(self, asked: dict[str, str]) -> Iterator[ElementTree.Element]:
@@ -116,6 +110,16 @@ class SignedListing:
 
 
 _SECRETS = {"credential_provider", "session_token"}
+
+
+def _keys(page: ElementTree.Element) -> Iterator[ListedKey]:
+    for each in page.iter("Contents"):
+        yield ListedKey(
+            _text(each, "Key"),
+            each.findtext("ETag", ""),
+            int(each.findtext("Size", "0")),
+            datetime.fromisoformat(each.findtext("LastModified", "")).timestamp(),
+        )
 
 
 def _text(element: ElementTree.Element, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
@@ -35,7 +35,8 @@ _FORMATS = {
 
 _SAVED_MODEL = _Format("tensorflow", "tensorflow_savedmodel")
 
-ENDINGS = ", ".join(_FORMATS)
+FILE_ENDINGS = tuple(_FORMATS)
+ENDINGS = ", ".join(FILE_ENDINGS)
 _ALONE = _FORMATS.keys() - {".txt"}
 """The endings that are a model's, whatever lies in the same folder; texts are of all kinds."""
 
@@ -101,10 +102,14 @@ def _companions(path: Path) -> Iterator[Path]:
     """The file, and those beside it that are parts of the model: weights, or a mapping."""
     yield path
     if path.is_file():
-        begins = (f"{path.stem}.", f"{path.name}_", f"{path.name}.")
         for entry in sorted(path.parent.iterdir()):
-            if entry != path and entry.name.startswith(begins) and _is_data(entry):
+            if entry != path and goes_with(path, entry.name) and _is_data(entry):
                 yield entry
+
+
+def goes_with(path: PurePath, name: str) -> bool:
+    """Whether a file of that name, beside a model, is a part of it."""
+    return name.startswith((f"{path.stem}.", f"{path.name}_", f"{path.name}."))
 
 
 def _is_data(entry: Path) -> bool:
@@ -134,9 +139,11 @@ def _missing(found: _Format, config: ModelConfig) -> Iterator[str]:
             yield _OUTPUT
 
 
-def model_name(path: Path) -> str:
+def model_name(path: Path, ending: str | None = None) -> str:
     """The file's name without its ending; that of the folder for `model`, or for a number."""
-    name = path.name.removesuffix(path.suffix if path.is_file() else ".savedmodel")
+    if ending is None:
+        ending = path.suffix if path.is_file() else ".savedmodel"
+    name = path.name.removesuffix(ending)
     while (name == "model" or name.isdecimal()) and path.parent != path:
         path = path.parent
         name = path.name
