@@ -97,7 +97,7 @@ class Bucket:
         self, address: BucketAddress, credentials: Credentials, thread: StoreThread
     ) -> None:
         self.address, self.thread = address, thread
-        self._credentials = credentials
+        self.credentials = credentials
         self._opened = self._open()
 
     def top(self) -> tuple[list[str], list[StoredObject]]:
@@ -132,7 +132,7 @@ class Bucket:
         return found
 
     def _by_hand(self, ask: Callable[[SignedListing], T]) -> T:
-        options, anonymous = self._opened.options, self._credentials.anonymous
+        options, anonymous = self._opened.options, self.credentials.anonymous
         listing = SignedListing(self.address.bucket, options, anonymous=anonymous)
         with self._explained():
             return self.thread.call(lambda: ask(listing))
@@ -171,7 +171,7 @@ class Bucket:
                 f"model repository '{self.address.text}' needs obstore: pip install"
                 " 'penstock[cloud]'"
             ) from error
-        options = self._credentials.options(self.address)
+        options = self.credentials.options(self.address)
         url = options.get("endpoint") or options.get("base_url") or ""
         shared: Any = {
             "client_options": {
