@@ -52,6 +52,7 @@ class BucketRepository:
         self._settled: dict[str, State] | None = None
         self._looked = False
         self._ignored = set[str]()
+        self._seen = frozenset[str]()
 
     def folders(self) -> list[str]:
         """The names of the models' folders; raises `OSError`."""
@@ -60,7 +61,9 @@ class BucketRepository:
             self._looked = True
             self._warn(folders, [each.path for each in objects])
         self._warn_of_names(folders)
-        return [name for name in folders if _is_model(name)]
+        models = [name for name in folders if _is_model(name)]
+        self._seen = frozenset(models)
+        return models
 
     def _warn_of_names(self, folders: Iterable[str]) -> None:
         """Tell once of keys that are in no folder that a model may have."""
@@ -181,10 +184,10 @@ class BucketRepository:
         models = groupby(objects, key=lambda each: each.path.partition("/")[:2])
         found = {folder: _state(of_model) for (folder, slash), of_model in models if slash}
         self._warn_of_names(found)
-        if found.keys() - self._last.keys():  # the library takes the key '/m/x' for 'm/x'
-            real = {*self.folders()}
-            found = {folder: state for folder, state in found.items() if folder in real}
-        return {folder: state for folder, state in found.items() if _is_model(folder)}
+        models = {folder: state for folder, state in found.items() if _is_model(folder)}
+        if models.keys() - self._seen:  # the library takes the key '/m/x' for 'm/x'
+            self.folders()
+        return {folder: state for folder, state in models.items() if folder in self._seen}
 
     def _state_of(self, folder: str) -> State:
         """What a model is; of one that cannot be listed only that."""
