@@ -110,6 +110,7 @@ async def open_server(
             )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
+        server.stop_asking = remote.stop
         watch = await asyncio.to_thread(_access_watch, settings, audit)
         server.audit = audit
         server.access = None if watch is None else watch.gate
@@ -133,7 +134,7 @@ async def open_server(
                 await asyncio.to_thread(writer.close)
             reaper.close()
             server.regions.close()
-            if not in_time:
+            if not in_time or remote.has_left:
                 raise ExitTimeoutError(deadline.cut_off)
 
 

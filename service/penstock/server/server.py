@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,6 +90,9 @@ class InferenceServer:
     has_repository = True
     repository_traffic: Traffic | None = None
     """Without its repository a server serves nothing, and is neither live nor ready."""
+
+    stop_asking: Callable[[], object] = staticmethod(lambda: None)
+    """Ends what loads wait for from stores that lie elsewhere, which may not answer."""
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
@@ -299,7 +302,7 @@ class InferenceServer:
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repositories with its versions; by name only if never loaded."""
-        names, twice = await asyncio.to_thread(self._listed)
+        names, twice = await asyncio.to_thread(self.repository.names_and_duplicates)
         catalog = self._catalog
         entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
         if (residency := self.residency) is not None:
@@ -307,10 +310,6 @@ class InferenceServer:
         entries += [alias_entry(alias) for alias in self.releases.aliases()]
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
-
-    def _listed(self) -> tuple[set[str], set[str]]:
-        """The models of the repositories, and those in more than one."""
-        return set(self.repository.names()), self.repository.duplicates()
 
     async def load(
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
@@ -488,6 +487,7 @@ class InferenceServer:
 
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
         """Refuse new work before the stop, except requests that continue a sequence."""
+        self.stop_asking()
         self._exit.begin(deadline)
         if self.residency is not None:
             self.residency.stop_loading()
