@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import sys
 from pathlib import Path
 
@@ -125,6 +126,32 @@ async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"unable to find '.*/model.pt' for model"):
         async with running(PyTorchBackend, ModelConfig("m", backend="pytorch"), tmp_path):
             pass
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is empty"),
+        (b"hello world", "it is no file of PyTorch"),
+        (b"\x89PNG\r\n\x1a\n", "it is no file of PyTorch"),
+        (bytes(4096), "it is no file of PyTorch"),
+        (b"PK\x03\x04" + bytes(500), "it is cut off: the directory at the end of its archive"),
+    ],
+    ids=["empty", "text", "image", "zeros", "cut off"],
+)
+def test_a_file_that_is_none_of_pytorch_is_told_so_without_it(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(ModelLoadError, match=f"failed to load model 'm': .*model.pt' .*{why}"):
+        PyTorchBackend.check_files(ModelConfig("m", backend="pytorch"), tmp_path, {})
+
+
+@pytest.mark.parametrize("content", [pickle.dumps({}, 2), bytes(257) + b"ustar" + bytes(300)])
+def test_files_of_its_early_versions_are_pickles(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(ModelLoadError, match="would run code while it is read"):
+        PyTorchBackend.check_files(ModelConfig("m", backend="pytorch"), tmp_path, {})
 
 
 async def test_without_pytorch_the_refusal_says_what_to_install(
