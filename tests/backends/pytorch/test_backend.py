@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from penstock.backend import (
     ConfigError,
     DataType,
     Input,
+    InstanceGroup,
+    InstanceKind,
     ModelConfig,
     ModelLoadError,
     Output,
@@ -79,12 +82,16 @@ def test_pickles_are_allowed_by_the_server_or_for_this_backend(
 
 
 @pytest.mark.contract("B-09")
-def test_weights_of_processes_are_not_shared_and_said_so(
+def test_weights_on_a_gpu_are_not_shared_and_said_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        PyTorchBackend.check_config(_with("ENABLE_WEIGHT_SHARING", "true"))
-    assert "'ENABLE_WEIGHT_SHARING' has no effect" in caplog.text
+        shared = _with("ENABLE_WEIGHT_SHARING", "true")
+        PyTorchBackend.check_config(shared)
+        assert not caplog.text  # instances on CPUs share them
+        group = InstanceGroup(kind=InstanceKind.KIND_GPU)
+        PyTorchBackend.check_config(replace(shared, instance_group=(group,)))
+    assert "'ENABLE_WEIGHT_SHARING' has no effect on a GPU" in caplog.text
 
 
 @pytest.mark.contract("B-08")
