@@ -69,7 +69,8 @@ def closed(*numbers: int) -> tuple[Point, ...]:
         ("--output o", replace(PLAIN, output=Path("o/m"))),
         ("--model-store s", replace(PLAIN, repositories=(Path("r"), Path("s")))),
         ("--mode brute", replace(PLAIN, mode="brute")),
-        ("--variants 7", replace(PLAIN, budget=Budget(7, 0.0))),
+        ("--variants 1", replace(PLAIN, budget=Budget(1, 0.0))),
+        ("--patience 1", replace(PLAIN, trials=Trials(patience=1))),
         ("--budget 2h", replace(PLAIN, budget=Budget(0, 7200.0))),
         ("--rounds 0", replace(PLAIN, rounds=0)),
         ("--top 0", replace(PLAIN, top=0)),
@@ -195,6 +196,10 @@ def test_several_models_are_tuned_one_after_the_other_or_together() -> None:
             )
         ),
         ("m -u h:x:y", "'h:x:y' is not an address"),
+        ("m --variants 0", "argument --variants: '0' is not a whole number from 1 on"),
+        ("m --patience 0", "argument --patience: '0' is not a whole number from 1 on"),
+        ("m --rounds -1", "argument --rounds: '-1' is not a whole number from 0 on"),
+        ("m --top -1", "argument --top: '-1' is not a whole number from 0 on"),
         (
             "m --model-repository r --server-flag model_repository=a",
             "--server-flag model_repository: penstock tune sets it itself",
