@@ -114,6 +114,7 @@ async def open_server(
                 yield server
         finally:
             remote.stop()
+            await builder.factory.starter.close()
             in_time = await server.stop(deadline)
             if writer is not None:
                 await asyncio.to_thread(writer.close)
@@ -165,6 +166,7 @@ def _version_builder(
         openai_tokenizer=settings.openai.tokenizer if settings.openai.enabled else "",
         signature_key=signature_key,
         budget=budget,
+        spare_processes=settings.spare_processes,
     )
 
 

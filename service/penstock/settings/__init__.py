@@ -256,6 +256,7 @@ class Settings:
     request_memory_pool_byte_size: int = 0
     client_shared_memory: bool = False
     client_shm_prefix: str = ""
+    spare_processes: int = 1
     engine_control: bool = False
     model_upload: bool = False
     trace_control: bool = False

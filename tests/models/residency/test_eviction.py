@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.models.residency.memory import Resident, victims
+from penstock.core.config import ModelConfig
+from penstock.core.errors import UnavailableError
+from penstock.models.residency.memory import ModelMemory, Resident, victims
+from penstock.models.sizing.budget import MemoryBudget
+from penstock.models.sizing.estimate import ModelFacts
 
 _TIMES = st.floats(0, 1e6, allow_nan=False)
 _RESIDENTS = st.lists(
@@ -52,3 +58,17 @@ def test_the_longer_idle_the_larger_and_the_quicker_loaded_goes_first() -> None:
 def test_a_small_one_that_would_not_have_been_enough_stays() -> None:
     small = replace(_PLAIN, name="small", size=10, idle_seconds=1000)
     assert victims([_PLAIN, small], 50) == ["a"]
+
+
+def test_a_model_whose_room_others_took_needs_no_more_than_before() -> None:
+    config = ModelConfig(name="m", backend="fil")
+    budget = MemoryBudget(100)
+    budget.claim(ModelFacts(replace(config, name="other"), weights={"as stored": 60}))
+    memory = ModelMemory(budget)
+    for _ in range(3):
+        memory.ask_again(["m"])
+        assert not memory.refused(["m"])
+        with pytest.raises(UnavailableError):
+            budget.claim(ModelFacts(config, weights={"as stored": 40}))
+        assert memory.refused(["m"])
+        assert asyncio.run(memory.lacking({"m": None})) == 69 + 46 - 100

@@ -55,6 +55,17 @@ def test_a_model_that_does_not_fit_is_refused_with_what_helps() -> None:
     )
 
 
+def test_a_refusal_keeps_what_the_model_needs_with_its_other_versions() -> None:
+    budget = MemoryBudget(100)
+    budget.claim(_facts("other", 50))
+    first, second = (replace(_facts("m", 20), version=version) for version in (1, 2))
+    budget.claim(first)
+    for _ in range(3):
+        with pytest.raises(UnavailableError):
+            budget.claim(second)
+    assert budget.refused == {"m": _planned(first) + _planned(second)}
+
+
 def test_the_smallest_model_whose_end_is_enough_is_named() -> None:
     budget = MemoryBudget(100 * _MIB)
     budget.claim(_facts("small", 10 * _MIB))

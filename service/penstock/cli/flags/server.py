@@ -30,6 +30,13 @@ SERVER = Group(
             "policy allows; further ones are rejected. 0: any number. Default 65536.",
         ),
         integer(
+            "spare-processes",
+            "spare_processes",
+            "Model processes of Python that are kept started before there is a model for them, so "
+            "that a load or a restart is quicker. Default 1.",
+            values.not_negative("spare-processes"),
+        ),
+        integer(
             "request-memory-pool-byte-size",
             "request_memory_pool_byte_size",
             "Bytes that the bodies of all requests in flight may take together, over HTTP and gRPC;"

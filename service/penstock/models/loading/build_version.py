@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
-from penstock.core.backend import Backend, WithApplication
+from penstock.core.backend import Backend, WithApplication, announced
 from penstock.core.config import InstanceKind, ModelConfig, config_to_json
 from penstock.core.config.scheduling import EnsembleStep
 from penstock.core.errors import InferenceError, ModelLoadError, UnavailableError
@@ -73,8 +72,8 @@ class VersionBuilder:
     With `cpu_only`, instance groups for GPUs are served on the CPU. With `fairness`, language
     models are shared between tenants. `openai_tokenizer` is the file or folder of the tokenizer of
     text models that name none. With `signature_key`, models must be signed. `budget` is the memory
-    that all models may take, if that is limited. `running` has the requests of all models by their
-    ids.
+    that all models may take, if that is limited. `spare_processes` are kept ready for models in
+    processes. `running` has the requests of all models by their ids.
     """
 
     def __init__(
@@ -97,6 +96,7 @@ class VersionBuilder:
         openai_tokenizer: str = "",
         signature_key: SignatureKey | None = None,
         budget: MemoryBudget | None = None,
+        spare_processes: int = 0,
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -114,8 +114,21 @@ class VersionBuilder:
         self.backends: dict[str, str] = {}
         self.running = RunningRequests()
         self.factory = InstanceFactory(
-            settings_of, reaper, limiter, placements or {}, max_responses, fairness is not None
+            settings_of,
+            reaper,
+            limiter,
+            placements or {},
+            max_responses,
+            fairness is not None,
+            spare_processes,
         )
+
+    async def prepare(self, config: ModelConfig) -> None:
+        """Have spare processes for models of the same backend, where it has such."""
+        with suppress(InferenceError):  # which the load will tell
+            settings = self._settings_of(config.backend)
+            found = await asyncio.to_thread(backend_of, config, settings)
+            self.factory.prepare(found.backend, config)
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         """Build one version; raises `ModelLoadError`, or what the backend raises."""
@@ -489,7 +502,7 @@ async def _made(config: ModelConfig, version_path: Path, tokenizer: str) -> Asgi
 
 def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp | None:
     found = named_tokenizer(config, version_path) or (Path(tokenizer) if tokenizer else None)
-    for entry in entry_points(group=GROUP):
+    for entry in announced(GROUP):
         make: MakeApplication = entry.load()
         application = make(config, found)
         if application is not None:

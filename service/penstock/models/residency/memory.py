@@ -119,18 +119,20 @@ class ModelMemory:
         )
 
     def refused(self, names: Iterable[str]) -> bool:
-        """Whether the last load of one of these failed for memory, of which it needs more then."""
-        missing = {} if self._budget is None else self._budget.missing
-        found = {name: missing[name] for name in names if name in missing}
-        for name, size in found.items():
-            self._sizes[name] = self._sizes.get(name, 0) + size
+        """Whether the last load of one of these found no room; what it needed is known then.
+
+        That is no more than was estimated where another load took the room in between.
+        """
+        refused = {} if self._budget is None else self._budget.refused
+        found = {name: refused[name] for name in names if name in refused}
+        self._sizes |= found
         return bool(found)
 
     def ask_again(self, names: Iterable[str]) -> None:
         """Forget that the budget has refused these."""
         for name in names:
             if self._budget is not None:
-                self._budget.missing.pop(name, None)
+                self._budget.refused.pop(name, None)
 
 
 def _estimated(budget: MemoryBudget, known: KnownModel | None) -> int:

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 _BACKOFF_SECONDS = 5.0
 """Seconds for which a load that failed is not tried again by a call."""
+_PYTHON = "python"
+"""The backend for whose models processes are started before the first call; others take long to
+import."""
 _LOOK_SECONDS = 0.1
 """Seconds between two looks whether a model has become idle, while a call waits for room."""
 _WAITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -104,6 +107,10 @@ class ModelResidency:
                 self._known[name] = found
             else:
                 self._unreadable[name] = found
+        for one in self._known.values():
+            if one.config.backend == _PYTHON:
+                await self._lifecycle.prepare(one.config)
+                break
 
     def forget(self, name: str) -> None:
         """A model has gone from the repository."""

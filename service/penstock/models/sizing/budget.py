@@ -63,8 +63,9 @@ class Claim:
 class MemoryBudget:
     """Bytes that all models may take together, and what is left of them.
 
-    `missing` are the bytes for which models were refused last. `tells_names` says whether errors
-    may name other models: where an access policy is on, not every caller may know of them.
+    `refused` are the bytes that models needed in all when they found no room last. `tells_names`
+    says whether errors may name other models: where an access policy is on, not every caller may
+    know of them.
 
     Lives on the event loop. Counted is what a model takes of the GPUs that it runs on, or of the
     host, with headroom; not the server's own process.
@@ -78,7 +79,7 @@ class MemoryBudget:
         self._place = Place(gpus, card)
         self._used = 0
         self._held = Counter[tuple[str, int]]()
-        self.missing: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
 
     @property
     def used(self) -> int:
@@ -139,7 +140,7 @@ class MemoryBudget:
     def _taken(self, found: ModelEstimate, size: int, *, growth: bool = False) -> Claim:
         name, version = found.facts.name, found.facts.version
         if self._used + size > self._limit:
-            self.missing[name] = self._used + size - self._limit
+            self.refused[name] = found.planned + self._of_other_versions(name, version)
             raise UnavailableError(self._refusal(found, size, growth))
         self._used += size
         self._held[name, version] += size
@@ -151,6 +152,9 @@ class MemoryBudget:
             shown_size(self._limit - self._used),
         )
         return Claim(self, name, version, size)
+
+    def _of_other_versions(self, name: str, version: int) -> int:
+        return sum(size for (n, v), size in self._held.items() if n == name and v != version)
 
     def _refusal(self, found: ModelEstimate, size: int, growth: bool) -> str:
         left = self._limit - self._used
