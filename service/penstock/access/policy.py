@@ -51,9 +51,9 @@ class Permit:
         known = self._known.get(model)
         if known is None:
             known = any_fits(self._models, model)
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
             if len(model) <= _LONGEST_NAME:
+                if len(self._known) >= _MOST_REMEMBERED:
+                    self._known.clear()
                 self._known[model] = known
         return known
 

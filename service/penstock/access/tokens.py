@@ -17,6 +17,7 @@ _REMEMBERED_SECONDS: Final = 60.0
 _MOST_REMEMBERED: Final = 10_000
 _LONGEST_NAME: Final = 256
 _MOST_GROUPS: Final = 256
+_OF_PYTHON: Final = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
 
 class TokenVerifier:
@@ -66,10 +67,9 @@ class TokenVerifier:
     def _verified(self, token: str, hashed: str) -> Caller | None:
         try:
             claims = self._claims(token)
-        # The library raises errors of Python's own where parts of a token are of other types.
-        except (self._jwt.PyJWTError, ValueError, TypeError, LookupError, ArithmeticError):
-            return None
-        except RecursionError:  # of JSON that is nested deeply
+        # The library raises errors of Python's own where parts of a token are of other types, or,
+        # in some of its releases, where their JSON is nested deeply.
+        except (self._jwt.PyJWTError, *_OF_PYTHON):
             return None
         if claims is None or (caller := self._named(claims)) is None:
             return None

@@ -33,6 +33,7 @@ from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.audit_log import AuditLog
 from penstock.telemetry.families import (
     access_families,
+    alias_families,
     audit_families,
     certificate_families,
     process_families,
@@ -246,6 +247,7 @@ def metrics_scraper(
             yield from repository_families(server.repository_traffic)
         if server.residency is not None:
             yield from residency_families(server.residency)
+        yield from alias_families(server.releases)
         yield from custom.snapshot()
 
     return Scraper(families, UserMetrics(OwnNames().__contains__))

@@ -21,6 +21,7 @@ from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.orca import OrcaServicer
 from penstock.rpc.reflection import reflection_services
+from penstock.rpc.releases import ReleasesServicer
 from penstock.rpc.restrictions import asking, restricted, secret_header
 from penstock.rpc.servicer import InferenceServicer
 from penstock.server.server import InferenceServer
@@ -75,6 +76,7 @@ async def open_grpc(
         inference.service(),
         HealthServicer(server).service(),
         OrcaServicer(server).service(),
+        ReleasesServicer(server).service(),
     ]
     registry = ChannelzRegistry() if settings.channelz else None
     if registry is not None:

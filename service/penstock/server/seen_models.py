@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
 from penstock.access.current import current_caller, current_permit
@@ -12,8 +14,8 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, NotFoundError, PermissionDeniedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
-from penstock.models.releases.alias import Alias
-from penstock.models.releases.releases import Change, Releases
+from penstock.models.releases.definition import parse_alias
+from penstock.models.releases.releases import Event, Releases
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
@@ -169,23 +171,29 @@ class SeenReleases:
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
 
-    def aliases(self) -> Sequence[Alias]:
-        sees = current_permit().sees
-        return [alias for alias in self._releases.aliases() if sees(alias.name)]
+    def listed(self) -> list[dict[str, Any]]:
+        return [*filter(lambda one: current_permit().sees(one["name"]), self._releases.listed())]
 
-    def history(self, name: str) -> Sequence[Change]:
+    def shown(self, name: str) -> dict[str, Any]:
         if not current_permit().sees(name):
             raise NotFoundError(f"there is no alias '{name}'")
-        return self._releases.history(name)
+        return self._releases.shown(name)
+
+    def watching(self) -> AbstractContextManager[asyncio.Queue[Event]]:
+        return self._releases.watching(current_permit().sees)
 
     def set(self, name: str, fields: Mapping[str, Any]) -> None:
-        for named in (name, *(target.model for target in Alias.parse(name, fields).targets)):
+        for named in (name, *sorted(parse_alias(name, fields).models)):
             _check_change(named)
         self._releases.set(name, fields)
 
     def remove(self, name: str) -> None:
         _check_change(name)
         self._releases.remove(name)
+
+    def promote(self, name: str, fields: Mapping[str, Any]) -> None:
+        _check_change(name)
+        self._releases.promote(name, fields)
 
     def roll_back(self, name: str) -> None:
         _check_change(name)

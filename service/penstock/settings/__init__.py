@@ -228,7 +228,10 @@ class RateLimitSettings:
 class DeviceSettings:
     """Memory pools and placement; mappings are by GPU ordinal or by name of a host policy.
 
-    `memory_budget` are the bytes that models may take, as they are estimated; 0 for no limit.
+    `memory_budget` is what models may take by device, `host`, `gpu` for each GPU or `gpu1`: bytes,
+    or a share as a fraction; or of all devices together, as bytes of the device `""`. `sizes_file`
+    keeps what was measured of models that are loaded by calls: empty for a file of the user's
+    caches, `off` where nothing is measured.
     """
 
     pinned_memory_pool_byte_size: int = 256 * 1024 * 1024
@@ -240,7 +243,8 @@ class DeviceSettings:
     host_policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     load_limits: Mapping[int, float] = field(default_factory=dict)
     cpu_only: bool = False
-    memory_budget: int = 0
+    memory_budget: Mapping[str, int | float] = field(default_factory=dict)
+    sizes_file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
