@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
-from penstock.access.current import current_permit
+from penstock.access.current import current_caller, current_permit
+from penstock.core.audit import AuditEvent
 from penstock.core.config import ModelConfig
-from penstock.core.errors import NotFoundError, PermissionDeniedError
+from penstock.core.errors import InferenceError, NotFoundError, PermissionDeniedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.releases.definition import parse_alias
@@ -47,6 +49,8 @@ class SeenModels:
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
+        # What every call asks for, and what stays as it is.
+        self.regions, self.tenants, self.tracer = server.regions, server.tenants, server.tracer
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_NO_MODEL:
@@ -56,7 +60,8 @@ class SeenModels:
     # -- inference ----------------------------------------------------------------------------
 
     def find(self, name: str, version: str) -> ServedModel:
-        self._require(name, version)
+        if not current_permit().sees(name):
+            raise self._hidden(name, version)
         return self._server.find(name, version)
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
@@ -65,7 +70,14 @@ class SeenModels:
 
     def _require(self, name: str, version: str) -> None:
         if not current_permit().sees(name):
-            raise self._server.unknown_model(name, version)
+            raise self._hidden(name, version)
+
+    def _hidden(self, name: str, version: str) -> InferenceError:
+        """The error for a model that the caller does not see, of which the audit log is told."""
+        if self._server.audit is not None:
+            event = AuditEvent(time.time(), "model", "HIDDEN", current_caller(), target=name)
+            self._server.audit.add(event)
+        return self._server.unknown_model(name, version)
 
     # -- health and metadata ------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from penstock.models.serving.answers import (
     InstanceProcess,
     ModelStatistics,
 )
+from penstock.system.certificates import ServerCertificates
 from penstock.tracing.export import ExportCounts
 
 
@@ -283,6 +284,40 @@ def access_families(failures: int) -> Iterator[Family]:
     )
 
 
+def audit_families(lost: int) -> Iterator[Family]:
+    """The family of an audit log, which has lost so many lines."""
+    yield Family(
+        "penstock_audit_lines_lost_total",
+        "Lines that the audit log lacks: its disk was full, or too slow",
+        MetricKind.COUNTER,
+        [Series((), lost)],
+    )
+
+
+def certificate_families(certificates: Iterable[ServerCertificates]) -> Iterator[Family]:
+    """The families of TLS, by endpoint. An expiry that cannot be read is left out."""
+    labelled = [((("endpoint", one.name),), one) for one in certificates]
+    ends = ((labels, one.expires) for labels, one in labelled)
+    yield Family(
+        "penstock_tls_certificate_expiry_timestamp_seconds",
+        "When the certificate that is in use expires, in seconds since the epoch",
+        MetricKind.GAUGE,
+        [Series(labels, round(expires)) for labels, expires in ends if expires is not None],
+    )
+    yield Family(
+        "penstock_tls_certificate_changes_total",
+        "Changed certificates that were taken into use",
+        MetricKind.COUNTER,
+        [Series(labels, one.changes) for labels, one in labelled],
+    )
+    yield Family(
+        "penstock_tls_certificate_reload_failures_total",
+        "Changed certificates that were wrong, and left those before them in use",
+        MetricKind.COUNTER,
+        [Series(labels, one.failures) for labels, one in labelled],
+    )
+
+
 def repository_families(traffic: Traffic) -> Iterator[Family]:
     """The families of repositories that lie elsewhere."""
     objects = (("fetched", traffic.fetched_objects), ("cached", traffic.cached_objects))
@@ -311,13 +346,18 @@ def residency_families(residency: ModelResidency) -> Iterator[Family]:
     counts, held = residency.counts, residency.resident_bytes()
     yield Family(
         "penstock_model_resident_bytes",
-        "Bytes of the memory budget that a loaded model has",
+        "Bytes of the memory budget that a loaded model has, by device",
         MetricKind.GAUGE,
-        [Series((("model", name),), size) for name, size in held.items()],
+        [
+            Series((("model", name), ("device", device)), size)
+            for name, sizes in held.items()
+            for device, size in sizes.items()
+        ],
     )
     for name, text, counted in (
         ("loads_total", "Loads of models, by what caused them", counts.loads),
         ("unloads_total", "Unloads of models, by what caused them", counts.unloads),
+        ("wakes_total", "Wakes of sleeping models, by what caused them", residency.rests.wakes),
     ):
         series = [
             Series((("model", model), ("cause", cause)), number)
@@ -325,10 +365,29 @@ def residency_families(residency: ModelResidency) -> Iterator[Family]:
         ]
         yield Family(f"penstock_model_{name}", text, MetricKind.COUNTER, series)
     yield Family(
+        "penstock_model_residency_state",
+        "1 for the state of each model that is loaded, or is being loaded",
+        MetricKind.GAUGE,
+        [
+            Series((("model", name), ("state", state)), 1)
+            for name, state in residency.states().items()
+        ],
+    )
+    for name, text, seconds in (
+        ("loading", "Seconds for which models were being loaded", counts.loading),
+        ("resident", "Seconds for which models were loaded", residency.resident_seconds()),
+    ):
+        yield Family(
+            f"penstock_model_{name}_seconds_total",
+            text,
+            MetricKind.COUNTER,
+            [Series((("model", model),), value) for model, value in seconds.items()],
+        )
+    yield Family(
         "penstock_model_load_wait_seconds",
         "Seconds that calls waited for the load of their model",
         MetricKind.HISTOGRAM,
-        [Series((), counts.waits.total, counts.waits.buckets)],
+        [Series((), counts.waits.total, counts.waits.buckets, exemplars=counts.waits.exemplars)],
     )
 
 
