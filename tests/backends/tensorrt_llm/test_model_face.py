@@ -309,6 +309,10 @@ def test_wrong_parameters_are_named(parameters: dict[str, Any], told: str) -> No
         TensorRtLlmFaceBackend.check_config(config(**parameters))
 
 
+def test_configuration_is_completed_without_anything_else(tmp_path: Path) -> None:
+    assert TensorRtLlmFaceBackend.completes_by_reading(config(), tmp_path)
+
+
 async def test_without_a_server_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="needs a server"):
         async with running(TensorRtLlmFaceBackend, config(), tmp_path):
