@@ -181,8 +181,8 @@ class BucketRepository:
             names = self.folders()
             with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
                 return dict(zip(names, pool.map(self._state_of, names), strict=True))
-        models = groupby(objects, key=lambda each: each.path.partition("/")[:2])
-        found = {folder: _state(of_model) for (folder, slash), of_model in models if slash}
+        grouped = groupby(objects, key=lambda each: each.path.partition("/")[:2])
+        found = {folder: _state(of_model) for (folder, slash), of_model in grouped if slash}
         self._warn_of_names(found)
         models = {folder: state for folder, state in found.items() if _is_model(folder)}
         if models.keys() - self._seen:  # the library takes the key '/m/x' for 'm/x'
