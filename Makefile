@@ -54,7 +54,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
-	test-clients gpu gpu-packages pins clean
+	test-clients gpu gpu-packages pins audit clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -144,6 +144,14 @@ pins: .venv/.uv  ## pin anew, with hashes, what the image has installed
 	@$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make pins" $(addprefix --extra ,onnx openvino openai) pyproject.toml \
 		-o deploy/image/requirements.txt
+
+audit: .venv/.uv  ## list what the image has installed (CycloneDX), and ask for its known vulnerabilities
+	@mkdir -p build
+	@$(UV) tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py requirements \
+		deploy/image/requirements.txt --output-file build/sbom.json
+	@echo "==> build/sbom.json; asking PyPI for known vulnerabilities"
+	@$(UV) tool run --quiet pip-audit==2.10.1 --disable-pip --require-hashes \
+		--requirement deploy/image/requirements.txt $(ARGS)
 
 clean:  ## remove the environments, the caches and the demo models
 	rm -rf .venv .venv-vllm .venv-compiled .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO) clients/*/gen clients/typescript/node_modules

@@ -27,6 +27,9 @@ SLEEPING = {
     "rpc/transports/test_keepalive.py": "pings may come so often in real time",
     "scheduling/batching/batcher/test_batching.py": "uvloop has no other time",
     "scheduling/sequences/test_properties.py": "a play in virtual time",
+    "simulation/backend.py": "all time there is virtual",
+    "simulation/processes.py": "all time there is virtual",
+    "simulation/world.py": "all time there is virtual",
 }
 """Files in which something sleeps, and why there is no event or virtual time for it."""
 PATCHING = {
@@ -35,6 +38,7 @@ PATCHING = {
     "backends/vllm/scripted.py": "an engine that vLLM was never started for",
     "hosting/fuzzing/victim.py": "a process that was never started",
     "interop/interop_pb2.py": "the compiler of protocol buffers writes it",
+    "simulation/planted.py": "it plants bugs, which are anywhere",
 }
 """Files that set private attributes, and why there is no parameter for it."""
 

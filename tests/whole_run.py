@@ -33,6 +33,8 @@ _CLIENT = "client/penstock_client"
 _AT_ONCE = 3
 """Steps: with more, engines take minutes to start on two cores; with fewer, the cores idle."""
 _SLOWEST = 20
+_MOST_SHOWN = 1500
+"""Characters of a failure that are shown again at the end."""
 
 CONFORMANCE = ("conformance", "top/live", "tracing/served")
 """Tests of whole servers, which are compiled where that is possible."""
@@ -156,11 +158,12 @@ class SideBySide:
         self._began = time.monotonic()
         self._well: dict[str, Future[bool]] = {step.name: Future() for step in all_steps}
 
-    def run(self) -> bool:
-        """Run all; whether each of them ended well."""
+    def run(self) -> list[str]:
+        """Run all; the names of those that failed, or could not begin for that."""
         # What a step needs comes before it, so that no step waits for one that has not begun.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return all(list(pool.map(self._in_turn, self._steps)))
+            well = list(pool.map(self._in_turn, self._steps))
+        return [step.name for step, ended in zip(self._steps, well, strict=True) if not ended]
 
     def _in_turn(self, step: Step) -> bool:
         well = False
@@ -208,6 +211,15 @@ def _say_slowest(suites: Sequence[ElementTree.Element]) -> None:
         )
 
 
+def _say_failed(suites: Sequence[ElementTree.Element]) -> None:
+    """Name what failed once more, at the end: of a long output that is often all that is kept."""
+    for suite in suites:
+        for test in suite.iter("testcase"):
+            for found in [*test.findall("failure"), *test.findall("error")]:
+                print(f"==> failed: {test.attrib['classname']}::{test.attrib['name']}")
+                print(found.attrib.get("message", "")[:_MOST_SHOWN])
+
+
 def _say_sum(suites: Sequence[ElementTree.Element]) -> None:
     def sum_of(*names: str) -> int:
         return sum(int(suite.attrib[name]) for suite in suites for name in names)
@@ -227,13 +239,16 @@ def main(names: Sequence[str]) -> int:
     BUILD.mkdir(exist_ok=True)
     for old in (RECORD, *BUILD.glob("*.xml"), *BUILD.glob("coverage*")):
         old.unlink(missing_ok=True)
-    ran = SideBySide(_chosen(names)).run()
+    failed = SideBySide(_chosen(names)).run()
     finished = bool(names) or _finish()
     reports = [ElementTree.parse(file).getroot() for file in BUILD.glob("*.xml")]
     suites = [suite for report in reports for suite in report.iter("testsuite")]
     _say_slowest(suites)
+    _say_failed(suites)
+    for name in failed:
+        print(f"==> the step '{name}' failed")
     _say_sum(suites)
-    return 0 if ran and finished else 1
+    return 0 if finished and not failed else 1
 
 
 if __name__ == "__main__":

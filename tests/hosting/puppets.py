@@ -19,8 +19,10 @@ from penstock.core.request import InferenceRequest, InferenceResponse, Parameter
 from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance, ProcessSpec
 from penstock.hosting.parent.services import ModelServices
+from penstock.hosting.parent.starter import ProcessStarter
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
+from penstock.system.model_variables import passed_on
 from penstock.system.own_cores import OwnCores
 from penstock.system.reaper import Reaper
 
@@ -36,6 +38,7 @@ class Puppets:
 
     def __init__(self) -> None:
         self.reaper = Reaper()
+        self.starter = ProcessStarter(self.reaper)
         self.statistics = Statistics()
         self._made: list[ProcessInstance] = []
 
@@ -44,6 +47,7 @@ class Puppets:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(instance.stop() for instance in self._made))
+        await self.starter.close()
         self.reaper.close()
 
     def make(
@@ -64,6 +68,8 @@ class Puppets:
         controlled: bool = True,
         services: ModelServices | None = None,
         usage: bool = False,
+        spare: bool = False,
+        environment: Mapping[str, str] | None = None,
         **settings: str,
     ) -> ProcessInstance:
         """An instance that is not started; `settings` are those of the backend."""
@@ -79,6 +85,8 @@ class Puppets:
             restart_hung=restart_hung,
             controlled=controlled,
             usage=usage,
+            spare=spare,
+            environment=passed_on(os.environ) if environment is None else environment,
         )
         context = InstanceContext(
             name=name,
@@ -89,7 +97,7 @@ class Puppets:
             settings=settings,
             placement=placement or Placement(),
         )
-        instance = ProcessInstance(spec, context, self.reaper, services, own_cores)
+        instance = ProcessInstance(spec, context, self.starter, services, own_cores)
         self._made.append(instance)
         return instance
 

@@ -55,7 +55,7 @@ def test_a_step_waits_for_what_it_needs_and_not_for_what_failed(tmp_path: Path) 
         whole_run.Step("second", ["cp", str(done[0]), str(done[1])], ["first"]),
         whole_run.Step("third", ["touch", str(done[2])], ["fails"]),
     ]
-    assert not whole_run.SideBySide(steps, tmp_path).run()
+    assert whole_run.SideBySide(steps, tmp_path).run() == ["fails", "third"]
     assert [file.exists() for file in done] == [True, True, False]
 
 

@@ -35,7 +35,9 @@ _COMPLETION = "penstock_backends.python.environment.completion:run"
 class PythonBackend(Inspectable, WithInterpreter, Backend):
     """Models with a `model.py`; each instance is a process, whose entry point is `process_main`."""
 
-    traits = Traits(host="process", process_main="penstock_backends.python.process.process:run")
+    traits = Traits(
+        host="process", process_main="penstock_backends.python.process.process:run", spare=True
+    )
 
     @classmethod
     async def interpreter(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
@@ -71,6 +74,9 @@ class InstanceContext:
     """The instance group's `profile`."""
     secondary_devices: tuple[tuple[str, int], ...] = ()
     """The instance group's `secondary_devices`: kind and number of each."""
+    infer: Callable[[InferenceRequest], ResponseStream] | None = None
+    """Gives another model of the server a request, whose scope is `request.scope.part()` of the one
+    that it helps to answer; raises what refuses it. For instances on a thread of a server."""
 
     @property
     def signature(self) -> Hashable:
@@ -133,6 +139,11 @@ class Traits:
 
     Only for an `execute` that needs no current task before its first wait; `asyncio.timeout` and
     `asyncio.TaskGroup` do. For instances on threads."""
+
+    spare: bool = False
+    """Whether a process may be started before there is a model for it, so that a load is quicker.
+
+    For backends whose `process_main` imports what every model of theirs needs."""
 
     takes_device_tensors: bool = False
     """Whether inputs may be in a device's memory, as another model of the process left them there.
@@ -297,6 +308,11 @@ class WithApplication(ABC):
     Without it, the server does for models with text and ensembles, as far as their tensors go.
     """
 
+    @classmethod
+    def has_application(cls, config: ModelConfig) -> bool:
+        """Whether a model with this configuration is answered for here; else the server does."""
+        return True
+
     @abstractmethod
     async def openai_app(self) -> AsgiApp | None:
         """The ASGI application that answers requests to OpenAI's API for this model, if any.
@@ -420,12 +436,12 @@ def package_missing(package: str, settings: Mapping[str, str]) -> bool:
 
 def installed_backends() -> list[str]:
     """The names of all backends that can be found."""
-    return sorted({entry.name for entry in _announced()})
+    return sorted({entry.name for entry in announced(GROUP)})
 
 
 def find_backend(name: str) -> type[Backend]:
     """The class that the entry point `name` announces; raises `ModelLoadError` for none."""
-    found = _announced().select(name=name)
+    found = announced(GROUP).select(name=name)
     if not found:
         known = installed_backends()
         raise ModelLoadError(
@@ -437,7 +453,22 @@ def find_backend(name: str) -> type[Backend]:
     return backend
 
 
-def _announced() -> EntryPoints:
+def announced(group: str) -> EntryPoints:
+    """The entry points of a group; those of distributions that were installed since count, too."""
+    return _announced(group, tuple((path, _changed(path)) for path in sys.path))
+
+
+@lru_cache(maxsize=16)
+def _announced(group: str, _: tuple[tuple[str, int], ...]) -> EntryPoints:
+    """The same, kept while nothing on the path changes: each load would read all metadata."""
     from importlib.metadata import entry_points  # model processes know this module, and find none
 
-    return entry_points(group=GROUP)
+    return entry_points(group=group)
+
+
+def _changed(path: str) -> int:
+    """When something was installed in a folder last; 0 for none."""
+    try:
+        return os.stat(path or ".").st_mtime_ns
+    except OSError:
+        return 0

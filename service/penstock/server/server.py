@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.access.gate import AccessGate
+from penstock.core.audit import AuditSink
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -23,7 +24,8 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.releases.releases import AliasModel, Releases
+from penstock.models.releases.alias_model import AliasModel
+from penstock.models.releases.releases import Releases
 from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
@@ -76,6 +78,9 @@ class InferenceServer:
     tenants: Tenants | None = None
     access: AccessGate | None = None
     """Whom frontends ask who may call; they then see the server as `SeenModels`."""
+
+    audit: AuditSink | None = None
+    """Who is told of models that were asked for by those who do not see them."""
 
     control_policy: ControlPolicy = ControlPolicy()
 
@@ -322,7 +327,10 @@ class InferenceServer:
         if override is not None and override.versions:
             served = self._catalog.served(name).keys()
             override = replace(override, versions=override.versions | served)
-        await self._lifecycle.load(name, override)
+        if self.residency is None:
+            await self._lifecycle.load(name, override)
+        else:
+            await self.residency.load(name, override)
 
     async def unload(
         self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
@@ -334,6 +342,8 @@ class InferenceServer:
         if left := (served - versions if versions else None):
             await self._lifecycle.load(name, ModelOverride(versions=frozenset(left)))
         elif not versions or served & versions:
+            if self.residency is not None:
+                self.residency.cancel(name)
             await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
     def unneeded(self, name: str) -> set[str]:
@@ -366,7 +376,12 @@ class InferenceServer:
         return self._explicit_control
 
     async def adapters(self, name: str) -> list[str]:
-        """The adapters that requests to a model may name; none where its engine has none."""
+        """The adapters that requests to a model may name; none where its engine has none.
+
+        Of a model that a call loads they are known once it is loaded.
+        """
+        if self._waits_for_call(name):
+            return []
         try:
             model = await self._resident(name, "")
         except InferenceError:
@@ -374,7 +389,9 @@ class InferenceServer:
         return await told_adapters(model)
 
     async def speaks_openai(self, name: str) -> bool:
-        """Whether a model that serves answers exchanges of OpenAI's API."""
+        """Whether a model that serves, or that a call loads, answers exchanges of OpenAI's API."""
+        if self._waits_for_call(name):
+            return self.residency is not None and await self.residency.speaks_openai(name)
         try:
             model = await self._resident(name, "")
         except InferenceError:
@@ -457,6 +474,8 @@ class InferenceServer:
             await self.residency.learn()
             names = {*names, *self.residency.always()}
         failures = await self._lifecycle.load_all(names)
+        if self.residency is not None:
+            self.residency.counts.loads.update((n, "start") for n in names if n not in failures)
         await self.releases.read_files()
         self._started = True
         self.changes.notify()
@@ -470,6 +489,8 @@ class InferenceServer:
         """Refuse new work before the stop, except requests that continue a sequence."""
         self.stop_asking()
         self._exit.begin(deadline)
+        if self.residency is not None:
+            self.residency.stop_loading()
 
     async def finish_sequences(self, deadline: ExitDeadline) -> None:
         """Wait for sequences in progress to end, until the deadline (S-22)."""
@@ -519,6 +540,11 @@ class InferenceServer:
             return None
         known = None if self._catalog.served(name) else self.residency.known(name)
         return known if known is not None and known.complete else None
+
+    def _waits_for_call(self, name: str) -> bool:
+        """Whether a call would load a model, which is not loaded."""
+        known = None if self.residency is None else self.residency.known(name)
+        return known is not None and not self._catalog.served(name)
 
     def _refusal(self) -> UnavailableError:
         return UnavailableError("Server exiting" if self.exiting else "Server not ready")

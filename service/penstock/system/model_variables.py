@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 VARIABLE = "PENSTOCK_MODEL_ENV"
 """Environment variable with more names, separated by commas; `*` at the end of a beginning."""
@@ -47,9 +48,7 @@ def passed_on(variables: Mapping[str, str], more: Iterable[str] = ()) -> dict[st
     named = [name.strip() for name in variables.get(VARIABLE, "").split(",")]
     wanted = [*filter(None, named), *more]
     return {
-        name: value
-        for name, value in variables.items()
-        if _matches(name, wanted) or (_matches(name, PASSED) and not _matches(name, _NEVER))
+        name: value for name, value in variables.items() if _matches(name, wanted) or _passes(name)
     }
 
 
@@ -58,6 +57,11 @@ def pass_also(names: Iterable[str]) -> None:
     given = os.environ.get(VARIABLE)
     if every := [*([given] if given else []), *names]:
         os.environ[VARIABLE] = ",".join(every)
+
+
+@lru_cache(maxsize=1024)
+def _passes(name: str) -> bool:
+    return _matches(name, PASSED) and not _matches(name, _NEVER)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -25,7 +25,7 @@ class NamedLines:
     """
 
     def __init__(self, name: bytes) -> None:
-        self._name = name
+        self.name = name
         self._rest = b""
 
     def add(self, data: bytes) -> list[bytes]:
@@ -45,7 +45,7 @@ class NamedLines:
     def _named(self, line: bytes) -> bytes:
         if line.startswith(b"{") and line.rstrip().endswith(b"}"):
             return line + b"\n"
-        return self._name + line + b"\n"
+        return self.name + line + b"\n"
 
 
 class PrintedOutput:
@@ -56,7 +56,7 @@ class PrintedOutput:
     """
 
     def __init__(self, origin: Mapping[str, str]) -> None:
-        self._name = _prefix(origin)
+        self._lines = [NamedLines(_prefix(origin)) for _ in range(2)]
         out, self.stdout = os.pipe()
         try:
             err, self.stderr = os.pipe()
@@ -74,14 +74,19 @@ class PrintedOutput:
         os.close(self.stdout)
         os.close(self.stderr)
 
+    def rename(self, origin: Mapping[str, str]) -> None:
+        """Put other names before the lines that come from now on."""
+        for lines in self._lines:
+            lines.name = _prefix(origin)
+
     def wait(self, seconds: float = _LAST_LINES) -> None:
         """Wait until everything is copied, after the end of the process; a while at most."""
         self._copier.join(seconds)
 
     def _copy(self, out: int, err: int) -> None:
         with selectors.PollSelector() as selector:
-            for source, target in ((out, 1), (err, 2)):
-                selector.register(source, selectors.EVENT_READ, (target, NamedLines(self._name)))
+            for source, target, lines in zip((out, err), (1, 2), self._lines, strict=True):
+                selector.register(source, selectors.EVENT_READ, (target, lines))
             while selector.get_map():
                 for key, _ in selector.select():
                     target, lines = key.data

@@ -19,6 +19,7 @@ from penstock.hosting.parent.child import Child, ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.model_process import ModelProcess
 from penstock.hosting.parent.services import ModelServices
+from penstock.hosting.parent.starter import ProcessStarter
 from penstock.system.reaper import Reaper
 
 
@@ -50,7 +51,7 @@ class Victim:
         self.in_flight = InFlight(serial=False, ahead=1, limit=None)
         spec = ProcessSpec("", False, ())
         self.process = ModelProcess(
-            spec, context, Reaper(), self.in_flight, lambda _: None, services
+            spec, context, ProcessStarter(Reaper()), self.in_flight, lambda _: None, services
         )
         self._child = self.process._child = _Inert()
 

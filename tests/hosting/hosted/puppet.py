@@ -260,6 +260,11 @@ class Puppet(Controllable, WithMetrics, WithReadiness, Backend):
         os.write(int(sys.argv[2]), bytes.fromhex(str(request.parameters["hex"])))
         return InferenceResponse()
 
+    def output(self, request: InferenceRequest) -> Outcome:
+        """Print the `text`."""
+        print(request.parameters["text"])
+        return InferenceResponse()
+
     def variables(self, _: InferenceRequest) -> Outcome:
         return InferenceResponse(parameters={"names": ",".join(os.environ)})
 

@@ -33,7 +33,7 @@ class Maker:
 @pytest.fixture
 def maker(monkeypatch: pytest.MonkeyPatch) -> Maker:
     maker = Maker()
-    monkeypatch.setattr(build_version, "entry_points", lambda group: [maker])
+    monkeypatch.setattr(build_version, "announced", lambda group: [maker])
     return maker
 
 

@@ -30,6 +30,13 @@ SERVER = Group(
             "policy allows; further ones are rejected. 0: any number. Default 65536.",
         ),
         integer(
+            "spare-processes",
+            "spare_processes",
+            "Model processes of Python that are kept started before there is a model for them, so "
+            "that a load or a restart is quicker. Default 1.",
+            values.not_negative("spare-processes"),
+        ),
+        integer(
             "request-memory-pool-byte-size",
             "request_memory_pool_byte_size",
             "Bytes that the bodies of all requests in flight may take together, over HTTP and gRPC;"
@@ -126,6 +133,22 @@ LOGGING = Group(
             "Write a line for each finished HTTP request and gRPC call to this file, or to "
             'standard output for "-". Default "off".',
             values.access_log,
+        ),
+        text(
+            "audit-log",
+            "logging.audit",
+            "Write a line of JSON for each call that changes the server, each refusal, and each "
+            "change of the access policy or a certificate to this file, or to standard output for "
+            '"-". Default "off".',
+            values.audit_log,
+        ),
+        Flag(
+            "audit-log-max-bytes",
+            "integer",
+            values.not_negative("audit-log-max-bytes", values.big_integer),
+            "logging.audit_max_bytes",
+            "Bytes of the file of the audit log from which on another is begun; four older ones "
+            "are kept. 0: never. Default 67108864.",
         ),
     ),
 )

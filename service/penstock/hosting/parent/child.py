@@ -33,6 +33,7 @@ class ProcessSpec:
     responses. While requests wait, a process that gives no sign for `hang_seconds` is hung (0: no
     hang detection); with `restart_hung` it is then ended and started anew. A
     `controlled` backend takes commands of operators; `usage` asks for the tokens of each request.
+    With `spare`, a process of the same command may be started before it is wanted.
     """
 
     target: str
@@ -50,6 +51,7 @@ class ProcessSpec:
     controlled: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: passed_on(os.environ))
     usage: bool = False
+    spare: bool = False
 
 
 class Child:
@@ -105,6 +107,15 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.returncode is None
+
+    def rename(self, origin: Mapping[str, str]) -> None:
+        """Put other names before what it prints from now on."""
+        if self._printed is not None:
+            self._printed.rename(origin)
 
     async def ended(self, seconds: float | None = None) -> None:
         """Wait until it exits by itself, for so many seconds at most."""

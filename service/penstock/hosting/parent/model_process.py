@@ -21,10 +21,9 @@ from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import CallingInstance
 from penstock.core.errors import InferenceError, UnavailableError, error_from_code
 from penstock.core.log.log_fields import FIELDS
-from penstock.hosting.link.arena import create
 from penstock.hosting.link.introduction import introduce
 from penstock.hosting.link.link import Answer, Handler, Link, Probe
-from penstock.hosting.link.memory import ARENA_SIZE, SharedMemory
+from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Commanded, Failed, Kind, Log
 from penstock.hosting.link.region_sharing import Lender
 from penstock.hosting.link.response_sender import Send
@@ -32,7 +31,7 @@ from penstock.hosting.parent.answer_types import DECODERS
 from penstock.hosting.parent.child import Child, ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.services import ModelServices, ServedCalls
-from penstock.system.reaper import Reaper
+from penstock.hosting.parent.starter import ProcessStarter
 
 logger = logging.getLogger(__name__)
 
@@ -50,17 +49,17 @@ class ModelProcess:
         self,
         spec: ProcessSpec,
         context: InstanceContext,
-        reaper: Reaper,
+        starter: ProcessStarter,
         in_flight: InFlight,
         on_hung: Callable[[bool], None],
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
         self.histograms: Mapping[str, Any] = {}
-        self.caller = CallingInstance(context.name)
+        self.caller = CallingInstance(context.name, context.config.name)
         self._spec = spec
         self._context = context
-        self._reaper = reaper
+        self._starter = starter
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
         self._link: Link | None = None
@@ -121,6 +120,12 @@ class ModelProcess:
 
     async def open(self) -> None:
         """Start the process and wait until its model is loaded."""
+        try:
+            await self._open()
+        finally:
+            self._starter.settled(self._spec)
+
+    async def _open(self) -> None:
         pulse = await self._start()
         assert self._link is not None
         spans = self._services is not None and self._services.propagates
@@ -134,28 +139,19 @@ class ModelProcess:
 
     async def _start(self) -> int:
         """Start the process and the link; returns the descriptor of the child's end of `Probes`."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
-        memory = self._memory = self._share_memory(inputs, outputs)
+        started = await self._starter.start(self._spec, self._origin)
+        self._child = started.child
         try:
-            descriptors = theirs.fileno(), inputs, outputs
-            number = pulse.fileno()
-            self._child = await Child.start(
-                self._spec, self._reaper, self._origin, *descriptors, pulse=number
-            )
+            memory = self._memory = self._share_memory(started.inputs, started.outputs)
         except BaseException:
-            ours.close()
-            probes.close()
+            started.link.close()
+            started.probes.close()
             raise
         finally:
-            theirs.close()
-            pulse.close()
-            os.close(inputs)
-            os.close(outputs)
-        self._probes = Probes(probes, self._on_sign)
-        await self._connect(ours, memory)
-        return number
+            started.close_arenas()
+        self._probes = Probes(started.probes, self._on_sign)
+        await self._connect(started.link, memory)
+        return started.pulse
 
     def _share_memory(self, inputs: int, outputs: int) -> SharedMemory:
         """Map the two arenas, and lend the process the clients' regions that it can map."""
@@ -255,6 +251,10 @@ class ModelProcess:
     def _on_sign(self) -> None:
         self._signs += 1
         self.heartbeat.on_sign()
+
+    def shrink(self) -> None:
+        """Have it free its caches, once it has done what it was sent before."""
+        self._send(Kind.SHRINK, None)
 
     # -- its end ------------------------------------------------------------------------------
 

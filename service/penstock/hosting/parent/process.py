@@ -17,9 +17,9 @@ from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.model_process import ModelProcess
 from penstock.hosting.parent.services import ModelServices
+from penstock.hosting.parent.starter import ProcessStarter
 from penstock.inflight.inference import Inference, start_batch, wait_until_answered
 from penstock.system.own_cores import OwnCores
-from penstock.system.reaper import Reaper
 
 __all__ = ["ProcessInstance", "ProcessSpec"]
 
@@ -38,7 +38,7 @@ class ProcessInstance:
         self,
         spec: ProcessSpec,
         context: InstanceContext,
-        reaper: Reaper,
+        starter: ProcessStarter,
         services: ModelServices | None = None,
         own_cores: OwnCores | None = None,
     ) -> None:
@@ -52,7 +52,7 @@ class ProcessInstance:
         self.alive = self.available = False
         self._spec = spec
         self._context = context
-        self._reaper = reaper
+        self._starter = starter
         self._services = services
         self._own_cores = own_cores
         self._has_cores = False
@@ -131,6 +131,11 @@ class ProcessInstance:
             raise self._unavailable()
         return await self._process.commands.ask(action, arguments)
 
+    def shrink(self) -> None:
+        """Free the caches of its process, which goes on meanwhile."""
+        if self._process is not None:
+            self._process.shrink()
+
     def metrics(self) -> Mapping[str, float]:
         """The metrics that the backend sent last, and those of its process.
 
@@ -189,7 +194,7 @@ class ProcessInstance:
     async def _start_process(self) -> ModelProcess:
         """A process whose model is loaded; none is left behind where that fails."""
         process = ModelProcess(
-            self._spec, self._context, self._reaper, self._in_flight, self._on_hung, self._services
+            self._spec, self._context, self._starter, self._in_flight, self._on_hung, self._services
         )
         failure: BaseException | None = None
         try:

@@ -6,17 +6,16 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
-from penstock.core.backend import Backend, WithApplication
+from penstock.core.backend import Backend, WithApplication, announced
 from penstock.core.config import InstanceKind, ModelConfig, config_to_json
 from penstock.core.config.scheduling import EnsembleStep
 from penstock.core.errors import InferenceError, ModelLoadError, UnavailableError
@@ -47,8 +46,9 @@ from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.server_application import ServerApplication
-from penstock.models.sizing.budget import Claim, MemoryBudget
+from penstock.models.sizing.budget import Claim, MemoryBudget, Sizes
 from penstock.models.sizing.estimate import ModelFacts
+from penstock.models.sizing.measured import stamped_facts
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.cached import CachedScheduler
@@ -73,8 +73,8 @@ class VersionBuilder:
     With `cpu_only`, instance groups for GPUs are served on the CPU. With `fairness`, language
     models are shared between tenants. `openai_tokenizer` is the file or folder of the tokenizer of
     text models that name none. With `signature_key`, models must be signed. `budget` is the memory
-    that all models may take, if that is limited. `running` has the requests of all models by their
-    ids.
+    that all models may take, if that is limited. `spare_processes` are kept ready for models in
+    processes. `running` has the requests of all models by their ids.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class VersionBuilder:
         openai_tokenizer: str = "",
         signature_key: SignatureKey | None = None,
         budget: MemoryBudget | None = None,
+        spare_processes: int = 0,
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -114,8 +115,21 @@ class VersionBuilder:
         self.backends: dict[str, str] = {}
         self.running = RunningRequests()
         self.factory = InstanceFactory(
-            settings_of, reaper, limiter, placements or {}, max_responses, fairness is not None
+            settings_of,
+            reaper,
+            limiter,
+            placements or {},
+            max_responses,
+            fairness is not None,
+            spare_processes,
         )
+
+    async def prepare(self, config: ModelConfig) -> None:
+        """Have spare processes for models of the same backend, where it has such."""
+        with suppress(InferenceError):  # which the load will tell
+            settings = self._settings_of(config.backend)
+            found = await asyncio.to_thread(backend_of, config, settings)
+            self.factory.prepare(found.backend, config)
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         """Build one version; raises `ModelLoadError`, or what the backend raises."""
@@ -153,17 +167,14 @@ class VersionBuilder:
             return None
         config = found.config
         refuse_whatever_versions(config, found.backend, self._gpus, cpu_only=self._cpu_only)
-        facts = await asyncio.to_thread(ModelFacts.read, self._normalized(config), version, path)
+        facts = await asyncio.to_thread(stamped_facts, self._normalized(config), version, path)
         return self._budget.claim(facts)
 
     async def _adjust(self, claim: Claim, config: ModelConfig, version: int, path: Path) -> None:
         """Claim what the completed configuration needs more; give back what it needs less."""
         assert self._budget is not None
         facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
-        growth = self._budget.grown(claim, facts)
-        if growth is not None:
-            claim.absorb(growth)
-        claim.split(self._budget.surplus(claim, facts)).release()
+        self._budget.adjust(claim, facts)
 
     def must_check(self, files: ModelFiles) -> bool:
         """Whether the files of a model are to be checked before they are opened."""
@@ -185,6 +196,17 @@ class VersionBuilder:
         except InferenceError as error:
             return error
         return None
+
+    async def speaks_openai(self, config: ModelConfig) -> bool:
+        """Whether a model would have an application, as its configuration tells."""
+        if not config.is_ensemble:
+            try:
+                found = await self._backend_of(config)
+            except InferenceError:
+                return False
+            if issubclass(found.backend, WithApplication):
+                return True
+        return await asyncio.to_thread(_has_application, config, self._openai_tokenizer)
 
     async def is_unchanged(self, model: LoadedModel, files: ModelFiles, version: int) -> bool:
         """Whether `model` is alive and matches its files: a reload would change nothing."""
@@ -226,10 +248,10 @@ class VersionBuilder:
 
     async def _claim_growth(
         self, model: LoadedModel, config: ModelConfig, version: int, path: Path
-    ) -> tuple[Claim | None, int]:
+    ) -> tuple[Claim | None, Sizes]:
         """What other instances take more, if they do; and what they take less."""
         if self._budget is None or model.claim is None:
-            return None, 0
+            return None, Sizes()
         facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
         growth = self._budget.grown(model.claim, facts)
         return growth, self._budget.surplus(model.claim, facts)
@@ -474,7 +496,11 @@ async def server_application(
     `backend` is `None` for an ensemble. `tokenizer` is that of models whose configuration names
     none. Raises `ModelLoadError`.
     """
-    if backend is not None and issubclass(backend, WithApplication):
+    if (
+        backend is not None
+        and issubclass(backend, WithApplication)
+        and backend.has_application(config)
+    ):
         _warn_of_tokenizer(config, f"backend '{config.backend}' has an application of its own")
         return None
     application = ServerApplication(config.name, partial(_made, config, version_path, tokenizer))
@@ -489,7 +515,7 @@ async def _made(config: ModelConfig, version_path: Path, tokenizer: str) -> Asgi
 
 def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp | None:
     found = named_tokenizer(config, version_path) or (Path(tokenizer) if tokenizer else None)
-    for entry in entry_points(group=GROUP):
+    for entry in announced(GROUP):
         make: MakeApplication = entry.load()
         application = make(config, found)
         if application is not None:
@@ -498,6 +524,14 @@ def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp |
         config, "its tensors are neither those of a text model nor of a text encoder"
     )
     return None
+
+
+def _has_application(config: ModelConfig, tokenizer: str) -> bool:
+    """Whether one of the functions makes an application of this configuration."""
+    makers: Iterable[MakeApplication] = (one.load() for one in announced(GROUP))
+    with suppress(InferenceError):
+        return any(make(config, Path(tokenizer) if tokenizer else None) for make in makers)
+    return False
 
 
 def _warn_of_tokenizer(config: ModelConfig, why: str) -> None:

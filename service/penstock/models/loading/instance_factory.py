@@ -27,6 +27,7 @@ from penstock.core.placement import Placement, parse_cores
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
+from penstock.hosting.parent.starter import ProcessStarter
 from penstock.models.loading.token_queues import wants_usage
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
@@ -54,9 +55,10 @@ class InstanceFactory:
         placements: Mapping[str, Placement],
         max_responses: int | None = None,
         tenants: bool = False,
+        spare_processes: int = 0,
     ) -> None:
         self._settings_of = settings_of
-        self._reaper = reaper
+        self.starter = ProcessStarter(reaper, spare_processes)
         self._limiter = limiter
         self._placements = placements
         self._max_responses = max_responses
@@ -88,9 +90,24 @@ class InstanceFactory:
         contexts = instance_contexts(config, version, path, settings, self._placements)
         return [self._limited(make(c), group, c.device_id) for group, c in contexts]
 
+    def prepare(self, backend: type[Backend], config: ModelConfig) -> None:
+        """Have spare processes for models like this one, where its backend has such."""
+        python = self._settings_of(config.backend).get("python")
+        if (spec := self._spec(backend, config, python)) is not None:
+            self.starter.keep(spec)
+
     def _maker(
         self, backend: type[Backend], config: ModelConfig, interpreter: str | None
     ) -> Callable[[InstanceContext], ModelInstance]:
+        spec = self._spec(backend, config, interpreter)
+        if spec is None:
+            infer = None if self.services is None else self.services.infer
+            return lambda context: ThreadInstance(backend, replace(context, infer=infer))
+        return lambda context: self._process(spec, context)
+
+    def _spec(
+        self, backend: type[Backend], config: ModelConfig, interpreter: str | None
+    ) -> ProcessSpec | None:
         spec = hosting(
             backend,
             config,
@@ -99,20 +116,21 @@ class InstanceFactory:
             self.environment,
             tenants=self._tenants,
         )
-        if spec is None:
-            return lambda context: ThreadInstance(backend, context)
-        return lambda context: self._process(spec, context)
+        own_python = interpreter != self._settings_of(config.backend).get("python")
+        if spec is None or own_python or spec.private_tmp or not backend.traits.spare:
+            return spec
+        return replace(spec, spare=True)
 
     def _process(self, spec: ProcessSpec, context: InstanceContext) -> ProcessInstance:
         """An instance in a process, which has cores for itself where its model says so."""
         cores = engine_cores(context.config)
         if cores is None:
-            return ProcessInstance(spec, context, self._reaper, self.services)
+            return ProcessInstance(spec, context, self.starter, self.services)
         if problem := self._own_cores.problem(range(cores[0], cores[1] + 1)):
             text = context.config.parameter(ENGINE_CORES)
             raise ConfigError(f"parameter '{ENGINE_CORES}' cannot be '{text}': {problem}")
         context = replace(context, placement=replace(context.placement, cores=cores))
-        return ProcessInstance(spec, context, self._reaper, self.services, self._own_cores)
+        return ProcessInstance(spec, context, self.starter, self.services, self._own_cores)
 
     def _limited(self, instance: ModelInstance, group: InstanceGroup, device: int) -> ModelInstance:
         """The instance behind the rate limiter, where its group declares resources."""

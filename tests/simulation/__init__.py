@@ -1,0 +1,1 @@
+"""The server on a loop with virtual time and seeded chance: see `world`."""
