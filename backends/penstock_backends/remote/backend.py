@@ -8,9 +8,11 @@ from pathlib import Path
 from penstock.backend import (
     AsgiApp,
     Backend,
+    ConfigError,
     Histogram,
     InferenceError,
     InferenceRequest,
+    Inspectable,
     InstanceContext,
     ModelConfig,
     Outcome,
@@ -27,7 +29,7 @@ from penstock_backends.remote.settings import KSERVE, OPENAI, read_settings
 from penstock_backends.remote.vllm_model import VllmModel
 
 
-class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
+class RemoteBackend(Inspectable, WithApplication, WithMetrics, WithReadiness, Backend):
     """A model that another server has: here are its scheduling, admission, traces and metrics."""
 
     traits = Traits(serial=False, eager=True)
@@ -46,6 +48,13 @@ class RemoteBackend(WithApplication, WithMetrics, WithReadiness, Backend):
         if read_settings(config).protocol != KSERVE:
             check_decoupled(config, "remote")
             stream_interval(config)
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        try:
+            return read_settings(config).protocol != KSERVE
+        except ConfigError:  # which `check_config` tells
+            return False
 
     async def initialize(self, context: InstanceContext) -> None:
         settings = read_settings(context.config, context.settings)

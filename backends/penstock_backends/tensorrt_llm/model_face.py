@@ -18,6 +18,7 @@ from penstock.backend import (
     InferenceError,
     InferenceRequest,
     InferenceResponse,
+    Inspectable,
     InstanceContext,
     InternalError,
     InvalidRequestError,
@@ -72,7 +73,7 @@ _DEEPEST: Final = 16
 """Models that may call one another in a chain that this is a part of."""
 
 
-class TensorRtLlmFaceBackend(Backend):
+class TensorRtLlmFaceBackend(Inspectable, Backend):
     """Gives each request to a language model with the tensors of Triton's vLLM backend.
 
     So clients of the removed TensorRT-LLM backend find their tensors, whichever engine answers.
@@ -85,6 +86,10 @@ class TensorRtLlmFaceBackend(Backend):
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
         return complete_tensors(config, False, TextFace.inputs, TextFace.outputs)
+
+    @classmethod
+    def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
+        return True
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from backends.remote.far_server import entry
+from backends.remote.far_server import add_model, entry, entry_text
 from penstock.core.errors import ConfigError
 from penstock_backends.remote.settings import read_settings
 
@@ -57,3 +59,14 @@ def test_headers_of_all_calls_and_the_key_of_an_address(tmp_path: Path) -> None:
     one, two = read.addresses
     assert read.fields(one) == [(b"a", b"b"), (b"authorization", b"Bearer abc")]
     assert read.fields(two) == [(b"a", b"b")]
+
+
+def test_check_knows_what_will_load(tmp_path: Path) -> None:
+    add_model(tmp_path, "chat", entry_text("http://elsewhere:1/v1"))
+    add_model(tmp_path, "tensors", entry_text("grpc://elsewhere:1"))
+    add_model(tmp_path, "wrong", entry_text("ftp://elsewhere:1"))
+    command = [sys.executable, "-m", "penstock", "check", str(tmp_path)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    assert "chat: will load" in told
+    assert "tensors: will load, as far as can be known" in told
+    assert "'ftp://elsewhere:1' has the scheme 'ftp'" in told

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+import queue
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import np_to_triton_dtype
 
-from harness.serving import serving
+from harness.serving import Served, serving
 from penstock.core.backend import InstanceContext
 from penstock.core.config import ModelConfig, Parameter, TransactionPolicy
 from penstock.core.errors import (
@@ -309,6 +313,10 @@ def test_wrong_parameters_are_named(parameters: dict[str, Any], told: str) -> No
         TensorRtLlmFaceBackend.check_config(config(**parameters))
 
 
+def test_configuration_is_completed_without_anything_else(tmp_path: Path) -> None:
+    assert TensorRtLlmFaceBackend.completes_by_reading(config(), tmp_path)
+
+
 async def test_without_a_server_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="needs a server"):
         async with running(TensorRtLlmFaceBackend, config(), tmp_path):
@@ -340,22 +348,54 @@ output { name: "text_output" data_type: TYPE_STRING dims: 1 }
 """
 
 
-@pytest.mark.slow
-def test_model_of_a_server_answers_to_upstreams_line(tmp_path: Path) -> None:
-    import httpx
+FACE = """\
+backend: "tensorrt_llm_face"
+parameters { key: "tensorrt_llm_model_name" value { string_value: "llm" } }
+"""
+BATCHED = FACE + "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }\n"
 
-    for name, text in (
-        ("llm", LLM_CONFIG),
-        (
-            "ensemble",
-            'backend: "tensorrt_llm_face"\n'
-            'parameters { key: "tensorrt_llm_model_name" value { string_value: "llm" } }\n',
-        ),
-    ):
-        (tmp_path / "models" / name / "1").mkdir(parents=True)
-        (tmp_path / "models" / name / "config.pbtxt").write_text(text)
-    (tmp_path / "models" / "llm" / "1" / "model.py").write_text(LLM)
-    with serving(tmp_path / "models", tmp_path / "log") as served:
-        body = {"text_input": "one two", "max_tokens": 3, "bad_words": "", "stop_words": ""}
-        answer = httpx.post(f"http://{served.http}/v2/models/ensemble/generate", json=body).json()
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("faces")
+    models = {"llm": LLM_CONFIG, "ensemble": FACE, "tensorrt_llm_bls": BATCHED}
+    for name, text in models.items():
+        (folder / "models" / name / "1").mkdir(parents=True)
+        (folder / "models" / name / "config.pbtxt").write_text(text)
+    (folder / "models" / "llm" / "1" / "model.py").write_text(LLM)
+    with serving(folder / "models", folder / "log") as server:
+        yield server
+
+
+@pytest.mark.slow
+def test_upstreams_line_for_curl(served: Served) -> None:
+    body = {"text_input": "one two", "max_tokens": 3, "bad_words": "", "stop_words": ""}
+    answer = httpx.post(f"http://{served.http}/v2/models/ensemble/generate", json=body).json()
     assert answer["text_output"] == "one twoONE"
+
+
+@pytest.mark.slow
+def test_upstreams_client_streams_with_a_batch_dimension(served: Served) -> None:
+    """As `end_to_end_grpc_client.py` asks, whose tensors are of shape [1, 1]."""
+    values: dict[str, Any] = {
+        "text_input": np.array([[b"one two"]], object),
+        "max_tokens": np.array([[3]], np.int32),
+        "bad_words": np.array([[b""]], object),
+        "stop_words": np.array([[b""]], object),
+        "stream": np.array([[True]]),
+        "beam_width": np.array([[1]], np.int32),
+        "temperature": np.array([[1.0]], np.float32),
+    }
+    inputs = []
+    for name, value in values.items():
+        datatype = np_to_triton_dtype(value.dtype)
+        inputs.append(grpcclient.InferInput(name, value.shape, datatype))
+        inputs[-1].set_data_from_numpy(value)
+    answers: queue.Queue[Any] = queue.Queue()
+    with grpcclient.InferenceServerClient(served.grpc) as client:
+        client.start_stream(callback=lambda result, error: answers.put((result, error)))
+        client.async_stream_infer("tensorrt_llm_bls", inputs, request_id="1")
+        result, error = answers.get(timeout=20)
+        client.stop_stream()
+    assert error is None
+    assert result.as_numpy("text_output").tolist() == [[b"ONE"]]
