@@ -524,7 +524,7 @@ def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp |
 
 def _has_application(config: ModelConfig, tokenizer: str) -> bool:
     """Whether one of the functions makes an application of this configuration."""
-    makers: Iterable[MakeApplication] = (one.load() for one in entry_points(group=GROUP))
+    makers: Iterable[MakeApplication] = (one.load() for one in announced(GROUP))
     with suppress(InferenceError):
         return any(make(config, Path(tokenizer) if tokenizer else None) for make in makers)
     return False
