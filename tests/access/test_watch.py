@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
 from access.issuer import Issuer, with_tokens
 from access.policies import ALICE, POLICY, bearer, hashed, replaced
+from fakes import turns
 from penstock.access.key_set import fetch
 from penstock.access.watch import PolicyWatch
 from penstock.core.errors import ConfigError, InferenceError
@@ -34,13 +38,17 @@ class KeyServer:
     """Answers every request with the same; with status 0 by what is no HTTP."""
 
     answer, status, asked = b"", 200, 0
+    let_go: Event | None = None
 
     def __init__(self) -> None:
-        outer = self
+        outer, self.came = self, Event()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked += 1
+                if outer.let_go is not None:
+                    outer.came.set()
+                    outer.let_go.wait()
                 if outer.status == 0:
                     self.wfile.write(b"what?\r\n\r\n")
                     return
@@ -192,3 +200,69 @@ def test_a_wrong_file_at_the_start_is_an_error(file: Path) -> None:
     file.write_text("")
     with pytest.raises(ConfigError):
         PolicyWatch(file)
+
+
+def test_an_answer_that_comes_too_slowly_is_an_error(
+    keys: KeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys.answer = b" " * 400_000  # more than comes at once
+    at = count(0.0, 6.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(at))
+    with pytest.raises(ConfigError) as refused:
+        fetch(keys.address)
+    assert str(refused.value) == f"'{keys.address}': it has not come within 10 s"
+
+
+async def test_keys_that_come_for_an_older_policy_are_not_used(file: Path, keys: KeyServer) -> None:
+    keys.answer, keys.let_go = ISSUED.key_set(), Event()
+    replaced(file, with_tokens(keys.address))
+    watch, token = PolicyWatch(file), ISSUED.token()
+    fetching = asyncio.ensure_future(watch.renew_keys())
+    await asyncio.to_thread(keys.came.wait)
+    replaced(file, with_tokens("https://other.example/keys"))
+    await watch.look()
+    keys.let_go.set()
+    await fetching
+    assert caller(watch, token) == ""
+
+
+async def test_keys_of_the_same_address_outlive_a_change_and_others_do_not(
+    file: Path, keys: KeyServer
+) -> None:
+    keys.answer = ISSUED.key_set()
+    replaced(file, with_tokens(keys.address))
+    watch, token = PolicyWatch(file), ISSUED.token()
+    await watch.renew_keys()
+    replaced(file, with_tokens(keys.address, more="leeway_secs = 1"))
+    await watch.look()
+    told = [caller(watch, token)]
+    replaced(file, with_tokens(f"{keys.address}/other"))
+    await watch.look()
+    assert [*told, caller(watch, token)] == ["alice", ""]
+
+
+async def test_a_watch_looks_again_after_a_bug_and_ends_with_its_context(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch, seen, enough = PolicyWatch(file), list[str](), asyncio.Event()
+
+    def note(what: str) -> None:
+        seen.append(what)
+        if min(seen.count("look"), seen.count("renew")) > 2:
+            enough.set()
+
+    async def look() -> None:
+        note("look")
+        raise ValueError("a bug")
+
+    async def renew() -> None:
+        note("renew")
+
+    monkeypatch.setattr(watch, "look", look)
+    monkeypatch.setattr(watch, "renew_keys", renew)
+    async with watch.running(0.0):
+        await enough.wait()
+    counted = len(seen)
+    await turns()
+    assert len(seen) == counted
+    assert "looking at the access policy failed" in caplog.text

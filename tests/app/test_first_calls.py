@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from google.protobuf.json_format import Parse
@@ -15,7 +16,12 @@ from penstock.core.config import Input, ModelConfig, Output, TransactionPolicy
 from penstock.core.tensor import DataType
 from penstock.protocol.grpc_service_pb2 import ModelInferRequest
 from penstock.settings import RepositorySettings, Settings
-from penstock.settings.endpoints import GrpcSettings
+from penstock.settings.endpoints import (
+    GrpcSettings,
+    HttpSettings,
+    OpenAiSettings,
+    TlsSettings,
+)
 
 PLACES = _Places("http://localhost:8000", "localhost:8001", "")
 
@@ -84,3 +90,65 @@ def test_a_stream_is_asked_by_its_only_text(count: int) -> None:
     assert [line.split()[2].rpartition("/")[2] for line in lines] == ["generate_stream"] * (
         count == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "ports", "places"),
+    [
+        ({}, {"HTTPService": 1}, ("http://localhost:1", "", "http://localhost:1")),
+        ({}, {}, ("", "", "")),
+        ({}, {"GRPCInferenceService": 2}, ("", "localhost:2", "")),
+        (
+            {"openai": OpenAiSettings(port=3)},
+            {"HTTPService": 1, "OpenAIService": 3},
+            ("http://localhost:1", "", "http://localhost:3"),
+        ),
+        (
+            {"openai": OpenAiSettings(enabled=False)},
+            {"HTTPService": 1},
+            ("http://localhost:1", "", ""),
+        ),
+        (
+            {"http": HttpSettings(address="10.0.0.1", tls=TlsSettings(enabled=True))},
+            {"HTTPService": 1},
+            ("https://10.0.0.1:1", "", "https://10.0.0.1:1"),
+        ),
+        (
+            {"http": HttpSettings(address="::")},
+            {"HTTPService": 1},
+            ("http://localhost:1", "", "http://localhost:1"),
+        ),
+        (
+            {"http": HttpSettings(address="[::]")},
+            {"HTTPService": 1},
+            ("http://localhost:1", "", "http://localhost:1"),
+        ),
+        (
+            {"http": HttpSettings(address="::1")},
+            {"HTTPService": 1},
+            ("http://[::1]:1", "", "http://[::1]:1"),
+        ),
+        (
+            {"http": HttpSettings(address="[::1]")},
+            {"HTTPService": 1},
+            ("http://[::1]:1", "", "http://[::1]:1"),
+        ),
+        ({"http": HttpSettings(address="unix:/s")}, {"HTTPService": 1}, ("", "", "")),
+        (
+            {"grpc": GrpcSettings(tls=TlsSettings(enabled=True))},
+            {"GRPCInferenceService": 2},
+            ("", "", ""),
+        ),
+        (
+            {"grpc": GrpcSettings(address="10.0.0.1")},
+            {"GRPCInferenceService": 2},
+            ("", "10.0.0.1:2", ""),
+        ),
+    ],
+)
+def test_places_are_those_that_a_client_on_this_machine_can_write(
+    settings: dict[str, Any], ports: dict[str, int], places: tuple[str, str, str]
+) -> None:
+    made = Settings(repository=RepositorySettings(paths=("m",)), **settings)
+    found = _Places.of(made, ports)
+    assert (found.http, found.grpc, found.openai) == places

@@ -100,6 +100,12 @@ READ = (
         "In place of `~/.aws/credentials`.",
     ),
     Variable(
+        "AWS_SKIP_SIGNATURE",
+        "`true`",
+        _CLOUDS,
+        "Requests to `s3://` repositories are not signed: for a public bucket.",
+    ),
+    Variable(
         "AZURE_STORAGE_ACCOUNT",
         "name",
         _CLOUDS,

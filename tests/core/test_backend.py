@@ -13,6 +13,7 @@ from penstock.core.backend import (
     Backend,
     Controllable,
     Host,
+    Inspectable,
     InstanceContext,
     Traits,
     WithApplication,
@@ -21,8 +22,11 @@ from penstock.core.backend import (
     WithReadiness,
     WithVariants,
     find_backend,
+    installed_backends,
+    package_missing,
 )
 from penstock.core.errors import ModelLoadError
+from penstock.core.flow_control import Window
 
 
 def test_a_backend_is_found_by_the_name_that_a_distribution_announces(
@@ -115,3 +119,43 @@ def test_a_model_lies_above_its_versions() -> None:
     path = Path("/models/m/3")
     context = InstanceContext("m_0", model_config(), 3, path, run=lambda: None)  # type: ignore
     assert context.model_path == Path("/models/m")
+
+
+def test_a_package_is_missing_only_where_it_can_be_looked_for() -> None:
+    given = [package_missing(name, {}) for name in ("json", "no_such_package_anywhere")]
+    elsewhere = package_missing("no_such_package_anywhere", {"python": "/other/python"})
+    assert (given, elsewhere) == ([False, True], False)
+
+
+def test_installed_backends_are_in_order(install_backend: InstallBackend) -> None:
+    install_backend("aaa", FakeBackend)
+    names = installed_backends()
+    assert names == sorted(set(names))
+    assert {"aaa", "identity", "python", "repeat"} <= {*names}
+
+
+def test_what_a_look_at_files_need_not_say_has_an_answer() -> None:
+    class Plain(Inspectable, FakeBackend):
+        pass
+
+    config = model_config()
+    Plain.check_files(config, Path(), {})
+    assert (Plain.completes_by_reading(config, Path()), Plain.engine_missing({})) == (False, "")
+
+
+def test_traits_that_are_not_given_are_these() -> None:
+    """What a backend of others relies on, which says nothing of them."""
+    traits = Traits()
+    given = {one.name: getattr(traits, one.name) for one in fields(Traits)}
+    assert given == {
+        "host": "thread",
+        "serial": True,
+        "batch_tensors": False,
+        "hints": frozenset(),
+        "eager": False,
+        "takes_device_tensors": False,
+        "reports_usage": False,
+        "private_tmp": False,
+        "process_main": "penstock.hosting.worker.host:run",
+        "window": Window(responses=16, size=65_536),
+    }

@@ -49,3 +49,17 @@ def test_starting_again_gives_no_more_time(clock: Clock) -> None:
     clock.now += 3.0
     deadline.start()
     assert deadline.left() == 5.0
+
+
+def test_an_exit_tells_what_it_waits_for_and_counts_what_it_cuts_off() -> None:
+    deadline, open_calls = ExitDeadline(5.0), [2]
+    deadline.waits_for("gRPC calls", lambda: open_calls[0])
+    deadline.waits_for("connections", lambda: 0)
+    told = [list(deadline.waiting()), deadline.started]
+    open_calls[0] = 0
+    deadline.start()
+    told += [list(deadline.waiting()), deadline.started]
+    assert told == [["gRPC calls: 2"], False, [], True]
+    deadline.cut(2)
+    deadline.cut(1)
+    assert deadline.cut_off == 3

@@ -87,6 +87,8 @@ def test_a_name_that_climbs_is_wrong_whatever_stands_around(
 
 def test_the_folders_of_a_name_are_those_above_it() -> None:
     assert [*folders_above("a/b/c")] == ["a", "a/b"]
+    assert [*folders_above("/a//b")] == ["", "/a", "/a/"]
+    assert [*folders_above("a")] == []
 
 
 @pytest.mark.parametrize(

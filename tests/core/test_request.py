@@ -10,16 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import make_request, make_response
-from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.errors import InternalError, InvalidRequestError, UnsupportedError
+from penstock.core.http_exchange import HttpHead
 from penstock.core.request import (
     ANY_VERSION,
+    ExchangePart,
     InferenceRequest,
     InferenceResponse,
+    RequestScope,
+    Sender,
     TextResponse,
     parse_version,
     rows_of,
+    text_correlation_id,
 )
 from penstock.core.tensor import Tensor
+from penstock.core.timeline import Trace
 
 HUGE = 1 << 63
 
@@ -109,3 +115,65 @@ def test_text_is_as_a_response_with_a_tensor(text: bytes, final: bool) -> None:
         assert (one.size, one.empty, one.error) == (general.size, False, None)
         assert one.parameters == {}
     assert (response.final, general.final, response.as_final().final) == (final, final, True)
+
+
+# -- identity, scope and bounds -------------------------------------------------------------------
+
+
+def test_a_request_is_equal_to_itself_alone() -> None:
+    one, other = make_request(), make_request()
+    assert (one == one._replace(), one != one._replace()) == (False, True)
+    assert (one == other, one != other) == (False, True)
+    same = one
+    assert (one == same, one != same, hash(one) == hash(same)) == (True, False, True)
+
+
+def test_a_part_of_a_request_inherits_all_but_its_tokens() -> None:
+    sender, timeline = Sender("t", 2, "label"), Trace(0).root
+    scope = RequestScope(
+        5.0, (), timeline, lambda *_: None, sender, waited=7, call_id="c", infer=lambda _: None
+    )
+    part = scope.part()
+    assert (part.deadline, part.call_chain, part.timeline, part.sender) == (
+        *(5.0, (), timeline),
+        sender,
+    )
+    assert (part.report_usage, part.waited, part.call_id, part.infer) == (None, 0, "", None)
+
+
+def test_nothing_is_noted_in_a_scope_that_nobody_made() -> None:
+    request = InferenceRequest("m")
+    with pytest.raises(AttributeError) as refused:
+        request.scope.waited = 1
+    assert str(refused.value) == (
+        "'waited' of a request without a scope: make it with scope=RequestScope()"
+    )
+
+
+def test_a_mark_stands_in_the_trace_of_the_request() -> None:
+    timeline = Trace(0).root
+    InferenceRequest("m", scope=RequestScope(timeline=timeline)).mark("TOKENIZE_START")
+    InferenceRequest("m").mark("TOKENIZE_START")
+    assert [name for name, _ in timeline.marks] == ["TOKENIZE_START"]
+
+
+def test_a_correlation_id_has_128_bytes_at_most() -> None:
+    assert text_correlation_id("é" * 64) == "é" * 64
+    with pytest.raises(UnsupportedError) as refused:
+        text_correlation_id("é" * 64 + "a")
+    assert refused.value.message == "string correlation ID cannot be longer than 128 characters"
+
+
+def test_the_size_of_a_response_is_that_of_its_tensors() -> None:
+    outputs = {"a": Tensor.from_numpy(np.zeros(3, np.int32)), "b": Tensor.from_strings(["x"])}
+    response = InferenceResponse(outputs, {"p": 1}, final=True)
+    assert (response.size, response.empty, InferenceResponse().empty) == (12 + 5, False, True)
+    other = response.with_outputs({})
+    assert (other.outputs, other.parameters, other.final, other.error) == ({}, {"p": 1}, True, None)
+
+
+def test_a_part_of_a_body_becomes_the_last_one_with_all_that_it_holds() -> None:
+    part = ExchangePart(head=HttpHead(200), body=b"abc", error=InternalError("why"))
+    last = part.as_final()
+    assert (last.final, last.head, last.body, last.error) == (True, part.head, b"abc", part.error)
+    assert part.size == 3

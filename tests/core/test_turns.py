@@ -8,7 +8,16 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.turns import Ration, Sliced, Steps, Turns, begun, finished
+from penstock.core.turns import (
+    LoopTurn,
+    Ration,
+    Sliced,
+    Steps,
+    SwitchInterval,
+    Turns,
+    begun,
+    finished,
+)
 
 
 class Work:
@@ -162,4 +171,55 @@ async def test_threads_get_pythons_lock_sooner_while_somebody_computes() -> None
     usual = sys.getswitchinterval()
     await Turns().run(steps())
     assert seen == [pytest.approx(0.001)]
+    assert sys.getswitchinterval() == usual
+
+
+async def test_the_interval_of_threads_is_usual_again_after_three_quiet_turns_and_not_before() -> (
+    None
+):
+    ration, usual = Ration(1), sys.getswitchinterval()
+    waiting = [ration.take() for _ in range(3)]
+    seen = []
+    for _ in range(8):
+        await asyncio.sleep(0)
+        seen.append(sys.getswitchinterval() == usual)
+    assert all(turn is None or turn.done() for turn in waiting)
+    assert seen == sorted(seen)
+    assert 4 <= seen.index(True) <= 6
+
+
+async def test_a_loop_that_nobody_waits_on_is_left_alone() -> None:
+    """The ration is renewed once, and asks for no turns of the loop after that."""
+    ration = Ration(2)
+    assert [ration.take(), ration.take()] == [None, None]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [ration.take(), ration.take()] == [None, None]
+    late = ration.take()
+    assert late is not None
+    await late
+
+
+async def test_bytes_of_a_turn_are_over_at_its_room_and_free_in_the_next() -> None:
+    turn = LoopTurn(10)
+    seen = [turn.over]
+    turn.spend(9)
+    seen.append(turn.over)
+    turn.spend(1)
+    seen.append(turn.over)
+    await asyncio.sleep(0)
+    seen.append(turn.over)
+    turn.spend(11)
+    seen.append(turn.over)
+    await asyncio.sleep(0)
+    assert [*seen, turn.over] == [False, False, True, False, True, False]
+
+
+def test_the_short_interval_ends_with_its_last_user() -> None:
+    interval, usual = SwitchInterval(), sys.getswitchinterval()
+    with interval.short():
+        with interval.short():
+            seen = [sys.getswitchinterval()]
+        seen.append(sys.getswitchinterval())
+    assert seen == [pytest.approx(0.001)] * 2
     assert sys.getswitchinterval() == usual

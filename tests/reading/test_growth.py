@@ -151,3 +151,28 @@ def test_quantiles_rise_and_stay_inside_of_the_bounds(
         return
     assert 0 <= low <= high * (1 + 1e-9)
     assert high <= max(bound for bound in buckets if bound != inf)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [(0.0, 0.0), (0.1, 0.5), (0.2, 1.0), (0.35, 1.5), (0.5, 2.0), (0.9, 2.0), (1.0, 2.0)],
+)
+def test_a_quantile_lies_within_its_bucket_as_prometheus_has_it(
+    wanted: float, value: float
+) -> None:
+    buckets = {1.0: 2.0, 2.0: 5.0, 4.0: 5.0, inf: 10.0}
+    found = quantile(buckets, wanted)
+    assert found == pytest.approx(4.0 if wanted > 0.5 else value)
+
+
+def test_without_an_observation_there_is_no_quantile() -> None:
+    assert quantile({}, 0.5) is None
+    assert quantile({1.0: 0.0, inf: 0.0}, 0.5) is None
+    assert (mean(3.0, 2.0), mean(3.0, 0.0)) == (1.5, None)
+
+
+def test_buckets_start_over_together() -> None:
+    assert increases({1.0: 2.0, 2.0: 4.0}, {1.0: 3.0, 2.0: 9.0}) == {1.0: 1.0, 2.0: 5.0}
+    assert increases({1.0: 2.0, 2.0: 4.0}, {1.0: 1.0, 2.0: 9.0}) == {1.0: 1.0, 2.0: 9.0}
+    assert increases({}, {1.0: 3.0}) == {1.0: 3.0}
+    assert [increase(*pair) for pair in ((2, 5), (5, 5), (5, 2))] == [3, 0, 2]

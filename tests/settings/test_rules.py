@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.outcomes import raises_nothing
@@ -11,6 +13,8 @@ from penstock.settings import (
     HttpSettings,
     MetricsSettings,
     ModelControlMode,
+    ModelFile,
+    OpenAiSettings,
     RepositorySettings,
     SagemakerSettings,
     Settings,
@@ -111,3 +115,75 @@ def test_a_prefix_of_shared_memory_begins_a_name(prefix: str, allowed: bool, tex
             client_shared_memory=allowed,
             client_shm_prefix=prefix,
         )
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"tenant_header": "x"}, "--tenant-header has no effect without --tenants"),
+        ({"trust_fairness_id": True}, "--trust-fairness-id has no effect without --tenants"),
+        (
+            {"client_shm_prefix": "a"},
+            "--client-shm-prefix has no effect without --allow-client-shm=true",
+        ),
+        (
+            {"client_shm_prefix": "a/", "client_shared_memory": True},
+            "--client-shm-prefix=a/ cannot hold a slash",
+        ),
+        (
+            {"openai": OpenAiSettings(aliases={"a": "a"})},
+            "--openai-alias=a=a has no effect",
+        ),
+        (
+            {"openai": OpenAiSettings(aliases={"a": "b", "b": "c"})},
+            "--openai-alias=a=b: 'b' is an alias too, of 'c'; name the model",
+        ),
+    ],
+)
+def test_what_would_have_no_effect_or_no_end_is_refused(changed: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings(repository=MODELS, **changed)
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tenants": "file", "tenant_header": "x", "trust_fairness_id": True},
+        {"client_shm_prefix": "a", "client_shared_memory": True},
+        {"openai": OpenAiSettings(aliases={"a": "c", "b": "c"})},
+        {"sagemaker": SagemakerSettings(enabled=True, safe_ports=(8000, 8002))},
+        {"sagemaker": SagemakerSettings(safe_ports=(1, 2))},
+        {"openai": OpenAiSettings(enabled=False, port=8000)},
+    ],
+)
+def test_what_has_an_effect_is_taken(changed: dict[str, Any]) -> None:
+    with raises_nothing():
+        Settings(repository=MODELS, **changed)
+
+
+@pytest.mark.parametrize("safe_ports", [(8001, 8002), (8000, 8001)])
+def test_bounds_of_safe_ports_are_safe_themselves(safe_ports: tuple[int, int]) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings(
+            repository=MODELS, sagemaker=SagemakerSettings(enabled=True, safe_ports=safe_ports)
+        )
+    name, port = ("HTTP", 8000) if safe_ports[0] > 8000 else ("metrics", 8002)
+    assert str(refused.value) == (
+        f"The server cannot listen to {name} requests at port {port}, allowed port range is"
+        f" [{safe_ports[0]}, {safe_ports[1]}]"
+    )
+
+
+def test_the_port_of_openai_collides_as_all_do() -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings(repository=MODELS, openai=OpenAiSettings(port=8002))
+    assert str(refused.value) == (
+        "The server cannot listen to OpenAI requests and metrics requests at the same address and"
+        " port 0.0.0.0:8002"
+    )
+
+
+def test_a_file_is_a_model_enough() -> None:
+    with raises_nothing():
+        Settings(repository=RepositorySettings(files=(ModelFile("m", {}, {}),)))

@@ -1,14 +1,19 @@
 """Settings have the defaults of `tritonserver`, and are frozen."""
 
-from dataclasses import FrozenInstanceError
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from operator import attrgetter
+from typing import Any
 
 import pytest
 
+from penstock.metrics.measurement import Quantile
 from penstock.settings import (
     BackendSettings,
     CompressionLevel,
+    HttpSettings,
     ModelControlMode,
+    OpenTelemetrySettings,
     RepositorySettings,
     Settings,
 )
@@ -103,6 +108,118 @@ def test_defaults_are_those_of_tritonserver(field: str) -> None:
     assert attrgetter(field)(Settings(repository=MODELS)) == DEFAULTS[field]
 
 
+OURS: dict[str, object] = {
+    "secure": False,
+    "max_pending_requests": 65536,
+    "max_bytes_elements": 1048576,
+    "request_memory_pool_byte_size": 0,
+    "client_shm_prefix": "",
+    "engine_control": False,
+    "model_upload": False,
+    "trace_control": False,
+    "trace_tensors": False,
+    "log_control": False,
+    "access_policy": "",
+    "tenants": "",
+    "tenant_header": "",
+    "trust_fairness_id": False,
+    "repository.files": (),
+    "repository.startup_models": (),
+    "repository.demand_timeout": 300.0,
+    "repository.cache_dir": "",
+    "repository.cache_size": 0,
+    "repository.agent_directory": "/opt/tritonserver/repoagents",
+    "http.max_body_size": 2147483647,
+    "http.event_keep_alive_secs": 15,
+    "http.tls.enabled": False,
+    "http.tls.mutual": False,
+    "http.tls.certificate": "",
+    "http.tls.key": "",
+    "http.tls.root_certificate": "",
+    "http.docs": False,
+    "openai.enabled": True,
+    "openai.port": None,
+    "openai.lora_separator": ":",
+    "openai.unknown_fields": "refuse",
+    "openai.default_max_tokens": 0,
+    "openai.tokenizer": "",
+    "openai.aliases": {},
+    "openai.allowed_origins": (),
+    "openai.restrictions": (),
+    "grpc.transport": "native",
+    "grpc.reflection": True,
+    "grpc.max_message_size": 2147483647,
+    "grpc.max_control_message_size": 1048576,
+    "grpc.tls.certificate": "",
+    "grpc.tls.key": "",
+    "grpc.tls.root_certificate": "",
+    "grpc.keepalive.max_connection_age_grace_ms": None,
+    "metrics.address": "0.0.0.0",
+    "metrics.latencies.counter_latencies": True,
+    "metrics.latencies.histogram_latencies": False,
+    "metrics.latencies.summary_latencies": False,
+    "metrics.latencies.summary_quantiles": (
+        *(Quantile(0.5, 0.05), Quantile(0.9, 0.01), Quantile(0.95, 0.001)),
+        *(Quantile(0.99, 0.001), Quantile(0.999, 0.001)),
+    ),
+    "metrics.latencies.vllm_names": False,
+    "logging.stream": "split",
+    "logging.escape": True,
+    "logging.access": "off",
+    "trace.mode": "triton",
+    "trace.levels": frozenset(),
+    "trace.rate": 1000,
+    "trace.count": -1,
+    "trace.file": "",
+    "trace.log_frequency": 0,
+    "trace.opentelemetry.url": "",
+    "trace.opentelemetry.protocol": "http/protobuf",
+    "trace.opentelemetry.resource": (),
+    "trace.opentelemetry.bsp_max_queue_size": 2048,
+    "trace.opentelemetry.bsp_schedule_delay": 5000,
+    "trace.opentelemetry.bsp_max_export_batch_size": 512,
+    "trace.opentelemetry.sampler": "",
+    "trace.opentelemetry.ratio": 1.0,
+    "trace.opentelemetry.slow_threshold_ms": 0.0,
+    "trace.opentelemetry.always_on_error": False,
+    "backends.directory": "",
+    "backends.media_urls": None,
+    "backends.config": {},
+    "backends.model_env": (),
+    "cache.directory": "/opt/tritonserver/caches",
+    "cache.config": {},
+    "rate_limit.resources": (),
+    "devices.cuda_memory_pool_byte_size": {},
+    "devices.cuda_virtual_address_size": {},
+    "devices.host_policies": {},
+    "devices.load_limits": {},
+    "devices.cpu_only": False,
+    "devices.memory_budget": 0,
+    "sagemaker.model_root": "/opt/ml/models",
+    "sagemaker.safe_ports": None,
+}
+"""The defaults of settings that are no options of `tritonserver`, or nowhere in its contract."""
+
+
+def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, object]]:
+    """Every field of the settings, below its parts, with its value."""
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if is_dataclass(value):
+            yield from leaves(value, f"{path}{each.name}.")
+        else:
+            yield f"{path}{each.name}", value
+
+
+def test_every_setting_has_a_default_that_is_written_down() -> None:
+    """A default that changes changes every server that does not name it."""
+    assert dict(leaves(Settings(repository=MODELS))) == {
+        **DEFAULTS,
+        **OURS,
+        "repository.paths": ("models",),
+    }
+
+
 def test_settings_do_not_change() -> None:
     with pytest.raises(FrozenInstanceError):
         MODELS.namespacing = True  # type: ignore[misc]
@@ -144,3 +261,44 @@ def test_backends_are_told_whether_models_may_be_unsafe(
     allowed: bool, given: dict[str, str]
 ) -> None:
     assert BackendSettings(unsafe_models=allowed).options_for("pytorch") == given
+
+
+@pytest.mark.parametrize(
+    ("mode", "explicit", "on_demand", "polls"),
+    [
+        (ModelControlMode.NONE, False, False, False),
+        (ModelControlMode.POLL, False, False, True),
+        (ModelControlMode.EXPLICIT, True, False, False),
+        (ModelControlMode.DEMAND, True, True, True),
+    ],
+)
+def test_a_control_mode_says_who_loads_models(
+    mode: ModelControlMode, explicit: bool, on_demand: bool, polls: bool
+) -> None:
+    repository = RepositorySettings(control_mode=mode)
+    assert (repository.explicit, repository.on_demand, repository.polls) == (
+        *(explicit, on_demand),
+        polls,
+    )
+
+
+def test_the_directory_of_backends_may_come_with_the_options_of_all() -> None:
+    common = {"": {"backend-directory": "/common"}}
+    assert BackendSettings(config=common).options_for("x") == {"backend-directory": "/common"}
+    own = BackendSettings(config=common, directory="/own")
+    assert own.options_for("x") == {"backend-directory": "/own"}
+
+
+def test_ports_of_http_beside_a_socket_file_are_of_this_machine() -> None:
+    assert HttpSettings(address="unix:/run/s").host == "127.0.0.1"
+    assert HttpSettings(address="10.0.0.1").host == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("error", "slow", "rule"), [(False, 0.0, False), (True, 0.0, True), (False, 0.5, True)]
+)
+def test_a_rule_at_the_end_is_one_about_errors_or_slowness(
+    error: bool, slow: float, rule: bool
+) -> None:
+    made = OpenTelemetrySettings(always_on_error=error, slow_threshold_ms=slow)
+    assert made.tail_rule is rule

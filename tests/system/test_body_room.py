@@ -176,3 +176,38 @@ async def test_many_small_bodies_that_never_come_keep_nobody_out() -> None:
         await asyncio.wait_for(came.wait(), 30)
         bodies.fill(f"part {part}", 4 * MIB)
     assert len(silent) > 1000
+
+
+@in_virtual_time
+async def test_the_eldest_is_refused_after_the_patience_and_more_ever_sooner() -> None:
+    room = BodyRoom(64 * MIB, patience=8.0)
+    loop, told = asyncio.get_running_loop(), list[tuple[str, float]]()
+    bodies, begun = Bodies(room), asyncio.get_running_loop().time()
+    names = [str(number) for number in range(6)]
+
+    def refuse() -> None:
+        told.append((name := names.pop(0), round(loop.time() - begun, 6)))
+        if name == "3":
+            bodies.free("all")
+
+    room.eldest = [lambda: Incomplete(1, refuse) if names else None]
+    bodies.fill("all", 64 * MIB)
+    bodies.wait("late")
+    await asyncio.sleep(7.9)
+    assert told == []
+    await asyncio.sleep(60)
+    assert told == [("0", 8.0), ("1", 8.8), ("2", 9.2), ("3", 9.4)]
+    assert bodies.told == ["late"]
+
+
+@in_virtual_time
+async def test_who_has_gone_on_in_time_is_no_reason_to_refuse_anybody() -> None:
+    room = BodyRoom(64 * MIB, patience=8.0)
+    bodies = Bodies(room)
+    room.eldest = [lambda: Incomplete(1, lambda: bodies.refused("eldest"))]
+    bodies.fill("all", 64 * MIB)
+    bodies.wait("a")
+    await asyncio.sleep(7.0)
+    bodies.free("all")
+    await asyncio.sleep(60)
+    assert bodies.told == ["a"]

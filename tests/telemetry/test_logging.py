@@ -73,10 +73,11 @@ def test_information_and_trouble_part(capsys: Capture) -> None:
     logger.info("a")
     logger.warning("b")
     logger.error("c")
+    logger.critical("d")
     captured = capsys.readouterr()
     assert messages(captured.out) == ['"a"']
-    assert messages(captured.err) == ['"b"', '"c"']
-    assert [line[0] for line in captured.err.splitlines()] == ["W", "E"]
+    assert messages(captured.err) == ['"b"', '"c"', '"d"']
+    assert [line[0] for line in captured.err.splitlines()] == ["W", "E", "E"]
 
 
 @pytest.mark.contract("L-03")

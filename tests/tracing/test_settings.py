@@ -382,3 +382,9 @@ def test_tensors_of_the_start_can_be_switched_off_and_on() -> None:
     control.change({"trace_level": ["OFF"]})
     control.change({"trace_level": ["TENSORS"]}, "model")
     assert trace_texts(control.current("model"))["trace_level"] == ["TENSORS"]
+
+
+def test_without_settings_the_defaults_are_in_force() -> None:
+    control = TraceControl()
+    assert control.current() == control.current("m") == control.start == TraceSettings()
+    assert not control.active

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import floor, isfinite
 from typing import Any
 
 from penstock_client.perf.options import Target
@@ -84,7 +84,7 @@ def numbers(text: str) -> tuple[float, ...]:
         if ":" in text:
             parts = [float(part) for part in text.split(":")]
             start, end, step = (*parts, 1.0)[:3]
-            count = int((end - start) / step + 1e-9) + 1 if step > 0 and len(parts) < 4 else 0
+            count = floor((end - start) / step + 1e-9) + 1 if step > 0 and len(parts) < 4 else 0
             found = [start + step * number for number in range(min(count, _MOST_LOADS + 1))]
         else:
             found = [float(part) for part in text.split(",")]

@@ -16,6 +16,7 @@ from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.registry import open_cache
+from penstock.core.audit import AuditSink
 from penstock.core.errors import ConfigError, InferenceError, UnsupportedError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
@@ -79,6 +80,7 @@ async def open_server(
     gpus: ServerGpus,
     cache: ResponseCache | None = None,
     sinks: Sequence[TraceSink] = (),
+    audit: AuditSink | None = None,
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
     cached = settings.repository.cache_dir, settings.repository.cache_size
@@ -108,7 +110,9 @@ async def open_server(
             )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
-        watch = await asyncio.to_thread(_access_watch, settings)
+        server.stop_asking = remote.stop
+        watch = await asyncio.to_thread(_access_watch, settings, audit)
+        server.audit = audit
         server.access = None if watch is None else watch.gate
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
         pass_also(settings.backends.model_env)
@@ -130,7 +134,7 @@ async def open_server(
                 await asyncio.to_thread(writer.close)
             reaper.close()
             server.regions.close()
-            if not in_time:
+            if not in_time or remote.has_left:
                 raise ExitTimeoutError(deadline.cut_off)
 
 
@@ -291,11 +295,11 @@ def _tenants(settings: Settings) -> Tenants | None:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 
 
-def _access_watch(settings: Settings) -> PolicyWatch | None:
+def _access_watch(settings: Settings, audit: AuditSink | None) -> PolicyWatch | None:
     if not settings.access_policy:
         return None
     try:
-        return PolicyWatch(Path(settings.access_policy))
+        return PolicyWatch(Path(settings.access_policy), audit)
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

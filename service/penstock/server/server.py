@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.access.gate import AccessGate
+from penstock.core.audit import AuditSink
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -23,7 +24,8 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.releases.releases import AliasModel, Releases
+from penstock.models.releases.alias_model import AliasModel
+from penstock.models.releases.releases import Releases
 from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
@@ -77,6 +79,9 @@ class InferenceServer:
     access: AccessGate | None = None
     """Whom frontends ask who may call; they then see the server as `SeenModels`."""
 
+    audit: AuditSink | None = None
+    """Who is told of models that were asked for by those who do not see them."""
+
     control_policy: ControlPolicy = ControlPolicy()
 
     residency: ModelResidency | None = None
@@ -85,6 +90,9 @@ class InferenceServer:
     has_repository = True
     repository_traffic: Traffic | None = None
     """Without its repository a server serves nothing, and is neither live nor ready."""
+
+    stop_asking: Callable[[], object] = staticmethod(lambda: None)
+    """Ends what loads wait for from stores that lie elsewhere, which may not answer."""
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
@@ -294,7 +302,7 @@ class InferenceServer:
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repositories with its versions; by name only if never loaded."""
-        names, twice = await asyncio.to_thread(self._listed)
+        names, twice = await asyncio.to_thread(self.repository.names_and_duplicates)
         catalog = self._catalog
         entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
         if (residency := self.residency) is not None:
@@ -302,10 +310,6 @@ class InferenceServer:
         entries += [alias_entry(alias) for alias in self.releases.aliases()]
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
-
-    def _listed(self) -> tuple[set[str], set[str]]:
-        """The models of the repositories, and those in more than one."""
-        return set(self.repository.names()), self.repository.duplicates()
 
     async def load(
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
@@ -483,6 +487,7 @@ class InferenceServer:
 
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
         """Refuse new work before the stop, except requests that continue a sequence."""
+        self.stop_asking()
         self._exit.begin(deadline)
         if self.residency is not None:
             self.residency.stop_loading()

@@ -150,7 +150,8 @@ class RepositorySettings:
 class LogSettings:
     """The log; `escape` quotes messages, so that a client's text cannot forge a line.
 
-    `access` is the file of the access log, "-" for standard output, or "off".
+    `access` and `audit` are the files of the access log and the audit log, "-" for standard output,
+    or "off"; `audit_max_bytes` is the size from which on another file is begun, 0 for none.
     `file` replaces the console. `stream` is where everything goes that is written to either of the
     process's standard streams.
     """
@@ -164,6 +165,8 @@ class LogSettings:
     stream: Literal["split", "stdout", "stderr"] = "split"
     escape: bool = True
     access: str = "off"
+    audit: str = "off"
+    audit_max_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import marshal
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import make_request
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError, NotFoundError, RejectedError
 from penstock.core.request import (
@@ -159,3 +161,35 @@ def plain_request(request: InferenceRequest) -> dict[str, Any]:
 
 def plain_tensors(tensors: Any) -> dict[str, tuple[Any, ...]]:
     return {name: (t.datatype, t.shape, bytes(t.buffer)) for name, t in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "must be a boolean, a number or a string, not NoneType"),
+        ([1], "must be a boolean, a number or a string, not list"),
+        (1 << 64, f"must fit into 64 bits, got {1 << 64}"),
+        (-(1 << 63) - 1, f"must fit into 64 bits, got {-(1 << 63) - 1}"),
+    ],
+)
+def test_a_parameter_that_cannot_be_sent_is_named(value: Any, problem: str) -> None:
+    with pytest.raises(InternalError) as refused:
+        pack_request(1, make_request(parameters={"p": value}))
+    assert refused.value.message == f"parameter 'p' {problem}"
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.int8(3), 3),
+        (np.bool_(True), True),
+        ((1 << 64) - 1, (1 << 64) - 1),
+        (-(1 << 63), -(1 << 63)),
+    ],
+)
+def test_numbers_of_numpy_are_sent_as_python_s(value: Any, sent: Any) -> None:
+    header, payload = pack_request(1, make_request(parameters={"p": value}, id="r"))
+    _, request, _ = unpack_request(header, memoryview(b"".join(payload)), 0)
+    (arrived,) = request.parameters.values()
+    assert (arrived, type(arrived)) == (sent, type(sent))

@@ -105,3 +105,41 @@ def test_a_state_is_declared_once() -> None:
     batching = SequenceBatching(state=(STATE, STATE))
     with pytest.raises(ConfigError, match="State input name 'S' specified more than once"):
         read_states(model_config(sequence_batching=batching), Path())
+
+
+@pytest.mark.contract("S-17")
+def test_a_value_says_the_lengths_that_vary(path: Path) -> None:
+    given = replace(ZERO, dims=(3,))
+    assert first(path, given, dims=(-1,)).numpy().tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.contract("S-17")
+def test_refusals_are_triton_s_to_the_letter(path: Path) -> None:
+    (path / "initial_state" / "first").write_bytes(b"1234567")
+    told = []
+    for initial in (
+        (ZERO, FILE),
+        (replace(ZERO, data_type=DataType.FP32),),
+        (replace(ZERO, name=""),),
+        (replace(ZERO, dims=(2, 1)),),
+        (replace(ZERO, dims=(-1,)),),
+        (replace(ZERO, dims=(3,)),),
+        (replace(ZERO, zero_data=None),),
+        (FILE,),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            first(path, *initial)
+        told.append(refused.value.message)
+    assert told == [
+        "initial_state field for state input 'S' must contain exactly one or zero element. Found"
+        " '2' elements.",
+        "The data type used for 'initial_state' field of state 'S' does not match the state data"
+        " type.",
+        "Field 'name' must be set when using initial_state for state input 'S'.",
+        "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for"
+        " state input 'S'. 2 != 1",
+        "'initial_state' field for state input name 'S' contains variable dimensions.",
+        "'initial_state' dim for input name 'S' doesn't match 'state' dim description. 3 != 2",
+        "initial_state setting expects state'S' to have state_data set",
+        "initial_state setting expects 8 bytes, but the data provided from firstonly has 7 bytes.",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -288,7 +289,7 @@ async def test_aliases(repository: Repository) -> None:
         await releases.read_files()
         assert releases.find("declared") is None
         releases.set("guarded", {**fields, "guard": {"min_requests": 1, "window": 60}})
-        releases.watch()
+        releases.watch(time.monotonic())
         for wrong in ("a", "alias2"):
             with pytest.raises(InferenceError):
                 releases.set(wrong, {"targets": [{"model": "alias"}]})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from penstock.core.config import ModelRateLimiter, RateLimiterResource
 from penstock.core.errors import ModelLoadError
 from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
 from penstock.scheduling.direct import DirectScheduler
-from penstock.scheduling.rate_limiter import Limit, RateLimiter
+from penstock.scheduling.rate_limiter import Limit, RateLimiter, ResourceClaim
 
 ONE = ModelRateLimiter(resources=(RateLimiterResource("R", count=1),))
 
@@ -163,3 +165,55 @@ async def test_the_rest_is_the_instance_itself() -> None:
     limited.on_lost = lambda: lost.append(True)
     fake.give_up()
     assert (lost, limited.lost) == ([True], True)
+
+
+async def test_all_but_availability_is_the_instance_s_own() -> None:
+    calls: list[Any] = []
+
+    class Whole(FakeInstance):
+        async def healthy(self) -> bool:
+            return False
+
+        async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+            return action, dict(arguments)
+
+        def metrics(self) -> Mapping[str, float]:
+            return {"a": 1.0}
+
+        def histograms(self) -> Mapping[str, Any]:
+            return {"b": ()}
+
+        async def answered(self) -> None:
+            calls.append("answered")
+
+    instance: Any = Whole("a")
+    limited = _limited(instance, RateLimiter())
+    assert limited.memory is instance.memory
+    assert limited.caller is instance.caller
+    assert limited.process is instance.process
+    assert limited.why_unavailable == instance.why_unavailable
+    assert (limited.lost, limited.alive) == (False, True)
+    assert await limited.healthy() is False
+    assert await limited.control("sleep", {"level": 1}) == ("sleep", {"level": 1})
+    assert (limited.metrics(), limited.histograms()) == ({"a": 1.0}, {"b": ()})
+    await limited.answered()
+    assert calls == ["answered"]
+
+    def told() -> None:
+        calls.append("told")
+
+    limited.on_lost = limited.on_available = told
+    assert limited.on_lost is instance.on_lost is told
+    assert limited.on_available is instance.on_available is told
+
+
+@pytest.mark.parametrize(("priority", "kept"), [(0, 1), (1, 1), (5, 5)])
+def test_of_a_resource_that_is_named_twice_the_larger_count_is_needed(
+    priority: int, kept: int
+) -> None:
+    resources = (
+        *(RateLimiterResource("R", count=n) for n in (2, 3, 1)),
+        RateLimiterResource("R", global_=True, count=4),
+    )
+    claim = resource_claim(ModelRateLimiter(resources=resources, priority=priority), 7)
+    assert claim.signature == ResourceClaim({("R", 7): 3, ("R", None): 4}, kept).signature

@@ -260,3 +260,13 @@ def test_a_cleared_queue_returns_every_request(levels: list[int], now: float) ->
     assert sorted(queue.clear() + rejected) == sorted(entry.item for entry in entries)
     assert (len(queue), queue.next_expiry(), _order(queue)) == (0, inf, "")
     assert not any(entry.waiting for entry in entries)
+
+
+def test_timeouts_of_requests_that_have_left_take_no_room() -> None:
+    """Nearly all leave before their time, which may be far."""
+    queue = PriorityQueue[int](PriorityLevels(default_policy=LevelPolicy(timeout=1e6)))
+    for number in range(1000):
+        entry = Entry(number, 1, None, float(number))
+        assert queue.add(entry)
+        queue.remove(entry)
+    assert len(queue._expiring) <= 18

@@ -496,7 +496,11 @@ async def server_application(
     `backend` is `None` for an ensemble. `tokenizer` is that of models whose configuration names
     none. Raises `ModelLoadError`.
     """
-    if backend is not None and issubclass(backend, WithApplication):
+    if (
+        backend is not None
+        and issubclass(backend, WithApplication)
+        and backend.has_application(config)
+    ):
         _warn_of_tokenizer(config, f"backend '{config.backend}' has an application of its own")
         return None
     application = ServerApplication(config.name, partial(_made, config, version_path, tokenizer))

@@ -79,7 +79,10 @@ class ModelLoad:
             whole = as_inference_error(error)
             failure = self._failures[version] = redacted(whole)
             reason, text = _reason(failure), _reason(whole)
-            logger.error("failed to load '%s' version %s: %s", self._files.name, version, text)
+            known = isinstance(error, (InferenceError, asyncio.CancelledError))
+            told = "failed to load '%s' version %s: %s"
+            name, slip = self._files.name, None if known else error
+            logger.error(told, name, version, text, exc_info=slip)
             if isinstance(error, _UnwantedError):
                 reason = UNLOADED
             if status.model is None:

@@ -60,6 +60,13 @@ def test_parameters_are_read_as_json() -> None:
     assert InferenceResponse([], parameters=given).core_parameters == given
 
 
+def test_numbers_of_numpy_travel_as_those_of_python() -> None:
+    given = {"a": np.float64(1.5), "b": True, "c": 2, "d": "x", "e": 2.0}
+    told = InferenceResponse([], parameters=given).core_parameters
+    assert told == {"a": 1.5, "b": True, "c": 2, "d": "x", "e": 2.0}
+    assert [type(each) for each in told.values()] == [float, bool, int, str, float]
+
+
 @pytest.mark.parametrize("parameters", ["text", {"a": [1]}, {1: 1}, {"a": None}])
 def test_parameters_that_cannot_travel_are_refused(parameters: Any) -> None:
     with pytest.raises((TypeError, TritonModelException), match="parameter"):

@@ -150,3 +150,12 @@ def test_a_model_in_a_bucket_is_fetched(
     files = [path for path in (tmp_path / "models" / "sums").rglob("*") if path.is_file()]
     assert {path.name for path in files} == {"config.pbtxt", "plus.onnx", "plus.onnx_data"}
     assert not any(path.is_symlink() for path in files)
+
+
+@pytest.mark.parametrize("option", ["--batching", "--instances", "--version"])
+@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "٣"])
+def test_numbers_are_from_1_on(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["import", "a", "b", f"{option}={value}"])
+    assert ended.value.code == 2
+    assert f"{option}: a number from 1 on, not '{value}'" in capsys.readouterr().err
