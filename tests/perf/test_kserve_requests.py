@@ -87,11 +87,15 @@ def test_a_body_is_json_and_behind_it_the_tensors() -> None:
         "parameters": {**PARAMETERS, "binary_data_output": True},
         "inputs": [
             {
-                "name": "A", "datatype": "INT32", "shape": [1, 2],
+                "name": "A",
+                "datatype": "INT32",
+                "shape": [1, 2],
                 "parameters": {"binary_data_size": 8},
             },
             {
-                "name": "B", "datatype": "BYTES", "shape": [1],
+                "name": "B",
+                "datatype": "BYTES",
+                "shape": [1],
                 "parameters": {"binary_data_size": 6},
             },
         ],
