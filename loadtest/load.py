@@ -27,8 +27,9 @@ class Load:
     """`in_flight` loops that call for `seconds`, behind a short warm-up.
 
     A message is a serialized `ModelInferRequest`, or with a `path` the body of a POST over HTTP,
-    with `headers`. Where there are `further` messages, calls take them in turns. With `rounds` each
-    loop calls so many times instead, so that none is cut off at the end.
+    with `headers`; `certificates` are the files of the authority to trust, of the client's
+    certificate and of its key, for TLS. Where there are `further` messages, calls take them in
+    turns. With `rounds` each loop calls so many times instead, so that none is cut off at the end.
     """
 
     target: str
@@ -40,6 +41,7 @@ class Load:
     rounds: int = 0
     path: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    certificates: tuple[str, str, str] = ("", "", "")
 
     @property
     def calls(self) -> int:
@@ -89,7 +91,15 @@ def run(load: Load) -> Outcome:
 
 def _traffic(load: Load) -> Traffic:
     host, _, port = load.target.rpartition(":")
-    endpoint = Endpoint(host, int(port))
+    root, certificate, key = load.certificates
+    endpoint = Endpoint(
+        host,
+        int(port),
+        bool(root),
+        root_certificates=root,
+        certificate=certificate,
+        private_key=key,
+    )
     bodies = [Path(file).read_bytes() for file in (load.message_file, *load.further)]
     if load.path:
         head = http.request_head(endpoint, load.path, load.headers, "application/json")

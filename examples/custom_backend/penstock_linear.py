@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -22,10 +23,11 @@ class LinearGraph(Graph):
     def __init__(self, path: Path) -> None:
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                self._matrix, self._vector = arrays["matrix"], arrays["vector"]
-        except (OSError, ValueError, KeyError) as error:
+                self._matrix = arrays["matrix"].astype(np.float32)
+                self._vector = arrays["vector"].astype(np.float32)
+            length, width = self._matrix.shape
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
             raise ModelLoadError(f"cannot read '{path}': {error}") from error
-        length, width = self._matrix.shape
         self.inputs = {"x": GraphTensor("x", DataType.FP32, (-1, length))}
         self.outputs = {"y": GraphTensor("y", DataType.FP32, (-1, width))}
         self.defaults = {}

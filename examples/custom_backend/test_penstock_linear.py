@@ -20,12 +20,12 @@ def answer(folder: Path, x: np.ndarray) -> np.ndarray:
 
 
 def test_rows_are_multiplied(tmp_path: Path) -> None:
-    matrix = np.eye(2, 3, dtype=np.float32)
-    np.savez(tmp_path / "model.npz", matrix=matrix, vector=np.ones(3, np.float32))
+    np.savez(tmp_path / "model.npz", matrix=np.eye(2, 3), vector=np.ones(3))
     assert answer(tmp_path, np.array([[5, 7]], np.float32)).tolist() == [[6, 8, 1]]
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.npz").write_bytes(b"no model")
+@pytest.mark.parametrize("content", [b"no model", b"", b"PK\x03\x04 cut off"])
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.npz").write_bytes(content)
     with pytest.raises(ModelLoadError, match="cannot read"):
         answer(tmp_path, np.zeros((1, 2), np.float32))

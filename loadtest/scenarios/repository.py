@@ -4,10 +4,12 @@
 
 One process stands for the store, on this machine. Shown is how long a load of a model of that size
 takes that is not in the cache, beside how long `obstore` alone takes to write the same object to a
-file; how long a server takes to start with everything in the cache, beside one over the same
-models in a folder; and how long calls of another model take meanwhile (p99), beside calls while
-nothing is fetched, and while another process downloads the same object with `obstore` alone, at a
-lower priority.
+file, in a process of the same low priority, and in one of the usual one; how long a server takes to
+start with everything in the cache, beside one over the same models in a folder; and how long calls
+of another model take meanwhile (p99), beside calls while nothing is fetched (before and after: the
+mean of both), and while another process downloads the same object with `obstore` alone, at the low
+priority. `server cpu` is what the server itself takes of the processor for all its calls during
+the load.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ output [{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }]
 """
 _KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 _MODEL = "large"
+_NICE = 10
+"""The priority of what fetches."""
 
 
 def main() -> None:
@@ -76,20 +80,26 @@ def _measure(folder: Path, port: int) -> Row:
     cache, address = folder / "cache", f"s3://http://127.0.0.1:{port}/bucket"
     shutil.rmtree(cache, ignore_errors=True)
     flags = f"--repository-cache-dir={cache}", "--model-control-mode=explicit"
-    alone = _alone(port, folder / "alone")
+    usual = _alone_elsewhere(port, folder / "alone", 0)
+    low = _alone_elsewhere(port, folder / "alone", _NICE)
     with penstock(address, *flags, "--load-model=small") as server:
         took = _timed(lambda: _load(server))
     shutil.rmtree(cache)
     with penstock(address, *flags, "--load-model=small") as server:
-        idle = _p99(server, lambda: time.sleep(5))
-        beside = _p99(server, lambda: _alone_elsewhere(port, folder / "alone"))
+        beside = _p99(server, lambda: _alone_elsewhere(port, folder / "alone", _NICE))
+        before = _p99(server, lambda: time.sleep(5))
+        cpu = server.own_cpu_seconds()
         meanwhile = _p99(server, lambda: _load(server))
+        cpu = server.own_cpu_seconds() - cpu
+        idle = (before + _p99(server, lambda: time.sleep(5))) / 2
     local = _timed(lambda: _start(str(folder / "models"), *flags[:1]))
     cached = _timed(lambda: _start(address, *flags[:1]))
     return {
-        "obstore s": alone,
+        "obstore s": usual,
+        "at low priority s": low,
         "load s": took,
-        "ratio": alone / took,
+        "ratio": usual / took,
+        "ratio at low priority": low / took,
         "start of a folder s": local,
         "start from the cache s": cached,
         "ratio of starts": cached / local,
@@ -98,6 +108,7 @@ def _measure(folder: Path, port: int) -> Row:
         "p99 meanwhile ms": meanwhile * 1e3,
         "ratio of p99": meanwhile / idle,
         "to that beside obstore": meanwhile / beside,
+        "server cpu s": cpu,
     }
 
 
@@ -136,16 +147,20 @@ def _alone(port: int, path: Path) -> float:
     return took
 
 
-def _alone_elsewhere(port: int, path: Path) -> None:
-    """The same download by a process of its own, which waits behind others for the processor."""
-    process = get_context("spawn").Process(target=_nicely, args=(port, path))
+def _alone_elsewhere(port: int, path: Path, nice: int) -> float:
+    """The same download by a process of its own; the seconds that it took, without its start."""
+    context = get_context("spawn")
+    took: Any = context.Queue()
+    process = context.Process(target=_nicely, args=(port, path, nice, took))
     process.start()
+    seconds: float = took.get()
     process.join()
+    return seconds
 
 
-def _nicely(port: int, path: Path) -> None:
-    os.nice(10)
-    _alone(port, path)
+def _nicely(port: int, path: Path, nice: int, took: Any) -> None:
+    os.nice(nice)
+    took.put(_alone(port, path))
 
 
 def _p99(server: Server, work: Callable[[], object]) -> float:

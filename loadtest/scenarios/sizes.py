@@ -2,14 +2,17 @@
 
     python -m loadtest.scenarios.sizes           the demo's models
     python -m loadtest.scenarios.sizes --large   and random ones of 200, 300 and 500 MB
+    python -m loadtest.scenarios.sizes --formats random ones alone, in FP16 and as OpenVINO has them
 
 Each model gets a server of its own. Measured is the proportional set size (PSS) of the server and
-its model processes, with the model and without it; of a language model once its cache is full.
+its model processes, with the model and without it; of a language model once its cache is full, of
+the networks of `--formats`, whose shapes no factor was fitted to, after a request.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import urllib.request
 from collections.abc import Iterator
@@ -47,10 +50,14 @@ def main() -> None:
     parser.add_argument(
         "--models", nargs="+", metavar="MODEL", help="those to measure (default: all)"
     )
+    parser.add_argument("--formats", action="store_true", help="only networks of other formats")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory)
-        write_demo(repository, report=lambda _: None)
+        if options.formats:
+            _write_formats(repository)
+        else:
+            write_demo(repository, report=lambda _: None)
         if options.large:
             _write_network(repository / "random_network")
             for name in _LLMS:
@@ -94,6 +101,10 @@ def _measured(repository: Path, name: str) -> int:
         for _ in _prompts(repository / name):
             _fill(server, name, repository / name)
             break
+        if name.startswith("network_"):
+            width = int(name.rpartition("_")[2])
+            tensor = {"name": "x", "shape": [1, width], "datatype": "FP32", "data": [1.0] * width}
+            _post(server, f"models/{name}/infer", {"inputs": [tensor]})
         return _memory(server) - before
 
 
@@ -137,17 +148,49 @@ def _post(server: Server, path: str, body: dict[str, Any]) -> None:
 
 def _write_network(folder: Path) -> None:
     """Products with random matrices: 12 of 16 MiB."""
-    version = folder / "1"
-    version.mkdir(parents=True)
+    _write_products(folder / "1" / "model.onnx", _LAYERS, _WIDTH)
+    (folder / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 8')
+
+
+def _write_products(path: Path, layers: int, width: int, *, half: bool = False) -> None:
+    """A graph of products with random matrices, which are in FP16 if `half`."""
+    path.parent.mkdir(parents=True)
     random = np.random.default_rng(1)
     graph = OnnxGraphBuilder("random")
-    state = graph.input("x", "float32", ("batch", _WIDTH))
-    for _ in range(_LAYERS):
-        matrix = random.standard_normal((_WIDTH, _WIDTH), np.float32) * 0.02
-        state = graph.op("Relu", graph.op("MatMul", state, graph.weight(matrix)))
-    graph.output("y", state, "float32", ("batch", _WIDTH))
-    graph.save(version / "model.onnx")
-    (folder / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 8')
+    state = graph.input("x", "float32", ("batch", width))
+    if half:
+        state = graph.op("Cast", state, to=10)
+    for _ in range(layers):
+        matrix = random.standard_normal((width, width), np.float32) * 0.02
+        weight = graph.weight(matrix.astype(np.float16) if half else matrix)
+        state = graph.op("Relu", graph.op("MatMul", state, weight))
+    if half:
+        state = graph.op("Cast", state, to=1)
+    graph.output("y", state, "float32", ("batch", width))
+    graph.save(path)
+
+
+def _write_formats(repository: Path) -> None:
+    """The same in FP16, and as OpenVINO has it."""
+    import openvino
+
+    for layers, width in ((10, 1536), (3, 4096), (40, 1024)):
+        for half in (True, False):
+            kind = "fp16" if half else "fp32"
+            folder = repository / f"network_onnx_{kind}_{width}"
+            onnx = folder / "1" / "model.onnx"
+            _write_products(onnx, layers, width, half=half)
+            (folder / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 8')
+            ir = repository / f"network_openvino_{kind}_{width}"
+            graph = onnx
+            if half:  # which it compresses itself
+                graph = repository / "full" / "model.onnx"
+                _write_products(graph, layers, width)
+            openvino.save_model(
+                openvino.convert_model(graph), ir / "1" / "model.xml", compress_to_fp16=half
+            )
+            shutil.rmtree(repository / "full", ignore_errors=True)
+            (ir / "config.pbtxt").write_text('backend: "openvino" max_batch_size: 8')
 
 
 def _write_llm(folder: Path) -> None:

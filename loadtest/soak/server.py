@@ -49,12 +49,17 @@ class Server:
 
 
 @contextmanager
-def running(repository: Path, folder: Path, other: Sequence[str] = ()) -> Iterator[Server]:
+def running(
+    repository: Path,
+    folder: Path,
+    other: Sequence[str] = (),
+    options: Sequence[str] = _OPTIONS,
+) -> Iterator[Server]:
     """`penstock serve`, or another server that takes the same options, ready to answer."""
     command = list(other) or [sys.executable, "-m", "penstock", "serve", *_ALLOWED]
     grpc_port, http_port, metrics_port = free_ports(3)
     command += [f"--model-repository={repository}", f"--grpc-port={grpc_port}"]
-    command += [f"--http-port={http_port}", f"--metrics-port={metrics_port}", *_OPTIONS]
+    command += [f"--http-port={http_port}", f"--metrics-port={metrics_port}", *options]
     temporary = folder / "tmp"
     temporary.mkdir()
     log = folder / "server.log"

@@ -48,9 +48,10 @@ def output(response: pb.ModelInferResponse, name: str) -> Array:
 
 
 class GrpcClient:
-    """One channel to a server."""
+    """One channel to a server; a call without an outcome after `patience` seconds is lost."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, patience: float = PATIENCE) -> None:
+        self._patience = patience
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
 
     async def call(self, name: str, request: Any) -> Any:
@@ -62,7 +63,7 @@ class GrpcClient:
             response_deserializer=response.FromString,
         )
         with _grpc_errors():
-            return await method(request, timeout=PATIENCE)
+            return await method(request, timeout=self._patience)
 
     async def raw(self, name: str, data: bytes) -> bytes:
         """A unary method, with the bytes of a request that need not be one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from access.policies import gate
 from penstock.access.gate import AccessGate
+from penstock.core.audit import AuditSink
 from penstock.server.seen_models import seen
 from penstock.server.server import InferenceServer
 from rpc.serving import open_models
@@ -31,9 +32,13 @@ def write_models(root: Path) -> Path:
 
 @asynccontextmanager
 async def guarded(
-    repository: Path, asked: AccessGate | None = None, **options: Any
+    repository: Path,
+    asked: AccessGate | None = None,
+    audit: AuditSink | None = None,
+    **options: Any,
 ) -> AsyncIterator[InferenceServer]:
     """The server as frontends see it behind a policy."""
     async with open_models(repository, **options) as server:
         server.access = asked or gate()
+        server.audit = audit
         yield seen(server)

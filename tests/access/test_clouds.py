@@ -12,9 +12,11 @@ import pytest
 from access.models import OPEN, SECRET, guarded, write_models
 from access.policies import ADMIN, ALICE, bearer
 from gateway.serving import LOCAL
+from penstock.core.audit import AuditEvent
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.clouds.sagemaker import open_sagemaker
 from penstock.gateway.clouds.vertex import open_vertex
+from penstock.gateway.connections.open_connections import ConnectionRules
 
 _ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
 _REDIRECT = "X-Vertex-Ai-Triton-Redirect"
@@ -114,3 +116,34 @@ async def test_vertex_asks_for_the_model_that_a_header_names(repository: Path) -
         ]
     assert [each.status_code for each in found] == [200, 404, 404, 200]
     assert found[1].text == found[2].text.replace("absent", SECRET)
+
+
+class Told:
+    """An audit log that keeps its events."""
+
+    def __init__(self) -> None:
+        self.events: list[AuditEvent] = []
+
+    def add(self, event: AuditEvent) -> None:
+        self.events.append(event)
+
+
+async def test_loads_by_sagemaker_are_in_the_audit_log(folders: Path) -> None:
+    kept = Told()
+    rules = ConnectionRules(audit=kept)
+    async with (
+        guarded(folders / "none", explicit=True) as server,
+        open_sagemaker(server, LOCAL, 0, folders, {}, ExitDeadline(1), rules) as port,
+        _client(port) as client,
+    ):
+        await _load(client, folders, ADMIN, OPEN, f"hash-{OPEN}")
+        await _load(client, folders, ALICE, SECRET, f"hash-{SECRET}")
+        await client.get("/models", headers=bearer(ADMIN))
+        await client.delete(f"/models/hash-{OPEN}", headers=bearer(ADMIN))
+        await client.delete(f"/models/hash-{OPEN}")
+    assert [(one.caller, one.what, one.result) for one in kept.events] == [
+        ("admin", "POST /models", "200"),
+        ("alice", "POST /models", "403"),
+        ("admin", f"DELETE /models/hash-{OPEN}", "200"),
+        ("", f"DELETE /models/hash-{OPEN}", "401"),
+    ]

@@ -156,8 +156,12 @@ async def test_an_alias_is_seen_and_set_by_who_sees_its_name_and_its_targets(
         refused = [
             await client.delete(paths["secret-a"], headers=alice),
             await client.post(paths["secret-a"] + "/rollback", headers=alice),
+            await client.post(paths["secret-a"] + "/promote", json={}, headers=alice),
+            await client.post(
+                paths["open-a"], json={**body[OPEN], "shadow": {"model": SECRET}}, headers=alice
+            ),
             await client.post("/v2/models/secret-a/infer", json=BODY, headers=alice),
         ]
-        assert [one.status_code for one in refused] == [403, 403, 404]
+        assert [one.status_code for one in refused] == [403, 403, 403, 403, 404]
         answer = await client.post("/v2/models/secret-a/infer", json=BODY, headers=admin)
         assert answer.json()["model_name"] == "secret-a"

@@ -39,7 +39,8 @@ RPCS = {
     " SystemSharedMemoryUnregister CudaSharedMemoryStatus CudaSharedMemoryRegister"
     " CudaSharedMemoryUnregister",
     "model-config": "ModelConfig",
-    "model-repository": "RepositoryIndex RepositoryModelLoad RepositoryModelUnload",
+    "model-repository": "RepositoryIndex RepositoryModelLoad RepositoryModelUnload AliasList"
+    " AliasShow AliasSet AliasRemove AliasPromote AliasRollback AliasWatch",
     "statistics": "ModelStatistics GetTopChannels GetServers GetServer GetServerSockets GetChannel"
     " GetSubchannel GetSocket StreamCoreMetrics",
     "trace": "TraceSetting",
@@ -59,7 +60,7 @@ ROUTES = {
     "shared-memory": r"/v2/(system|cuda)sharedmemory/\w+(/\w+)*",
     "model-config": rf"{_V2}/config",
     "model-repository": r"/v2/repository/(x/)?(index|models/simple/(load|unload))"
-    r"|/v2/repository/aliases(/x(/rollback)?)?"
+    r"|/v2/repository/aliases(/x(/rollback|/promote)?)?"
     r"|/v1/models/?|/v1/models/simple(/load|/unload)?|/models|/models/simple",
     "statistics": rf"{_V2}/stats|/v2/models/stats",
     "trace": r"(/v2|/v2/models/simple)/trace/setting",
@@ -214,5 +215,5 @@ async def test_every_rpc_lets_in_its_group_and_no_other(
             codes = [await outcome(channel, rpc, key) for key in ("", but, only)]
             found[rpc.path] = [*codes[:2], codes[2] in ("UNAUTHENTICATED", "PERMISSION_DENIED")]
             expected[rpc.path] = ["UNAUTHENTICATED", "PERMISSION_DENIED", False]
-    assert len(names) == 6
+    assert len(names) == 7
     assert found == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,3 +89,60 @@ def test_a_wrong_policy_ends_the_start(tmp_path: Path) -> None:
     file.write_text("")
     told = failed(write_models(tmp_path / "models"), tmp_path / "log", f"--access-policy={file}")
     assert "it has no 'rules'" in str(told)
+
+
+def test_the_audit_log_is_written_and_its_losses_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    flags = [
+        f"--access-policy={tmp_path / 'policy.toml'}",
+        f"--audit-log={tmp_path / 'audit'}",
+        "--model-control-mode=explicit",
+    ]
+    with serving(write_models(tmp_path / "models"), tmp_path / "log", *flags) as server:
+        load = f"http://{server.http}/v2/repository/models/{OPEN}/load"
+        assert httpx.post(load, headers=bearer(ADMIN)).status_code == 200
+        assert httpx.post(load).status_code == 401
+        page = httpx.get(server.metrics, headers=bearer(ADMIN)).text
+    assert "\npenstock_audit_lines_lost_total 0\n" in page
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [(line.get("caller"), line["result"]) for line in lines] == [
+        ("admin", "200"),
+        (None, "401"),
+    ]
+    assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_of_the_audit_log_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    flags = [f"--access-policy={tmp_path / 'policy.toml'}", "--audit-log=/dev/full"]
+    with serving(write_models(tmp_path / "models"), tmp_path / "log", *flags) as server:
+        path = f"http://{server.http}/v2/models/{OPEN}"
+        assert [httpx.get(path).status_code for _ in range(3)] == [401] * 3
+        assert httpx.get(path, headers=bearer(ALICE)).status_code == 200
+
+        def lost() -> bool:
+            page = httpx.get(server.metrics, headers=bearer(ADMIN)).text
+            return "\npenstock_audit_lines_lost_total 3\n" in page
+
+        wait_until(lost)
+
+
+def test_an_audit_log_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> None:
+    told = failed(write_models(tmp_path / "models"), tmp_path / "log", "--audit-log=/nowhere/log")
+    assert "cannot open the audit log" in str(told)
+
+
+def test_serve_says_once_that_it_is_open_to_everybody(tmp_path: Path) -> None:
+    with serving(write_models(tmp_path / "models"), tmp_path / "log"):
+        pass
+    assert (tmp_path / "log").read_text().count("may call every model") == 1
+
+
+def test_tritonserver_is_as_silent_as_triton(tmp_path: Path) -> None:
+    silent = (
+        "import sys; from penstock.cli import tritonserver; sys.exit(tritonserver(sys.argv[2:]))"
+    )
+    with serving(write_models(tmp_path / "models"), tmp_path / "log", program=("-c", silent)):
+        pass
+    assert "may call every model" not in (tmp_path / "log").read_text()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -107,6 +108,24 @@ def test_a_bucket_is_followed_by_polling(store: ObjectStore, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_keys_that_are_no_paths_leave_the_other_models_served(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put_model(store, "a", 1)
+    for key in ("../x", "/x", "nul\0/x", "a\x1b[31m/x"):
+        store.put(key, "hostile")
+    poll = flags(store, tmp_path, "--model-control-mode=poll", "--repository-poll-secs=1")
+    with serving(None, tmp_path / "log", *poll) as served:
+        assert ask(served, "a") == 1
+        store.put("a/1/number.txt", "2")
+        wait_until(lambda: ask(served, "a") == 2)
+        lines = [line for line in served.log.read_text().splitlines() if "no paths" in line]
+        assert served.stop() == 0
+    assert len(lines) == 4
+    assert any("'nul\\\\x00/'" in line or "'nul\\x00/'" in line for line in lines)
+
+
+@pytest.mark.slow
 def test_models_of_a_bucket_come_and_go_by_requests(store: ObjectStore, tmp_path: Path) -> None:
     put_model(store, "a", 1)
     explicit = flags(store, tmp_path, "--model-control-mode=explicit")
@@ -117,8 +136,10 @@ def test_models_of_a_bucket_come_and_go_by_requests(store: ObjectStore, tmp_path
             store.put("a/1/number.txt", "2")
             client.load_model("a")
             assert ask(served, "a") == 2
+            lists = store.lists
             index = client.get_model_repository_index(as_json=True)["models"]
             assert [each["name"] for each in index] == ["a"]
+            assert store.lists == lists + 1
             store.refusals = [(403, "AccessDenied")] * 100
             with pytest.raises(InferenceServerException, match=r"AccessDenied: .*may not list"):
                 client.load_model("a")
@@ -207,6 +228,36 @@ def test_a_store_that_does_not_answer_does_not_hold_the_exit(
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bucket", "hub"])
+def test_a_load_from_a_store_that_does_not_answer_does_not_hold_the_exit(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    put_model(store, "a", 1)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+
+    def held() -> Callable[[], object]:
+        found.asked.set()
+        return store.resume.wait
+
+    with hub() as found, ThreadPoolExecutor() as threads:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        found.files = {key: content for key, (content, _) in store.objects.items()}
+        answers = store.resume if kind == "bucket" else found.answer
+        address = store.address if kind == "bucket" else "hf://owner/models"
+        cache = f"--repository-cache-dir={tmp_path / 'cache'}"
+        arguments = (f"--model-repository={address}", cache, "--model-control-mode=explicit")
+        with serving(None, tmp_path / "log", *arguments) as served:
+            store.on_list = held
+            answers.clear()
+            url = f"http://{served.http}/v2/repository/models/a/load"
+            loading = threads.submit(httpx.post, url, timeout=60)
+            assert found.asked.wait(30)
+            assert served.stop(timeout=20) == 0  # less than the time for an exit
+            assert "the server is being stopped" in loading.result().text
+            assert "Traceback" not in served.log.read_text()
 
 
 @pytest.mark.slow

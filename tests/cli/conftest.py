@@ -16,7 +16,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings with which serving began, in place of serving."""
     seen: list[Settings] = []
 
-    def run(settings: Settings) -> int:
+    def run(settings: Settings, *, as_triton: bool) -> int:
+        del as_triton
         seen.append(settings)
         return SERVED
 

@@ -100,6 +100,12 @@ READ = (
         "In place of `~/.aws/credentials`.",
     ),
     Variable(
+        "AWS_SKIP_SIGNATURE",
+        "`true`",
+        _CLOUDS,
+        "Requests to `s3://` repositories are not signed: for a public bucket.",
+    ),
+    Variable(
         "AZURE_STORAGE_ACCOUNT",
         "name",
         _CLOUDS,
@@ -420,8 +426,9 @@ READ = (
     Variable(
         "XDG_CACHE_HOME",
         "`~/.cache`",
-        ("backends/python/environment/environment.py",),
-        "Where `penstock` is the folder above, if `PENSTOCK_CACHE` is not set.",
+        ("app/core.py", "backends/python/environment/environment.py"),
+        "Where `penstock` is the folder above, if `PENSTOCK_CACHE` is not set; and where measured"
+        " sizes of models are kept.",
     ),
 )
 """Variables that our own code reads."""

@@ -80,7 +80,9 @@ def test_compound_values() -> None:
     assert settings.rate_limit.resources == resources
     assert settings.devices.cuda_memory_pool_byte_size == {0: 5}
     assert settings.devices.load_limits == {1: 0.5}
-    assert settings_of("--memory-budget=1.5GiB").devices.memory_budget == 3 << 29
+    assert settings_of("--memory-budget=1.5GiB").devices.memory_budget == {"": 3 << 29}
+    by_device = settings_of("--memory-budget=host=1GiB,gpu=0.9,gpu:1=20GiB").devices
+    assert by_device.memory_budget == {"host": 1 << 30, "gpu": 0.9, "gpu1": 20 << 30}
     quantiles = (Quantile(0.5, 0.05), Quantile(0.9, 0.01))
     assert settings.metrics.latencies.summary_quantiles == quantiles
     assert settings.grpc.restrictions == (

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import Tokens, make_response, mark, marks, sent
-from penstock.core.delivery import deliver
+from fakes import Tokens, make_request, make_response, mark, marks, sent
+from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.delivery import deliver, execute_batch
 from penstock.core.errors import (
     InternalError,
     UnavailableError,
 )
 from penstock.core.flow_control import WINDOW
+from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 
 HIGH_WATER = WINDOW.responses
@@ -25,6 +29,38 @@ async def _answer(outcome: Any) -> list[Any]:
     sink = ResponseStream()
     deliver(outcome, sink)
     return await marks(sink)
+
+
+class Raising(Backend):
+    """Raises its error."""
+
+    error: Exception
+
+    async def initialize(self, context: InstanceContext) -> None:
+        raise NotImplementedError  # nobody loads it
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        raise self.error
+
+
+# -- whole batches -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(KeyError("slip"), True), (InternalError("said so"), False)],
+    ids=["a slip in its code", "an error of its own"],
+)
+async def test_a_slip_of_a_backend_is_logged_with_its_traceback(
+    error: Exception, logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Raising()
+    backend.error = error
+    with caplog.at_level(logging.ERROR):
+        (outcome,) = await execute_batch(backend, [make_request()], "m_0_0")
+    assert isinstance(outcome, InternalError)
+    raised = [one.exc_info[1] for one in caplog.records if one.exc_info]
+    assert raised == ([error] if logged else [])
 
 
 # -- single outcomes -----------------------------------------------------------------------------

@@ -66,6 +66,10 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "priorityClassName": "high",
         "podLabels": {"team": "search"},
     },
+    "access policy": {
+        "access": {"secretName": "policy"},
+        "security": {"secure": True},
+    },
     "models in a ConfigMap": {
         "models": {
             "source": "configMap",

@@ -75,6 +75,19 @@ def test_restrictions_without_groups_are_all_that_a_hardened_server_needs() -> N
     assert not [group for group, one in (*http.items(), *grpc.items()) if one is None]
 
 
+def test_an_access_policy_is_mounted_from_its_secret() -> None:
+    values = VARIANTS["access policy"]
+    manifests = render(values)
+    mounts = {one["name"]: one for one in container(manifests)["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod(manifests)["volumes"]}
+    assert volumes["access"]["secret"] == {"secretName": "policy", "defaultMode": 0o440}
+    assert mounts["access"]["readOnly"]
+    assert "subPath" not in mounts["access"]  # which would never change
+    settings = settings_of(values)
+    assert settings.access_policy == f"{mounts['access']['mountPath']}/policy.toml"
+    assert settings.secure
+
+
 def test_loads_by_requests_need_a_restriction() -> None:
     tls = {"enabled": True, "secretName": "certificate"}
     server = {"modelControlMode": "explicit"}

@@ -123,6 +123,9 @@ class FakeInstance:
         self.commands.append((action, dict(arguments)))
         return {"done": action}
 
+    def shrink(self) -> None:
+        self.commands.append(("shrink", {}))
+
     async def start(self) -> None:
         pass
 

@@ -12,6 +12,10 @@ VALUES: dict[str, Any] = {
     "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(
         total=8000, used=2000 * handle, free=8000 - 2000 * handle
     ),
+    "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+        SimpleNamespace(pid=pid, usedGpuMemory=size)
+        for pid, size in ((10, 100 * handle), (10 + handle, 7), (20, None))
+    ],
     "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=40, memory=10),
     "nvmlDeviceGetPowerUsage": lambda handle: 70_500,
     "nvmlDeviceGetPowerManagementLimit": lambda handle: 350_000,

@@ -121,7 +121,7 @@ _RESTRICTED = HttpSettings(
 )
 
 
-@pytest.mark.contract("H-29")
+@pytest.mark.contract("H-29", "SEC-03")
 @pytest.mark.parametrize(
     ("headers", "status"), [({}, 403), ({"admin-key": "x"}, 403), ({"Admin-Key": "secret"}, 200)]
 )

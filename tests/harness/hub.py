@@ -15,11 +15,16 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass(slots=True)
 class Hub:
-    """One repository, `owner/models`, whose files are one commit; `url` is the endpoint."""
+    """One repository, `owner/models`, whose files are one commit; `url` is the endpoint.
+
+    While it is not to `answer`, requests wait; `asked` is set by the first of them.
+    """
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     gets: Counter[str] = field(default_factory=Counter)
+    answer: threading.Event = field(default_factory=threading.Event)
+    asked: threading.Event = field(default_factory=threading.Event)
 
     @property
     def commit(self) -> str:
@@ -31,16 +36,23 @@ class Hub:
 def hub() -> Iterator[Hub]:
     """A hub that answers until the end."""
     found = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": found}))
+    found.answer.set()
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": found}))
     found.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield found
     finally:
+        found.answer.set()
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that end hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -54,6 +66,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
+        if not self.hub.answer.is_set():
+            self.hub.asked.set()
+            self.hub.answer.wait()
         path = unquote(urlsplit(self.path).path)
         api, resolve = "/api/models/owner/models", "/owner/models/resolve/"
         if path.startswith(f"{api}/tree/"):

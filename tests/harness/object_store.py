@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 LONG_AGO = 1_700_000_000.0
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(*store.refusals.pop(0))
         elif bucket != "bucket":
             self._refuse(404, "NoSuchBucket")
-        elif store.key and f"Credential={store.key}/" not in self.headers.get("Authorization", ""):
+        elif store.key and f"Credential={store.key}/" not in self._signature(parts.query):
             self._refuse(403, "InvalidAccessKeyId")
         elif key and key[0]:
             self._object(key[0])
@@ -99,6 +99,11 @@ class _Handler(BaseHTTPRequestHandler):
             if (work := store.on_list()) is not None:
                 work()
             self._list({name: values[0] for name, values in parse_qs(parts.query).items()})
+
+    def _signature(self, query: str) -> str:
+        """The signature's key, from the header or the address."""
+        in_address = parse_qs(query).get("X-Amz-Credential", [""])[0]
+        return self.headers.get("Authorization") or f"Credential={in_address}"
 
     def _refuse(self, status: int, code: str) -> None:
         message = f"it says {code}\nRequestId:7"  # in lines, as Azure has them
@@ -153,6 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self, query: dict[str, str]) -> None:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after = query.get("continuation-token", "")
+        encode = quote if query.get("encoding-type") == "url" else escape
         keys = sorted(key for key in self.store.objects if key.startswith(prefix) and key > after)
         entries, prefixes = [], dict[str, None]()
         for key in keys[:_PAGE]:
@@ -160,12 +166,12 @@ class _Handler(BaseHTTPRequestHandler):
             if delimiter and delimiter in rest:
                 prefixes[prefix + rest.partition(delimiter)[0] + delimiter] = None
             else:
-                entries.append(self._entry(key))
+                entries.append(self._entry(key, encode))
         more = len(keys) > _PAGE
         last = keys[:_PAGE][-1] if keys else ""
         token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
         common = (
-            f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>" for p in prefixes
+            f"<CommonPrefixes><Prefix>{encode(p)}</Prefix></CommonPrefixes>" for p in prefixes
         )
         body = (
             f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>"
@@ -173,11 +179,11 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self._answer(200, body.encode(), {"Content-Type": "application/xml"})
 
-    def _entry(self, key: str) -> str:
+    def _entry(self, key: str, encode: Callable[[str], str]) -> str:
         content, changed = self.store.objects[key]
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(changed))
         return (
-            f"<Contents><Key>{escape(key)}</Key><LastModified>{stamp}</LastModified>"
+            f"<Contents><Key>{encode(key)}</Key><LastModified>{stamp}</LastModified>"
             f"<ETag>{escape(_e_tag(content))}</ETag><Size>{len(content)}</Size></Contents>"
         )
 

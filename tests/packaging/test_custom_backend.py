@@ -30,7 +30,7 @@ def author(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Autho
 
 @pytest.mark.slow
 def test_its_own_tests_pass(author: Author) -> None:
-    assert "2 passed" in author.run(_INSTALL.splitlines()[1])
+    assert "4 passed" in author.run(_INSTALL.splitlines()[1])
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.access.policy import Permit
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ExhaustedError, InvalidRequestError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -80,6 +81,9 @@ def received(message: pb.ModelInferRequest) -> InferMessage:
 
 class Call:
     """The client's side of one streaming call, and the `RpcContext` that the server sees."""
+
+    permit: Permit | None = None
+    certificate: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.metadata: Mapping[str, str] = {}

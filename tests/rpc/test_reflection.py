@@ -22,6 +22,7 @@ SERVICES = [
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
     SERVICE,
+    "penstock.v1.Releases",
     "xds.service.orca.v3.OpenRcaService",
 ]
 

@@ -31,7 +31,7 @@ class Indexed(ManualServer):
         return True
 
 
-@pytest.mark.contract("GT-15")
+@pytest.mark.contract("GT-15", "SEC-03")
 @pytest.mark.parametrize(
     "metadata",
     [(), (("admin-key", "secret"),), (("triton-grpc-protocol-admin-key", "wrong"),)],

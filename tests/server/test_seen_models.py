@@ -165,20 +165,21 @@ async def test_aliases_that_are_not_seen_are_unknown(house: House, only_m: None)
     server, seen = await shown(house)
     server.releases.set("hidden", {"targets": [{"model": "m"}]})
     assert [one.name for one in server.releases.aliases()] == ["hidden"]
-    assert [*seen.releases.aliases()] == []
+    assert seen.releases.listed() == []
     with pytest.raises(NotFoundError, match=r"^there is no alias 'hidden'$"):
-        seen.releases.history("hidden")
+        seen.releases.shown("hidden")
     changes: list[Callable[[], None]] = [
         lambda: seen.releases.set("hidden", {"targets": [{"model": "m"}]}),
         lambda: seen.releases.remove("hidden"),
         lambda: seen.releases.roll_back("hidden"),
+        lambda: seen.releases.promote("hidden", {}),
     ]
     for change in changes:
         with pytest.raises(PermissionDeniedError, match=f"^{DENIED}$"):
             change()
     with acting_as(Permit("b", (Glob("hidden"),))):
-        assert [one.name for one in seen.releases.aliases()] == ["hidden"]
-        assert seen.releases.history("hidden")
+        assert [one["name"] for one in seen.releases.listed()] == ["hidden"]
+        assert seen.releases.shown("hidden")
         with pytest.raises(PermissionDeniedError):  # whose target it does not see
             seen.releases.set("hidden", {"targets": [{"model": "m"}]})
         seen.releases.remove("hidden")

@@ -14,7 +14,7 @@ import gc
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Set
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +33,9 @@ from penstock.hosting.parent.process import ProcessInstance
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.sizing.budget import MemoryBudget
 from penstock.server.answers import ServerMetadata
 from penstock.server.server import InferenceServer
 from penstock.system.reaper import Reaper
@@ -74,6 +76,8 @@ _BATCHING = {"batched", "local", "sequences", "oldest", "pipeline"}
 _PARTS = ("batched", "local")
 _OF_SEQUENCES = ("sequences", "oldest")
 _STREAMS = ("stream", "serial_stream")
+_ROOM = 72 << 20
+"""Bytes of memory for models that calls load: two have room, or the one with two instances."""
 _BACKENDS = {"played": played.PlayedBackend, "engine": played.PlayedEngine}
 _CHANCE: ContextVar[random.Random] = ContextVar("chance")
 _PATIENCE = 900.0
@@ -100,6 +104,9 @@ class World:
     lifecycle: ModelLifecycle
     loop: SimulatedLoop
     names: list[str]
+    budget: MemoryBudget | None = None
+    """What loaded models may take, where calls load them; else `None`."""
+
     outcomes: Counter[str] = field(default_factory=Counter)
     admitted: Counter[str] = field(default_factory=Counter)
     killed: bool = False
@@ -322,6 +329,8 @@ class World:
         """What must hold after each turn of the loop."""
         if Watched.faults:
             raise WrongError(Watched.faults[0])
+        if self.budget is not None and self.budget.used > _ROOM:
+            raise WrongError(f"models have {self.budget.used} bytes of {_ROOM}")
         for model in self.lifecycle.catalog.models():
             counted = model.statistics
             if not 0 <= counted.pending <= counted.in_flight:
@@ -392,7 +401,8 @@ class World:
 
     async def both_instances(self) -> None:
         """The two instances of a model answer two requests in the time of one."""
-        begun = self.loop.time()
+        await _read(self.server.infer(self.request("plain", 0, scope=RequestScope())), [], None, 0)
+        begun = self.loop.time()  # now that it is loaded
         work = {"parameters": {"work": 1.0}}
         requests = [self.request("plain", at, scope=RequestScope(), **work) for at in (1, 2)]
         readers = [_read(self.server.infer(request), [], None, 0.0) for request in requests]
@@ -401,9 +411,9 @@ class World:
             raise WrongError("an instance of 'plain' gets no requests any more")
 
 
-def _some_models(chance: random.Random) -> list[str]:
+def _some_models(chance: random.Random, most: int) -> list[str]:
     """A few of the models, with the parts of the pipeline where it is one of them."""
-    chosen = chance.sample([*MODELS], chance.randint(1, 3))
+    chosen = chance.sample([*MODELS], chance.randint(1, most))
     return [*dict.fromkeys([*(_PARTS if "pipeline" in chosen else ()), *chosen])]
 
 
@@ -449,23 +459,28 @@ def _value(response: InferenceResponse) -> int:
 async def _open(repository: Path, chance: random.Random) -> AsyncIterator[World]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
-    builder = VersionBuilder(lambda _: {}, Reaper.__new__(Reaper))
+    on_demand = chance.random() < 0.3
+    names = _some_models(chance, 5 if on_demand else 3)
+    budget = MemoryBudget(_ROOM) if on_demand else None
+    builder = VersionBuilder(lambda _: {}, Reaper.__new__(Reaper), budget=budget)
     starter = builder.factory.starter = PlayedStarter(chance)
     files = ModelRepository([repository])
     lifecycle = ModelLifecycle(files, builder, finalize_seconds=30)
     server = InferenceServer(ServerMetadata("played", "1"), files, lifecycle, explicit_control=True)
     Watched.faults.clear()
-    names = _some_models(chance)
     with (
         patch("penstock.hosting.worker.host.Pulse", PlayedPulse),
         patch("penstock.models.loading.backends.find_backend", _BACKENDS.__getitem__),
     ):
-        failures = await server.start(names)
+        if on_demand:
+            server.residency = ModelResidency(files, lifecycle, budget, timeout=300)
+        failures = await server.start(() if on_demand else names)
         assert not failures, failures
-        world = World(server, starter, lifecycle, loop, names)
+        world = World(server, starter, lifecycle, loop, names, budget, reloaded=on_demand)
         loop.on_turn = world.watch
         try:
-            yield world
+            async with nullcontext() if server.residency is None else server.residency.running():
+                yield world
         finally:
             loop.on_turn = None
             await server.stop(ExitDeadline(60))

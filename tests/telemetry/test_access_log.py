@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.serving import wait_until
 from penstock.core.access import Access
-from penstock.telemetry import access_log
+from penstock.telemetry import access_log, line_writer
 from penstock.telemetry.access_log import AccessLog
 
 ACCESS = Access(
@@ -78,14 +78,14 @@ def test_lines_beyond_the_limit_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that is stuck costs lines, and neither memory nor time."""
-    monkeypatch.setattr(access_log, "MOST_WAITING", 10)
+    monkeypatch.setattr(line_writer, "MOST_WAITING", 10)
     os.mkfifo(tmp_path / "log")
     reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
     log = AccessLog(str(tmp_path / "log"), lambda: False)
     long = ACCESS._replace(path="/" + "p" * 1000)
     for _ in range(1000):  # more than a pipe holds
         log.add(long)
-    assert log._lines.qsize() <= 10
+    assert log.waiting <= 10
     os.set_blocking(reader, True)
     found: list[bytes] = []
     drain = threading.Thread(target=lambda: found.extend(iter(lambda: os.read(reader, 65536), b"")))

@@ -11,6 +11,7 @@ from penstock.backend import (
     InstanceContext,
     InstanceKind,
     ModelConfig,
+    ModelLoadError,
     package_missing,
 )
 from penstock_backends.fil.forest import NOT_INSTALLED, CompiledTrees, Forest, read_forest
@@ -25,7 +26,10 @@ class FilBackend(TensorModelBackend):
     @classmethod
     def model_path(cls, config: ModelConfig, version_path: Path) -> Path:
         named = config.default_model_filename or FilSettings.from_config(config).filename
-        return super().model_path(replace(config, default_model_filename=named), version_path)
+        path = super().model_path(replace(config, default_model_filename=named), version_path)
+        if not path.is_file():
+            raise ModelLoadError(f"failed to load model '{config.name}': {path} is no file")
+        return path
 
     @classmethod
     def read(cls, config: ModelConfig, path: Path, settings: Mapping[str, str]) -> Forest:

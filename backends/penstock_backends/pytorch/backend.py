@@ -16,7 +16,7 @@ from penstock.backend import (
 )
 from penstock_backends.pytorch.naming import check_states
 from penstock_backends.pytorch.program_file import check_program
-from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings, shares_weights
+from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings
 from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
 
@@ -68,11 +68,12 @@ class PyTorchBackend(TensorModelBackend):
     def check_config(cls, config: ModelConfig) -> None:
         super().check_config(config)
         check_states(config)
-        TorchSettings.from_config(config, {})
-        if shares_weights(config):
+        settings = TorchSettings.from_config(config, {})
+        on_gpu = any(group.kind is InstanceKind.KIND_GPU for group in config.instance_group)
+        if settings.shares_weights and on_gpu:
             logger.warning(
-                "model '%s': parameter 'ENABLE_WEIGHT_SHARING' has no effect, as each instance is a"
-                " process: one instance with INTRA_OP_THREAD_COUNT holds its weights once",
+                "model '%s': parameter 'ENABLE_WEIGHT_SHARING' has no effect on a GPU, as each"
+                " instance is a process",
                 config.name,
             )
 

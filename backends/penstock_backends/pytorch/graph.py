@@ -21,6 +21,7 @@ from penstock_backends.pytorch.naming import input_names, output_names, places
 from penstock_backends.pytorch.program import Program, mode, pytorch, reason
 from penstock_backends.pytorch.settings import TorchSettings
 from penstock_backends.tensor_models import Graph, GraphTensor
+from penstock_backends.tensor_models.file_inputs import made_of_files
 from penstock_backends.tensor_models.tokenizer import TOKENIZER
 
 _NO_RESULT = (
@@ -124,11 +125,12 @@ def _declared(
     needed: dict[str, GraphTensor] = {}
     optional: dict[str, GraphTensor] = {}
     outputs: dict[str, GraphTensor] = {}
+    files = made_of_files(config)
     for tensor in config.input:
         assert tensor.data_type is not None
         ragged = tensor.allow_ragged_batch and config.max_batch_size
         dims = (-1,) if ragged else (*rows, *tensor.backend_dims)
-        one = GraphTensor(tensor.name, tensor.data_type, dims)
+        one = files.get(tensor.name) or GraphTensor(tensor.name, tensor.data_type, dims)
         (optional if tensor.optional else needed)[tensor.name] = one
     for computed in config.batch_input:
         assert computed.data_type is not None
@@ -148,6 +150,7 @@ def _declared(
 def _names_of_bfloat16(config: ModelConfig) -> frozenset[str]:
     """The inputs that come as bit patterns."""
     types = {tensor.name: tensor.data_type for tensor in config.input}
+    types |= {name: made.datatype for name, made in made_of_files(config).items()}
     for state in config.sequence_batching.state if config.sequence_batching else ():
         types[state.input_name] = state.data_type
     return frozenset(name for name, datatype in types.items() if datatype is DataType.BF16)

@@ -121,17 +121,20 @@ def _load(config: ModelConfig, path: Path, device: str | None, settings: TorchSe
     if kind is FileKind.COMPILED:
         return _compiled_package(path, device)
     if kind is FileKind.EXPORTED:
-        return _exported(path, device)
+        return _exported(config, path, device, settings)
     if kind is FileKind.SCRIPT:
-        return _script(config, path, device)
+        return _script(config, path, device, settings)
     return _pickled(config, path, device, settings)
 
 
 # -- TorchScript ----------------------------------------------------------------------------------
 
 
-def _script(config: ModelConfig, path: Path, device: str | None) -> Program:
+def _script(
+    config: ModelConfig, path: Path, device: str | None, settings: TorchSettings
+) -> Program:
     module = pytorch().jit.load(str(path), map_location=device)
+    _share(config, module, path, settings)
     arguments = module.forward.schema.arguments[1:]  # behind `self`
     kinds = [argument.type.kind() for argument in arguments]
     if "DictType" in kinds:
@@ -167,9 +170,12 @@ def _of_dictionary(module: Any, keys: Sequence[str]) -> Program:
 # -- packages -------------------------------------------------------------------------------------
 
 
-def _exported(path: Path, device: str | None) -> Program:
+def _exported(
+    config: ModelConfig, path: Path, device: str | None, settings: TorchSettings
+) -> Program:
     program = pytorch().export.load(str(path))
     module = program.module() if device is None else program.module().to(device)
+    _share(config, module, path, settings)
     names = [str(name) for name in program.graph_signature.user_inputs]
     return _of_package(module, program.call_spec.in_spec, program.call_spec.out_spec, names)
 
@@ -226,6 +232,7 @@ def _module_in_python(
     weights = path.with_suffix(".pt")
     if weights.is_file():
         module.load_state_dict(_unpickled(weights, device or "cpu", settings), strict=True)
+        _share(config, module, weights, settings)
     module = (module if device is None else module.to(device)).eval()
     return _of_call(torch.compile(module, **settings.compile_options))
 
@@ -265,7 +272,15 @@ def _pickled(
             f' that they belong to into model.py beside it, and runtime: "model.py" into the'
             " configuration"
         )
+    _share(config, found, path, settings)
     return _of_call(found.eval())
+
+
+def _share(config: ModelConfig, module: Any, path: Path, settings: TorchSettings) -> None:
+    if settings.shares_weights:
+        from penstock_backends.pytorch.shared_weights import share_weights
+
+        share_weights(config.name, module, path)
 
 
 def _unpickled(path: Path, device: str | None, settings: TorchSettings) -> Any:

@@ -39,7 +39,24 @@ def kind_of(config: ModelConfig, path: Path) -> FileKind:
         return FileKind.EXPORTED
     if any(name.endswith("/constants.pkl") for name in names):
         return FileKind.SCRIPT
+    if not names:
+        _check_early(config, path)
     return FileKind.PICKLE
+
+
+def _check_early(config: ModelConfig, path: Path) -> None:
+    """Refuse a file that is no archive, unless it is what `torch.save` wrote before them."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    if start[:1] == b"\x80" or start[257:262] == b"ustar":  # a pickle, or an archive of tar
+        return
+    if not start:
+        why = "it is empty"
+    elif start.startswith(b"PK"):
+        why = "it is cut off: the directory at the end of its archive is not there"
+    else:
+        why = "it is no file of PyTorch"
+    raise ModelLoadError(f"failed to load model '{config.name}': '{path}' cannot be read: {why}")
 
 
 def _members(config: ModelConfig, path: Path) -> Sequence[str]:

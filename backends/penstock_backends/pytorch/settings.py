@@ -41,6 +41,8 @@ class TorchSettings:
     compile_options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `torch.compile`, for modules in Python."""
     allows_pickle: bool = False
+    shares_weights: bool = False
+    """Whether the instances on CPUs have one copy of the weights."""
 
     @classmethod
     def from_config(
@@ -61,12 +63,8 @@ class TorchSettings:
             pools=pools,
             compile_options=_compile_options(config),
             allows_pickle=any(settings.get(name, "").lower() == "true" for name in _ALLOWING),
+            shares_weights=bool(_switch(config, "ENABLE_WEIGHT_SHARING")),
         )
-
-
-def shares_weights(config: ModelConfig) -> bool:
-    """Whether the instances of the model are asked to share their weights."""
-    return bool(_switch(config, "ENABLE_WEIGHT_SHARING"))
 
 
 def _switch(config: ModelConfig, name: str) -> bool | None:

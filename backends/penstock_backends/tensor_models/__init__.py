@@ -2,5 +2,6 @@
 
 from penstock_backends.tensor_models.backend import TensorModelBackend
 from penstock_backends.tensor_models.graph import Graph, GraphTensor
+from penstock_backends.tensor_models.shared_model import SharedModel
 
-__all__ = ["Graph", "GraphTensor", "TensorModelBackend"]
+__all__ = ["Graph", "GraphTensor", "SharedModel", "TensorModelBackend"]

@@ -28,7 +28,7 @@ AUDIO: Final = "penstock.audio"
 
 _LAYOUTS: Final = ("T", "CT", "TC")
 _RESAMPLE: Final = ("sinc", "linear", "none")
-_FIELDS: Final = "input rate channels layout scale resample pad cut max_seconds".split()
+_FIELDS: Final = "input rate channels layout scale datatype resample pad cut max_seconds".split()
 _DATATYPES: Final = (
     DataType.FP16,
     DataType.FP32,
@@ -52,6 +52,7 @@ class AudioSettings:
     channels: int
     layout: str
     scale: float | None
+    datatype: DataType | None
     resample: str
     pad: bool
     cut: bool
@@ -78,11 +79,17 @@ class AudioSettings:
             channels=channels,
             layout=layout,
             scale=fields.number("scale"),
+            datatype=fields.datatype("datatype", _DATATYPES),
             resample=fields.choice("resample", _RESAMPLE) or "sinc",
             pad=fields.flag("pad", False),
             cut=fields.flag("cut", False),
             max_seconds=fields.number("max_seconds", positive=True) or _SECONDS,
         )
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions of what a file holds."""
+        return len(self.layout)
 
     def reader(self, tensor: GraphTensor) -> AudioReader:
         """The reader of audio for this input of the graph; raises `ModelLoadError`."""
@@ -99,6 +106,8 @@ class AudioReader:
         self.tensor = tensor
         self.pads = settings.pad
         self._settings = settings
+        if (settings.datatype or tensor.datatype) is not tensor.datatype:
+            raise self._misfit("its datatype is another")
         layout = settings.layout
         self.has_rows = len(tensor.dims) == len(layout) + 1
         if not self.has_rows and len(tensor.dims) != len(layout):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -80,8 +80,27 @@ def by_rows(name: str, array: Array, rows: Sequence[int]) -> list[Array]:
 def responses(
     requests: Sequence[InferenceRequest], outputs: Mapping[str, tuple[DataType, Sequence[Array]]]
 ) -> list[InferenceResponse]:
-    """The responses, from each output's arrays in the order of the requests."""
+    """The responses, from each output's arrays in the order of the requests.
+
+    Raises `InternalError` for an engine that answers in another datatype than it announced.
+    """
+    for name, (datatype, arrays) in outputs.items():
+        if requests and not _is(datatype, arrays[0]):
+            came = getattr(arrays[0], "dtype", type(arrays[0]).__name__)
+            raise InternalError(f"output '{name}' came as {came}, and is {datatype.name}")
     return [_response(request, at, outputs) for at, request in enumerate(requests)]
+
+
+def _is(datatype: DataType, array: object) -> bool:
+    """Whether the array holds elements of this datatype, since clients read them as that."""
+    kind: np.dtype[Any] | None = getattr(array, "dtype", None)
+    if kind is None:
+        return False
+    if datatype is DataType.BYTES:
+        return kind.kind in "OSU"
+    if datatype is DataType.BF16:
+        return kind.itemsize == 2  # bit patterns, or numbers of `ml_dtypes`
+    return kind == datatype.numpy
 
 
 def _response(

@@ -39,6 +39,8 @@ def _check_scattered(config: ModelConfig, tensor: BatchOutput) -> None:
 
 def check_declared(config: ModelConfig, graph: Graph) -> None:
     """Compare the declared tensors with those of the graph; raises `ModelLoadError`."""
+    if not graph.outputs:
+        raise ModelLoadError(f"failed to load model '{config.name}': its graph has no outputs")
     _check_names(config, "input", config.inputs_by_name, graph.inputs | graph.defaults)
     _check_names(config, "batch input", _targets(config), graph.inputs)
     declared = config.inputs_by_name.keys() | controls(config) | _targets(config).keys()

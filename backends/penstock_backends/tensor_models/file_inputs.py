@@ -50,6 +50,16 @@ class FileSettings(Protocol):
         """The name of the graph's input."""
         ...
 
+    @property
+    def datatype(self) -> DataType | None:
+        """The datatype of what a file is made, where the parameter says it."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions of what a file is made."""
+        ...
+
     def reader(self, tensor: GraphTensor) -> FileReader:
         """The reader of files for this input of the graph; raises `ModelLoadError`."""
         ...
@@ -73,6 +83,19 @@ def check_files(config: ModelConfig) -> None:
                 f"model '{config.name}': '{name}' takes files, so it must be an input of"
                 " TYPE_STRING with dims: [ 1 ], and not ragged"
             )
+
+
+def made_of_files(config: ModelConfig) -> dict[str, GraphTensor]:
+    """The inputs that take files as a graph gets them, by name: for engines whose models do not say
+    what they take.
+    """
+    rows = (-1,) if config.max_batch_size else ()
+    return {
+        each.input: GraphTensor(
+            each.input, each.datatype or DataType.FP32, (*rows, *[-1] * each.rank)
+        )
+        for each in _settings(config)
+    }
 
 
 def takes_images_alone(config: ModelConfig) -> bool:

@@ -30,8 +30,10 @@ _LAYOUTS: Final = ("CHW", "HWC", "HW")
 _COLOURS: Final = ("RGB", "BGR", "L")
 _RESAMPLE: Final = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 _FIELDS: Final = (
-    "input resize crop mean std scale layout colour resample upright max_pixels".split()
+    "input resize crop mean std scale layout colour datatype resample upright max_pixels".split()
 )
+
+_DATATYPES: Final = [each for each in DataType if each.numpy.kind in "iuf"]
 
 _MAX_PIXELS: Final = 89_478_485
 """Pillow's own limit; it refuses images of twice as many whatever is configured."""
@@ -69,6 +71,7 @@ class ImageSettings:
     scale: float | None
     layout: str | None
     colour: str | None
+    datatype: DataType | None
     resample: str
     upright: bool
     max_pixels: int
@@ -93,10 +96,16 @@ class ImageSettings:
             scale=fields.number("scale"),
             layout=fields.choice("layout", _LAYOUTS),
             colour=fields.choice("colour", _COLOURS),
+            datatype=fields.datatype("datatype", _DATATYPES),
             resample=fields.choice("resample", _RESAMPLE) or "bilinear",
             upright=fields.flag("upright", True),
             max_pixels=fields.whole("max_pixels", 2 * _MAX_PIXELS) or _MAX_PIXELS,
         )
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions of an image."""
+        return len(self.layout or "CHW")
 
     def reader(self, tensor: GraphTensor) -> ImageReader:
         """The reader of images for this input of the graph; raises `ModelLoadError`."""
@@ -116,6 +125,8 @@ class ImageReader:
         self.tensor = tensor
         self._images = _pillow()
         self._settings = settings
+        if (settings.datatype or tensor.datatype) is not tensor.datatype:
+            raise self._misfit("its datatype is another")
         layout = self._layout = settings.layout or _usual_layout(tensor)
         self.has_rows = len(tensor.dims) == len(layout) + 1
         if not self.has_rows and len(tensor.dims) != len(layout):

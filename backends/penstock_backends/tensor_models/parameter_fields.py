@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from math import isfinite
 from typing import Any
 
-from penstock.backend import ConfigError, ModelConfig, suggestion
+from penstock.backend import ConfigError, DataType, ModelConfig, suggestion
 
 
 class ParameterFields:
@@ -68,6 +68,11 @@ class ParameterFields:
         what = "a positive whole number or [width, height]"
         value = self._field(name, what, lambda value: _is_size(value, least))
         return (value[0], value[1]) if isinstance(value, list) else value
+
+    def datatype(self, name: str, choices: Collection[DataType]) -> DataType | None:
+        """One of some datatypes, by its name such as `FP32`."""
+        chosen = self.choice(name, [each.name for each in choices])
+        return None if chosen is None else DataType[chosen]
 
     def refused(self, name: str, what: str) -> ConfigError:
         """The error of a field that must be `what`."""

@@ -8,6 +8,7 @@ from penstock.backend import (
     Array,
     InferenceRequest,
     InferenceResponse,
+    InternalError,
     InvalidRequestError,
     ModelConfig,
     Outcome,
@@ -65,6 +66,11 @@ class TensorModel:
     ) -> list[InferenceResponse]:
         names = wanted(requests, self._outputs)
         arrays = self._graph.run(self._assembly.joined(feeds), names)
+        if len(arrays) != len(names):
+            raise InternalError(
+                f"the {self._graph.engine} engine answered with {len(arrays)} arrays for"
+                f" {len(names)} output{'s' if len(names) > 1 else ''}"
+            )
         rows = [rows_of(request, self._max_batch_size) for request in requests]
         outputs = {
             name: (self._graph.outputs[name].datatype, self._split(name, array, feeds, rows))

@@ -1,5 +1,6 @@
-"""Language models on TensorRT-LLM, through its LLM API."""
+"""Language models on TensorRT-LLM, through its LLM API; and its tensors over other models."""
 
 from penstock_backends.tensorrt_llm.backend import TensorRtLlmBackend, TensorRtLlmTokensBackend
+from penstock_backends.tensorrt_llm.model_face import TensorRtLlmFaceBackend
 
-__all__ = ["TensorRtLlmBackend", "TensorRtLlmTokensBackend"]
+__all__ = ["TensorRtLlmBackend", "TensorRtLlmFaceBackend", "TensorRtLlmTokensBackend"]

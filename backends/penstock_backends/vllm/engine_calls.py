@@ -23,6 +23,7 @@ class EngineCalls:
         self._llm = llm
         self._path = arguments.path
         self._asleep = False
+        self._forgot = False
         self._paused = False
 
     @property
@@ -46,6 +47,7 @@ class EngineCalls:
                 f"this engine can sleep at level 0 only: '{self._path}' does not set"
                 " 'enable_sleep_mode'"
             )
+        self._forgot = self._forgot or level == 2
         was, self._asleep = self._asleep, True  # before it, since it waits for what is in flight
         try:
             await _asked("sleep", self._llm.sleep(level, mode))
@@ -54,7 +56,15 @@ class EngineCalls:
             raise
 
     async def wake(self, tags: list[str] | None) -> bool:
-        """Whether it is awake now: with `tags`, perhaps in part only."""
+        """Whether it is awake now: with `tags`, perhaps in part only.
+
+        Without, the weights are read again that level 2 has released.
+        """
+        if self._forgot and tags is None:
+            await _asked("wake", self._llm.wake_up(["weights"]))
+            await _asked("read its weights", self._llm.collective_rpc("reload_weights"))
+            self._forgot = False
+            tags = ["kv_cache"]
         whole = await _asked("wake", self._llm.wake_up(tags))
         self._asleep = whole is False
         return not self._asleep

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from google.protobuf import json_format
 
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock_client.client.errors import InvalidArgumentError
 from penstock_client.client.request import InferRequest, Parameter, Result
 from penstock_client.client.shared_memory import SharedTensor
 from penstock_client.reading.views import ModelMetadata, ModelStatistics, TensorMetadata
@@ -124,6 +126,20 @@ def as_dict(message: Any) -> dict[str, Any]:
     Unlike protobuf's own JSON form, 64-bit integers are numbers.
     """
     return {field.name: _plain(field, value) for field, value in message.ListFields()}
+
+
+def alias_of(message: Any) -> dict[str, Any]:
+    """An alias as HTTP shows it, where its definition is not apart."""
+    told = as_dict(message)
+    return {**told, **told.pop("definition", {})}
+
+
+def define(message: Any, definition: Mapping[str, Any]) -> None:
+    """Write a definition into a message; raises `InvalidArgumentError` for what does not fit."""
+    try:
+        json_format.ParseDict(dict(definition), message)
+    except (json_format.ParseError, TypeError) as error:
+        raise InvalidArgumentError(f"this is no definition of an alias: {error}") from None
 
 
 def _plain(field: Any, value: Any) -> Any:

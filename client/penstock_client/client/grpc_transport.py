@@ -11,7 +11,9 @@ import grpc
 import grpc.aio
 
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.protocol import releases_pb2 as aliases
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from penstock.protocol.releases_pb2_grpc import ReleasesStub
 from penstock_client.client import grpc_messages as messages
 from penstock_client.client.errors import (
     ClientError,
@@ -59,6 +61,7 @@ class GrpcTransport:
         else:
             self._channel = grpc.aio.insecure_channel(address.target, _OPTIONS)
         self._stub: Any = GRPCInferenceServiceStub(self._channel)
+        self._aliases: Any = ReleasesStub(self._channel)
 
     # -- inference ----------------------------------------------------------------------------
 
@@ -161,6 +164,44 @@ class GrpcTransport:
         request = pb.RepositoryModelUnloadRequest(model_name=model)
         request.parameters["unload_dependents"].bool_param = dependents
         await self._call(self._stub.RepositoryModelUnload, request, timeout)
+
+    # -- aliases ------------------------------------------------------------------------------
+
+    async def aliases(self, timeout: float | None) -> list[dict[str, Any]]:
+        """Every alias, as it is defined."""
+        reply = await self._call(self._aliases.AliasList, aliases.AliasListRequest(), timeout)
+        return [messages.alias_of(each) for each in reply.aliases]
+
+    async def alias(self, name: str, timeout: float | None) -> dict[str, Any]:
+        """An alias, its traffic and its history."""
+        request = aliases.AliasShowRequest(name=name)
+        return messages.alias_of(await self._call(self._aliases.AliasShow, request, timeout))
+
+    async def set_alias(
+        self, name: str, definition: Mapping[str, Any], timeout: float | None
+    ) -> dict[str, Any]:
+        """Make an alias, or change it."""
+        request = aliases.AliasSetRequest(name=name)
+        messages.define(request.definition, definition)
+        return messages.alias_of(await self._call(self._aliases.AliasSet, request, timeout))
+
+    async def remove_alias(self, name: str, timeout: float | None) -> None:
+        """Remove an alias."""
+        request = aliases.AliasRemoveRequest(name=name)
+        await self._call(self._aliases.AliasRemove, request, timeout)
+
+    async def promote_alias(
+        self, name: str, plan: Mapping[str, Any], timeout: float | None
+    ) -> dict[str, Any]:
+        """Give a target more and more."""
+        request = aliases.AliasPromoteRequest(name=name)
+        messages.define(request, plan)
+        return messages.alias_of(await self._call(self._aliases.AliasPromote, request, timeout))
+
+    async def roll_back_alias(self, name: str, timeout: float | None) -> dict[str, Any]:
+        """Give the first target all."""
+        request = aliases.AliasRollbackRequest(name=name)
+        return messages.alias_of(await self._call(self._aliases.AliasRollback, request, timeout))
 
     async def register(self, name: str, key: str, size: int, timeout: float | None) -> None:
         """Make shared memory known to the server."""

@@ -45,6 +45,7 @@ _CONNECTIONS = 256
 """Connections to one server; further requests wait for one of them."""
 
 _HEAD_SIZE = "inference-header-content-length"
+_ALIASES = "/v2/repository/aliases"
 _CODES = {
     400: 3,
     401: 16,
@@ -188,6 +189,45 @@ class HttpTransport:
         path = f"/v2/repository/models/{quote(model, safe='')}/unload"
         parameters = {"parameters": {"unload_dependents": dependents}}
         await self._json("POST", path, timeout, parameters)
+
+    # -- aliases ------------------------------------------------------------------------------
+
+    async def aliases(self, timeout: float | None) -> list[dict[str, Any]]:
+        """Every alias, as it is defined."""
+        found: list[dict[str, Any]] = await self._json("GET", _ALIASES, timeout)
+        return found
+
+    async def alias(self, name: str, timeout: float | None) -> dict[str, Any]:
+        """An alias, its traffic and its history."""
+        return await self._alias("GET", name, timeout)
+
+    async def set_alias(
+        self, name: str, definition: Mapping[str, Any], timeout: float | None
+    ) -> dict[str, Any]:
+        """Make an alias, or change it."""
+        return await self._alias("POST", name, timeout, dict(definition))
+
+    async def remove_alias(self, name: str, timeout: float | None) -> None:
+        """Remove an alias."""
+        await self._alias("DELETE", name, timeout)
+
+    async def promote_alias(
+        self, name: str, plan: Mapping[str, Any], timeout: float | None
+    ) -> dict[str, Any]:
+        """Give a target more and more."""
+        return await self._alias("POST", name, timeout, dict(plan), "/promote")
+
+    async def roll_back_alias(self, name: str, timeout: float | None) -> dict[str, Any]:
+        """Give the first target all."""
+        await self._alias("POST", name, timeout, {}, "/rollback")
+        return await self.alias(name, timeout)
+
+    async def _alias(
+        self, method: str, name: str, timeout: float | None, body: Any = None, verb: str = ""
+    ) -> dict[str, Any]:
+        path = f"{_ALIASES}/{quote(name, safe='')}{verb}"
+        told: dict[str, Any] = await self._json(method, path, timeout, body)
+        return told
 
     async def register(self, name: str, key: str, size: int, timeout: float | None) -> None:
         """Make shared memory known to the server."""

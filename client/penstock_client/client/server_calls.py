@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -169,6 +169,63 @@ class ServerCalls:
         limit = self._timeout if timeout is None else timeout
         for transport in self._caller.transports:
             await transport.unload(model, dependents, limit)
+
+    # -- aliases ------------------------------------------------------------------------------
+
+    async def aliases(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """Every alias, by name, as it is defined."""
+        return await self._call(lambda transport, left: transport.aliases(left), timeout)
+
+    async def alias(self, name: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """An alias of the first address: its definition, traffic, promotion, shadow and history."""
+        limit = self._timeout if timeout is None else timeout
+        return await self._caller.transports[0].alias(name, limit)
+
+    async def set_alias(
+        self, name: str, definition: Mapping[str, Any], *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Make an alias at every address, or change it; what the last one shows."""
+        return await self._everywhere(
+            lambda transport, left: transport.set_alias(name, definition, left), timeout
+        )
+
+    async def promote_alias(
+        self,
+        name: str,
+        *,
+        target: str | None = None,
+        steps: Sequence[float] = (100.0,),
+        every: float = 600.0,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Give a target more and more of an alias at every address, in percent.
+
+        Each step lasts `every` seconds at least.
+        """
+        plan: dict[str, Any] = {"steps": [*steps], "every": every}
+        if target is not None:
+            plan["target"] = target
+        return await self._everywhere(
+            lambda transport, left: transport.promote_alias(name, plan, left), timeout
+        )
+
+    async def roll_back_alias(self, name: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Give the first target of an alias all requests at every address."""
+        return await self._everywhere(
+            lambda transport, left: transport.roll_back_alias(name, left), timeout
+        )
+
+    async def remove_alias(self, name: str, *, timeout: float | None = None) -> None:
+        """Remove an alias at every address."""
+        await self._everywhere(lambda transport, left: transport.remove_alias(name, left), timeout)
+
+    async def _everywhere(self, send: Unary[Answer], timeout: float | None) -> Answer:
+        limit = self._timeout if timeout is None else timeout
+        first, *others = self._caller.transports
+        answer = await send(first, limit)
+        for transport in others:
+            answer = await send(transport, limit)
+        return answer
 
     # -- calls --------------------------------------------------------------------------------
 

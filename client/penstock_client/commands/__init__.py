@@ -51,6 +51,11 @@ EMBED = Command("Print the vectors of texts.", "penstock_client.commands.embed")
 MODELS = Command("List the models of a server.", "penstock_client.commands.models", of_model=False)
 LOAD = Command("Load a model, or load it anew.", "penstock_client.commands.load")
 UNLOAD = Command("Unload a model.", "penstock_client.commands.unload")
+RELEASE = Command(
+    "Show aliases, and move their traffic from model to model.",
+    "penstock_client.commands.release",
+    of_model=False,
+)
 STATS = Command(
     "Print requests, batches and mean times of models.", "penstock_client.commands.stats"
 )

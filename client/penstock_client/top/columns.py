@@ -28,9 +28,12 @@ class Column:
     left: bool = False
 
 
+_SHORT_REASONS = ("asleep", "shrunk", "on demand")
+"""What a server that loads models when they are called says of those that do nothing."""
+
 COLUMNS = (
     Column("ver", 4, 9, lambda model: model.key.version),
-    Column("state", 11, 4, lambda model: model.state or UNKNOWN, left=True),
+    Column("state", 11, 4, lambda model: _state(model) or UNKNOWN, left=True),
     Column("req/s", 7, 0, lambda model: count(model.requests), sort="rate"),
     Column("inf/s", 7, 11, lambda model: count(model.inferences)),
     Column("batch", 5, 6, lambda model: count(model.batch)),
@@ -44,6 +47,11 @@ COLUMNS = (
     Column("tok/s", 6, 3, lambda model: count(model.tokens), optional=True),
     Column("memory", 8, 10, lambda model: size(model.memory), optional=True),
 )
+
+
+def _state(model: ModelView) -> str:
+    """The state; of a model that rests or waits for a call, which of these."""
+    return model.reason if model.reason in _SHORT_REASONS else model.state
 
 
 def fitting(columns: Sequence[Column], width: int | None) -> list[Column]:

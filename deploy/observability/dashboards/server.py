@@ -133,6 +133,36 @@ def server() -> Page:
                     maximum=1,
                 ),
             ],
+            "Models loaded by calls": [
+                graph(
+                    "Memory budget by model",
+                    "bytes",
+                    ("{{model}} {{device}}", _RESIDENT),
+                    about="With --model-control-mode=demand and --memory-budget, as the rest here.",
+                ),
+                graph("Loads by cause", "ops", ("{{cause}}", rate(_LOADS, "cause"))),
+                graph(
+                    "Unloads and wakes by cause",
+                    "ops",
+                    ("unload: {{cause}}", rate("penstock_model_unloads_total", "cause")),
+                    ("wake: {{cause}}", rate("penstock_model_wakes_total", "cause")),
+                ),
+                graph(
+                    "Share of time that goes into loading",
+                    "percentunit",
+                    ("{{instance}}", _LOADING_SHARE),
+                    about="Of the time of models in memory. Above a fifth the memory is too small.",
+                    maximum=1,
+                ),
+                graph(
+                    "Waits for a load",
+                    "s",
+                    ("p50", _waits("0.5")),
+                    ("p99", _waits("0.99")),
+                    traces=True,
+                ),
+                graph("States", "none", ("{{state}}", _STATES)),
+            ],
             "Models and machine": [
                 graph(
                     "Last load of a version",
@@ -187,6 +217,19 @@ def server() -> Page:
             ],
         },
     )
+
+
+_LOADS = "penstock_model_loads_total"
+_RESIDENT = f"sum by (model, device) (penstock_model_resident_bytes{{{SELECTED}}})"
+_STATES = f"count by (state) (penstock_model_residency_state{{{SELECTED}}})"
+_LOADING = rate("penstock_model_loading_seconds_total", "instance")
+_LOADED = rate("penstock_model_resident_seconds_total", "instance")
+_LOADING_SHARE = f"{_LOADING} / ({_LOADING} + {_LOADED} > 0)"
+
+
+def _waits(share: str) -> str:
+    waits = rate("penstock_model_load_wait_seconds_bucket", "le")
+    return f"histogram_quantile({share}, {waits})"
 
 
 _RESTARTS = f"sum by (model) (increase(penstock_model_process_restarts_total{{{SELECTED}}}[15m]))"

@@ -82,7 +82,10 @@ class Caller:
 
 
 class AccessPolicy:
-    """The rules, and the callers that have keys, by the SHA-256 of these as hexadecimal digits."""
+    """The rules, and the callers that have keys or certificates.
+
+    Keys are known by their SHA-256 as hexadecimal digits, certificates by a name in them.
+    """
 
     def __init__(
         self,
@@ -90,17 +93,31 @@ class AccessPolicy:
         groups: Mapping[str, Sequence[str]],
         rules: Sequence[Rule],
         tokens: TokenSettings | None = None,
+        certificates: Mapping[str, str] | None = None,
     ) -> None:
-        """`keys` are names by hash, `groups` those of each name, `tokens` name further callers."""
+        """`keys` and `certificates` are names by hash and by what is in them, `groups` those of
+        each name; `tokens` name further callers.
+        """
         self.tokens = tokens
         self._rules = rules
-        callers = {name: Caller(name, groups.get(name, ()), rules) for name in {*keys.values()}}
+        certificates = certificates or {}
+        names = {*keys.values(), *certificates.values()}
+        callers = {name: Caller(name, groups.get(name, ()), rules) for name in names}
         self._holders = {hashed: callers[name] for hashed, name in keys.items()}
+        self._certified = {shown: callers[name] for shown, name in certificates.items()}
         self.nobody = Caller("", (), rules)
 
     def holder(self, hashed: str) -> Caller | None:
         """The caller whose key has this hash; its time tells nothing, as nobody chooses a hash."""
         return self._holders.get(hashed)
+
+    def certified(self, names: Sequence[str]) -> Caller | None:
+        """The caller that the first known name in a certificate is of."""
+        known = self._certified
+        for name in names if known else ():
+            if (found := known.get(name)) is not None:
+                return found
+        return None
 
     def caller(self, name: str, groups: Sequence[str]) -> Caller:
         """A caller that others vouch for."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from penstock.access.certificate_names import parse_certificate_name
 from penstock.access.globs import Glob, any_fits
 from penstock.access.policy import AccessPolicy, Rule
 from penstock.access.token_settings import token_settings
 from penstock.core.errors import ConfigError
 from penstock.core.nearest_name import suggestion
 from penstock.settings import Feature
+
+T = TypeVar("T")
 
 ANYONE: Final = "anyone"
 KEY_HASH: Final = "sha256:"
@@ -27,9 +30,10 @@ _EVERYTHING: Final = (Glob("*"),)
 
 @dataclass(slots=True)
 class _Known:
-    """The callers of a file: names by hashes of keys, and the groups of each name."""
+    """The callers of a file: names by hashes of keys and by certificates, and groups by name."""
 
     keys: dict[str, str] = field(default_factory=dict)
+    certificates: dict[str, str] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -57,7 +61,7 @@ def parse_policy(text: str) -> AccessPolicy:
     # Tokens name callers that no file knows.
     strict = known if tokens is None else None
     found = [_rule(each, f"rules[{at}]", strict) for at, each in enumerate(rules)]
-    return AccessPolicy(known.keys, known.groups, found, tokens)
+    return AccessPolicy(known.keys, known.groups, found, tokens, known.certificates)
 
 
 def callers_of(text: str) -> dict[str, list[str]]:
@@ -93,7 +97,7 @@ def _callers(given: Mapping[str, Any]) -> _Known:
         check_name(name)
         where = f"callers.{name}"
         table = _table(value, f"'{where}'")
-        _refuse_unknown(table, ("keys", "groups"), f"{where}.")
+        _refuse_unknown(table, ("keys", "certificates", "groups"), f"{where}.")
         hashes = _texts(table.get("keys", []), f"{where}.keys")
         if len(hashes) > MOST_KEYS:
             raise ConfigError(f"'{where}.keys' has {len(hashes)} keys; {MOST_KEYS} are the most")
@@ -102,6 +106,11 @@ def _callers(given: Mapping[str, Any]) -> _Known:
             if hashed in known.keys:
                 raise ConfigError(f"'{where}.keys' has a key of '{known.keys[hashed]}'")
             known.keys[hashed] = name
+        for text in _texts(table.get("certificates", []), f"{where}.certificates"):
+            shown = _checked(parse_certificate_name, text, f"{where}.certificates")
+            if known.certificates.setdefault(shown, name) != name:
+                other = known.certificates[shown]
+                raise ConfigError(f"'{where}.certificates' has '{text}', which is of '{other}'")
         known.groups[name] = tuple(_texts(table.get("groups", []), f"{where}.groups"))
     return known
 
@@ -180,8 +189,13 @@ def _calls(given: Any, where: str) -> frozenset[Feature]:
 
 
 def _glob(text: str, where: str) -> Glob:
+    return _checked(Glob, text, where)
+
+
+def _checked(parse: Callable[[str], T], text: str, where: str) -> T:
+    """What is made of a text; raises `ConfigError` that names the field."""
     try:
-        return Glob(text)
+        return parse(text)
     except ConfigError as error:
         raise ConfigError(f"'{where}': {error}") from error
 

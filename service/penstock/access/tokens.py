@@ -37,19 +37,15 @@ class TokenVerifier:
         """`clock` tells seconds since the epoch. Raises `ConfigError` without PyJWT."""
         self._settings = settings
         self._policy = policy
-        self._keys = keys
-        self._clock = clock
+        self.keys = keys
+        self.clock = clock
         self._known: dict[str, tuple[Caller, float]] = {}
         self._jwt = _pyjwt()
         self.wants_keys = False
 
-    @property
-    def keys(self) -> KeySet:
-        return self._keys
-
     def replace_keys(self, keys: KeySet) -> None:
         """Verify by other keys from now on, also what was verified before."""
-        self._keys = keys
+        self.keys = keys
         self._known.clear()
         self.wants_keys = False
 
@@ -58,10 +54,15 @@ class TokenVerifier:
         known = self._known.get(hashed)
         if known is not None:
             caller, until = known
-            if self._clock() < until:
+            if self.clock() < until:
                 return caller
             del self._known[hashed]
         return self._verified(token, hashed)
+
+    def until(self, hashed: str) -> float:
+        """How long a token is believed without another look, by the clock; 0 if it is not."""
+        known = self._known.get(hashed)
+        return 0.0 if known is None else known[1]
 
     def _verified(self, token: str, hashed: str) -> Caller | None:
         try:
@@ -72,7 +73,7 @@ class TokenVerifier:
             return None
         if claims is None or (caller := self._named(claims)) is None:
             return None
-        now = self._clock()
+        now = self.clock()
         until = min(float(claims["exp"]) + self._settings.leeway_secs, now + _REMEMBERED_SECONDS)
         if until <= now:
             return None
@@ -88,12 +89,12 @@ class TokenVerifier:
         kid, algorithm = header.get("kid"), header.get("alg")
         if not isinstance(kid, str) or algorithm not in settings.algorithms:
             return None
-        if kid not in self._keys:
+        if kid not in self.keys:
             self.wants_keys = True
             return None
         claims: Mapping[str, Any] = self._jwt.decode(
             token,
-            self._keys.key(kid, algorithm),
+            self.keys.key(kid, algorithm),
             algorithms=[algorithm],
             audience=settings.audience,
             issuer=settings.issuer,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +15,10 @@ from penstock.access.policy import AccessPolicy
 from penstock.access.policy_file import read_policy
 from penstock.access.token_settings import TokenSettings
 from penstock.access.tokens import TokenVerifier
+from penstock.core.audit import AuditEvent, AuditSink
 from penstock.core.errors import ConfigError
 from penstock.system.file_state import FileState, file_state
+from penstock.system.looking import looking
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +39,13 @@ class PolicyWatch:
     changes a mounted Secret by one of these. What it saw last is read once, right or wrong.
     """
 
-    def __init__(self, path: Path) -> None:
-        """A watch of a file, whose policy is in force; raises `ConfigError` for a wrong one."""
+    def __init__(self, path: Path, audit: AuditSink | None = None) -> None:
+        """A watch of a file, whose policy is in force; raises `ConfigError` for a wrong one.
+
+        `audit` is told of changes, those of the keys of tokens included.
+        """
         self._path = path
+        self._audit = audit
         read = _read(path, None)
         self._seen = read.states
         self._plan = _plan(read.policy)
@@ -62,6 +67,7 @@ class PolicyWatch:
             self._plan = _plan(read.policy)
         gate.policy, gate.tokens, self._seen = read
         logger.info("the access policy '%s' has changed, and is in force", self._path)
+        self._tell("changed")
 
     async def renew_keys(self) -> None:
         """Fetch the keys of tokens, if it is time to; the last good ones stay where that fails."""
@@ -83,33 +89,21 @@ class PolicyWatch:
     def _failed(self, error: ConfigError, rest: str) -> None:
         self.gate.reload_failures += 1
         logger.error("%s; %s", error, rest)
+        self._tell("refused", str(error))
+
+    def _tell(self, result: str, detail: str = "") -> None:
+        if self._audit is not None:
+            event = AuditEvent(time.time(), "access-policy", result, detail=detail)
+            self._audit.add(event)
 
     def _states(self) -> tuple[FileState, FileState]:
         """The states of the policy file, and of that with keys of tokens, if there is one."""
         return file_state(self._path), _state_of_keys(self.gate.policy.tokens)
 
-    @asynccontextmanager
-    async def running(self, seconds: float = SECONDS) -> AsyncIterator[None]:
+    def running(self, seconds: float = SECONDS) -> AbstractAsyncContextManager[None]:
         """Look at all of it at this interval while the context is open."""
-        tasks = [
-            asyncio.create_task(_each(seconds, self.look)),
-            asyncio.create_task(_each(seconds, self.renew_keys)),  # which may wait for long
-        ]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-
-async def _each(seconds: float, look: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            await look()
-        except Exception:  # a bug must be logged, and must not end the watch
-            logger.exception("looking at the access policy failed")
-        await asyncio.sleep(seconds)
+        # In tasks of their own: to fetch keys may take long.
+        return looking(seconds, "the access policy", self.look, self.renew_keys)
 
 
 def _state_of_keys(tokens: TokenSettings | None) -> FileState:

@@ -21,7 +21,13 @@ from penstock.app.failed_start import failed_start
 from penstock.app.first_calls import show_calls
 from penstock.app.gpus import open_gpus
 from penstock.app.model_files import with_model_files
-from penstock.app.preflight import StartError, check_repository, open_access_log, open_log
+from penstock.app.preflight import (
+    StartError,
+    check_repository,
+    open_access_log,
+    open_audit_log,
+    open_log,
+)
 from penstock.app.report import show_backends, show_models, show_options
 from penstock.app.signals import ExitSignals, on_hangup
 from penstock.app.tracing import open_export
@@ -32,12 +38,13 @@ from penstock.models.loading.load_graph import code_name
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import LogSettings, RepositorySettings, Settings
-from penstock.settings.exposures import exposures
+from penstock.settings.exposures import exposures, open_to_strangers
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
 from penstock.system.process_control import hide
 from penstock.system.reaper import Reaper
 from penstock.telemetry.access_log import AccessLog
+from penstock.telemetry.audit_log import AuditLog
 from penstock.telemetry.console import join_streams, open_missing, write_line
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.metrics import OwnNames
@@ -50,8 +57,11 @@ CUT_OFF = 1
 """The exit status of a server that has cut off requests, at the exit timeout or a second signal."""
 
 
-def run(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM; returns the process's exit status."""
+def run(settings: Settings, *, as_triton: bool = True) -> int:
+    """Serve until SIGINT or SIGTERM; returns the process's exit status.
+
+    `as_triton`: as silent about strangers as Triton is.
+    """
     hide()
     open_missing()
     if settings.logging.stream != "split":
@@ -59,7 +69,8 @@ def run(settings: Settings) -> int:
     tune_allocator()
     try:
         open_log(settings.logging)
-        for line in (*without_effect(settings), *exposures(settings)):
+        open_to = () if as_triton else open_to_strangers(settings)
+        for line in (*without_effect(settings), *exposures(settings), *open_to):
             logger.warning("%s", line)
         with ExitStack() as leftovers:
             repository = leftovers.enter_context(with_model_files(settings.repository))
@@ -121,7 +132,10 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
     access = open_access_log(settings.logging.access, lambda: log.is_json)
     if access is not None:
         leftovers.callback(access.close)
-    _reopen_on_hangup(settings.logging, log, access)
+    audit = open_audit_log(settings.logging)
+    if audit is not None:
+        leftovers.callback(audit.close)
+    _reopen_on_hangup(settings.logging, log, access, audit)
     deadline = ExitDeadline(settings.exit_timeout_seconds)
     async with AsyncExitStack() as stack:
         custom = CustomMetrics(OwnNames())
@@ -129,10 +143,12 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
         gpus = stack.enter_context(open_gpus(settings.devices, settings.metrics))
         export = await stack.enter_async_context(open_export(settings, deadline))
         sinks = [] if export is None else [export]
-        core = open_server(settings, custom, deadline, reaper, log, gpus, cache, sinks)
+        core = open_server(settings, custom, deadline, reaper, log, gpus, cache, sinks, audit)
         server = await _unless_stopped(signals.stop, stack.enter_async_context(core))
         counts = None if export is None else export.counts
-        frontends = Frontends(server, settings, custom, deadline, cache, gpus.usage, access, counts)
+        frontends = Frontends(
+            server, settings, custom, deadline, cache, gpus.usage, access, counts, audit
+        )
         await frontends.open(stack)
         asking = _poller_and_names(server, settings.repository)
         poller, names = await _unless_stopped(signals.stop, asking)
@@ -151,11 +167,15 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
     return CUT_OFF if deadline.cut_off else 0
 
 
-def _reopen_on_hangup(settings: LogSettings, log: ServerLog, access: AccessLog | None) -> None:
+def _reopen_on_hangup(
+    settings: LogSettings, log: ServerLog, access: AccessLog | None, audit: AuditLog | None
+) -> None:
     """Open log files anew at SIGHUP, if there are any."""
     reopened = [log.reopen] if settings.file else []
     if access is not None and settings.access != "-":
         reopened.append(access.reopen)
+    if audit is not None and settings.audit != "-":
+        reopened.append(audit.reopen)
     if reopened:
         on_hangup(lambda: [reopen() for reopen in reopened])
 

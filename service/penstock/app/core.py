@@ -16,6 +16,7 @@ from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.registry import open_cache
+from penstock.core.audit import AuditSink
 from penstock.core.errors import ConfigError, InferenceError, UnsupportedError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
@@ -29,6 +30,8 @@ from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.residency.residency import ModelResidency
 from penstock.models.sizing.budget import MemoryBudget
+from penstock.models.sizing.limits import budget_limits
+from penstock.models.sizing.measured import MeasuredSizes
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.scheduling.tokens.tenants import Tenants, read_tenants
 from penstock.server.answers import ServerMetadata
@@ -43,6 +46,7 @@ from penstock.settings import (
     Settings,
 )
 from penstock.shared_memory.registry import Regions
+from penstock.system.body_room import memory_size
 from penstock.system.model_variables import pass_also
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
@@ -76,6 +80,7 @@ async def open_server(
     gpus: ServerGpus,
     cache: ResponseCache | None = None,
     sinks: Sequence[TraceSink] = (),
+    audit: AuditSink | None = None,
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
     cached = settings.repository.cache_dir, settings.repository.cache_size
@@ -84,7 +89,9 @@ async def open_server(
         repository = found or ModelRepository(())
         tenants = _tenants(settings)
         key = await asyncio.to_thread(_signature_key, settings.repository)
-        budget = _memory_budget(settings, gpus)
+        sizes = _measured_sizes(settings)
+        await asyncio.to_thread(sizes.read)
+        budget = _memory_budget(settings, gpus, sizes)
         builder = _version_builder(settings, reaper, gpus, cache, tenants, key, budget)
         lifecycle = _lifecycle(settings.repository, repository, builder, reaper)
         trace = TraceControl(settings.trace, tensors=settings.trace_tensors)
@@ -94,11 +101,18 @@ async def open_server(
         server = _facade(settings, repository, lifecycle, trace, tracer, log, tenants)
         if settings.repository.on_demand:
             server.residency = ModelResidency(
-                repository, lifecycle, budget, timeout=settings.repository.demand_timeout
+                repository,
+                lifecycle,
+                budget,
+                timeout=settings.repository.demand_timeout,
+                sizes=sizes if settings.devices.sizes_file != _NOT_MEASURED else None,
+                gpu_processes=gpus.processes,
             )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
-        watch = await asyncio.to_thread(_access_watch, settings)
+        server.stop_asking = remote.stop
+        watch = await asyncio.to_thread(_access_watch, settings, audit)
+        server.audit = audit
         server.access = None if watch is None else watch.gate
         server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
         pass_also(settings.backends.model_env)
@@ -120,7 +134,7 @@ async def open_server(
                 await asyncio.to_thread(writer.close)
             reaper.close()
             server.regions.close()
-            if not in_time:
+            if not in_time or remote.has_left:
                 raise ExitTimeoutError(deadline.cut_off)
 
 
@@ -170,12 +184,36 @@ def _version_builder(
     )
 
 
-def _memory_budget(settings: Settings, gpus: ServerGpus) -> MemoryBudget | None:
-    limit = settings.devices.memory_budget
-    if not limit:
+_NOT_MEASURED = "off"
+"""The value of `--measured-sizes` with which models count as estimated."""
+
+
+def _measured_sizes(settings: Settings) -> MeasuredSizes:
+    """What was measured of models, kept in a file where models are loaded by calls."""
+    file = settings.devices.sizes_file
+    if not settings.repository.on_demand or file == _NOT_MEASURED:
+        return MeasuredSizes(None)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache")
+    return MeasuredSizes(Path(file or Path(caches, "penstock", "measured-sizes.json")))
+
+
+def _memory_budget(
+    settings: Settings, gpus: ServerGpus, sizes: MeasuredSizes
+) -> MemoryBudget | None:
+    wanted = settings.devices.memory_budget
+    if not wanted:
         return None
-    names = not settings.access_policy
-    return MemoryBudget(limit, tuple(gpus.usable), gpus.least_memory(), tells_names=names)
+    try:
+        limits = budget_limits(wanted, memory_size(), gpus.memory())
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+    return MemoryBudget(
+        limits,
+        tuple(gpus.usable),
+        gpus.least_memory(),
+        tells_names=not settings.access_policy,
+        remembered=sizes.of,
+    )
 
 
 def _facade(
@@ -257,11 +295,11 @@ def _tenants(settings: Settings) -> Tenants | None:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 
 
-def _access_watch(settings: Settings) -> PolicyWatch | None:
+def _access_watch(settings: Settings, audit: AuditSink | None) -> PolicyWatch | None:
     if not settings.access_policy:
         return None
     try:
-        return PolicyWatch(Path(settings.access_policy))
+        return PolicyWatch(Path(settings.access_policy), audit)
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cache as once
 from functools import partial
@@ -27,10 +27,15 @@ from penstock.server.seen_models import seen
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.system.body_room import BodyRoom
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
+from penstock.telemetry.audit_log import AuditLog
 from penstock.telemetry.families import (
     access_families,
+    alias_families,
+    audit_families,
+    certificate_families,
     process_families,
     repository_families,
     residency_families,
@@ -78,17 +83,43 @@ class Frontends:
         gpus: GpuUsage | None = None,
         access: AccessLog | None = None,
         export: ExportCounts | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        scraper = once(partial(metrics_scraper, server, settings, custom, cache, gpus, export))
+        grpc, http, metrics = settings.grpc, settings.http, settings.metrics
+        certificates = _certificates(settings, audit)
+        self._certificates = certificates.values()
+        scraper = once(
+            partial(
+                metrics_scraper,
+                server,
+                settings,
+                custom,
+                cache,
+                gpus,
+                export,
+                self._certificates,
+                audit,
+            )
+        )
         server = seen(server)
         self._endpoints: list[_Endpoint] = []
         self._ports: dict[str, int] = {}
-        grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
         bodies = BodyRoom(settings.request_memory_pool_byte_size)
-        rules = ConnectionRules(limits_of(http), descriptors, access, bodies)
+        rules = ConnectionRules(
+            limits_of(http), descriptors, access, bodies, certificates.get("HTTP"), audit
+        )
         if grpc.enabled:
-            listening = open_grpc(server, grpc, deadline, descriptors, access, bodies)
+            listening = open_grpc(
+                server,
+                grpc,
+                deadline,
+                descriptors,
+                access,
+                bodies,
+                certificates.get("gRPC"),
+                audit,
+            )
             self._endpoints.append(
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
             )
@@ -122,6 +153,8 @@ class Frontends:
                 await self._open(one, stack)
                 port = self._ports[one.title]
                 logger.info("%s listens at %s:%s for health checks", one.title, one.address, port)
+        for each in self._certificates:
+            await stack.enter_async_context(each.running())
 
     async def open_late(self, stack: AsyncExitStack) -> None:
         """Listen on late ports too, and log that all have started; raises `StartError`."""
@@ -138,6 +171,17 @@ class Frontends:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(_named(one.service, str(error))) from error
+
+
+def _certificates(settings: Settings, audit: AuditLog | None) -> dict[str, ServerCertificates]:
+    """The certificates of the endpoints that encrypt, by their names."""
+    grpc, http = settings.grpc, settings.http
+    found = {}
+    if grpc.enabled and grpc.tls.enabled:
+        found["gRPC"] = ServerCertificates("gRPC", grpc.tls, audit)
+    if http.tls.enabled:  # of SageMaker and Vertex AI, too
+        found["HTTP"] = ServerCertificates("HTTP", http.tls, audit)
+    return found
 
 
 def _cloud_endpoints(
@@ -172,6 +216,8 @@ def metrics_scraper(
     cache: ResponseCache | None,
     gpus: GpuUsage | None,
     export: ExportCounts | None,
+    certificates: Collection[ServerCertificates] = (),
+    audit: AuditLog | None = None,
 ) -> Scraper:
     """The metrics page: the server's metrics, the models' own, and those of users' collectors."""
     metrics = settings.metrics
@@ -193,10 +239,15 @@ def metrics_scraper(
             yield from trace_families(export)
         if server.access is not None:
             yield from access_families(server.access.reload_failures)
+        if audit is not None:
+            yield from audit_families(audit.lost)
+        if certificates:
+            yield from certificate_families(certificates)
         if server.repository_traffic is not None:
             yield from repository_families(server.repository_traffic)
         if server.residency is not None:
             yield from residency_families(server.residency)
+        yield from alias_families(server.releases)
         yield from custom.snapshot()
 
     return Scraper(families, UserMetrics(OwnNames().__contains__))

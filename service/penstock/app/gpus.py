@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from penstock.core.errors import ModelLoadError
@@ -40,14 +40,27 @@ class ServerGpus:
             raise ModelLoadError(f"cannot read the memory use of GPU {device}: {error}") from error
         return used / total
 
+    def memory(self) -> dict[int, int]:
+        """Bytes of each GPU; 0 where that cannot be read. May block."""
+        found = dict.fromkeys(self.usable, 0)
+        if self._nvml is not None:
+            for gpu in found:
+                with suppress(NvmlError):
+                    found[gpu] = self._nvml.gpu(gpu).memory()[1]
+        return found
+
+    def processes(self) -> dict[int, dict[int, int]]:
+        """Bytes of each GPU by process; without those that cannot be read. May block."""
+        found: dict[int, dict[int, int]] = {}
+        if self._nvml is not None:
+            for gpu in self.usable:
+                with suppress(NvmlError):
+                    found[gpu] = self._nvml.gpu(gpu).processes()
+        return found
+
     def least_memory(self) -> int:
         """Bytes of the smallest of the GPUs; 0 where that cannot be read. May block."""
-        try:
-            if self._nvml is None:
-                return 0
-            return min((self._nvml.gpu(gpu).memory()[1] for gpu in self.usable), default=0)
-        except NvmlError:
-            return 0
+        return min(self.memory().values(), default=0)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from penstock.models.repository.repository import ModelRepository
 from penstock.settings import LogSettings, RepositorySettings
 from penstock.telemetry import logging as server_log
 from penstock.telemetry.access_log import AccessLog
+from penstock.telemetry.audit_log import AuditLog
 
 
 class StartError(Exception):
@@ -33,6 +34,16 @@ def open_access_log(target: str, is_json: Callable[[], bool]) -> AccessLog | Non
         return AccessLog(target, is_json)
     except OSError as error:
         raise StartError(f"cannot open the access log: {error}") from error
+
+
+def open_audit_log(settings: LogSettings) -> AuditLog | None:
+    """Open the audit log, if there is one; raises `StartError`."""
+    if settings.audit == "off":
+        return None
+    try:
+        return AuditLog(settings.audit, settings.audit_max_bytes)
+    except OSError as error:
+        raise StartError(f"cannot open the audit log: {error}") from error
 
 
 def check_repository(settings: RepositorySettings) -> None:

@@ -89,7 +89,7 @@ def _serve(program: str, arguments: Sequence[str]) -> int:
         return 1
     from penstock.app import run
 
-    return run(settings)
+    return run(settings, as_triton=not takes_files)
 
 
 def _demo(arguments: Sequence[str]) -> int:

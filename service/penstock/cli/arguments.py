@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.cli.flags import FLAGS
 from penstock.cli.flags.flag import Flag
@@ -17,6 +19,10 @@ from penstock.settings import ModelFile, Settings
 from penstock.settings.fields import default_value
 from penstock.settings.rules import SettingsError
 from penstock.settings.secure import secure_defaults
+
+if TYPE_CHECKING:
+    from penstock.models.remote.remote_repositories import RemoteRepositories
+    from penstock.models.sources.draft import Wishes
 
 Part = TypeVar("Part")
 Warn = Callable[[str], None]
@@ -75,6 +81,7 @@ class _SettingsBuilder:
         self._strict_model_config = False
         self._sources: list[str] = []
         self._wishes: dict[str, Any] = {}
+        self._remote: RemoteRepositories | None = None
 
     def add(self, option: Option) -> None:
         if not option.name:
@@ -121,7 +128,7 @@ class _SettingsBuilder:
         if not self._sources:
             return
         from penstock.models.sources.draft import SourceError, Wishes  # heavy
-        from penstock.models.sources.recognise import model_of, named
+        from penstock.models.sources.recognise import named
 
         name = self._wishes.pop("name", "")
         wishes = Wishes(**self._wishes)
@@ -130,11 +137,37 @@ class _SettingsBuilder:
         for source in self._sources:
             given, place = (name, source) if name else named(source)
             try:
-                draft = model_of(place, wishes, given)
-                file = None if draft is None else draft.model_file(wishes)
+                file = self._model_file(place, wishes, given)
             except SourceError as error:
                 raise UsageError(str(error)) from None
             self._add_source(place, file)
+
+    def _model_file(self, place: str, wishes: Wishes, name: str) -> ModelFile | None:
+        """The model of a source; `None` for a repository. Raises `SourceError`."""
+        from penstock.models.sources.bucket_file import bucket_file
+        from penstock.models.sources.draft import SourceError
+        from penstock.models.sources.recognise import model_of
+
+        fetched = None if "://" not in place else bucket_file(place, self._opened())
+        try:
+            if fetched is None:
+                draft = model_of(place, wishes, name)
+            else:
+                draft = model_of(fetched.source, wishes, name or fetched.name)
+            return None if draft is None else draft.model_file(wishes)
+        except SourceError as error:
+            raise error if fetched is None else SourceError(fetched.told(str(error))) from error
+
+    def _opened(self) -> RemoteRepositories:
+        """What fetches objects that are served alone: they are kept until the process ends."""
+        from penstock.models.remote.remote_repositories import RemoteRepositories
+
+        if self._remote is None:
+            folder = self.fields.get("repository.cache_dir", "")
+            limit = self.fields.get("repository.cache_size", 0)
+            self._remote = RemoteRepositories(folder, limit, os.environ)
+            atexit.register(self._remote.close)
+        return self._remote
 
     def _add_source(self, source: str, file: ModelFile | None) -> None:
         if file is None:

@@ -85,6 +85,7 @@ def _failed(problem: str) -> int:
 
 def _pull(remote: RemoteRepositories, chosen: Namespace) -> int:
     from penstock.models.remote.address import scheme_of
+    from penstock.models.sources.bucket_file import bucket_file
     from penstock.models.sources.draft import SourceError, Wishes
     from penstock.models.sources.recognise import model_of
 
@@ -95,6 +96,10 @@ def _pull(remote: RemoteRepositories, chosen: Namespace) -> int:
         print(folder)
         return 0
     try:
+        if scheme and not chosen.models and (file := bucket_file(chosen.address, remote)):
+            sizes = [each.stat().st_size for each in Path(file.source).parent.iterdir()]
+            print(f"{chosen.address}: {shown_size(sum(sizes))}")
+            return 0
         draft = None if chosen.models else model_of(chosen.address, Wishes())
     except SourceError as error:
         return _failed(str(error))

@@ -11,6 +11,7 @@ from penstock.cli.values import (
     ValueRefused,
     big_integer,
     boolean,
+    byte_size,
     decimal,
     integer,
     pair,
@@ -45,6 +46,36 @@ def load_limit(value: str) -> tuple[int, float]:
     if problem:
         raise ValueRefused(f"setting model load GPU limit: Invalid argument - {problem}")
     return device, fraction
+
+
+def memory_budget(value: str) -> dict[str, int | float]:
+    """Bytes or a share by device; the plain form, which is bytes, by the device of no name."""
+    if "=" not in value:
+        return {"": byte_size(value)}
+    budget: dict[str, int | float] = {}
+    for part in value.split(","):
+        named, _, size = part.partition("=")
+        device = re.fullmatch(r"host|gpu(?::([0-9]{1,4}))?", named)
+        if device is None:
+            raise ValueRefused(
+                f"a memory budget is of 'host', of 'gpu' (each of them) or of 'gpu:<number>', not"
+                f" of '{named}'"
+            )
+        key = named if device[1] is None else f"gpu{int(device[1])}"
+        if key in budget:
+            raise ValueRefused(f"the memory budget of '{named}' is given twice")
+        budget[key] = _share(size) or byte_size(size)
+    return budget
+
+
+def _share(value: str) -> float | None:
+    """A fraction such as 0.9; `None` for what is no number with a point."""
+    if not re.fullmatch(r"[0-9]*\.[0-9]+", value):
+        return None
+    share = float(value)
+    if not 0 < share <= 1:
+        raise ValueRefused(f"a share of memory is above 0.0 and at most 1.0. Got {value}")
+    return share
 
 
 def host_policy(value: str) -> Setting:

@@ -13,7 +13,7 @@ from typing import Protocol
 GROUP = "penstock.commands"
 OF_CLIENT = (
     *("top", "perf", "tune"),
-    *("infer", "generate", "embed", "models", "load", "unload", "stats", "wait"),
+    *("infer", "generate", "embed", "models", "load", "unload", "release", "stats", "wait"),
 )
 """The commands of the package `penstock-client`, in the order in which the help names them."""
 

@@ -9,10 +9,14 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.cli.flags.sources import device
 from penstock.cli.values import ValueRefused
 from penstock.settings import Task
+
+if TYPE_CHECKING:
+    from penstock.models.remote.remote_repositories import RemoteRepositories
 
 
 def parser() -> ArgumentParser:
@@ -39,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     """Write the entry; the exit status."""
     chosen = parser().parse_args(arguments)
     from penstock.core.errors import InferenceError
+    from penstock.models.remote.remote_repositories import RemoteRepositories
     from penstock.models.sources.draft import SourceError, Wishes
     from penstock.models.sources.entry import write_entry
     from penstock.models.sources.recognise import model_of, named
@@ -50,7 +55,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if chosen.link and "://" in source:
             raise SourceError("--link: what is kept of it here may be removed; it is copied")
-        with _on_the_disk(source) as (path, folder):
+        with (
+            closing(RemoteRepositories("", 0, os.environ)) as remote,
+            _on_the_disk(source, remote) as (path, folder),
+        ):
             draft = model_of(path, wishes, name or folder)
             if draft is None:
                 raise SourceError(
@@ -65,32 +73,37 @@ def run(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def _on_the_disk(source: str) -> Iterator[tuple[str, str]]:
-    """A source itself; of a model's folder in a bucket what was fetched, and the folder's name.
+def _on_the_disk(source: str, remote: RemoteRepositories) -> Iterator[tuple[str, str]]:
+    """A source itself; of an object or a folder in a bucket what was fetched, and its name.
 
-    Raises `SourceError` where no folder is there, and as `RemoteRepositories.open` does.
+    Raises `SourceError` where neither is there, and as `RemoteRepositories.open` does.
     """
     from penstock.models.remote.address import BucketAddress, scheme_of
-    from penstock.models.remote.remote_repositories import RemoteRepositories
+    from penstock.models.sources.bucket_file import bucket_file
     from penstock.models.sources.draft import SourceError
 
     if "://" not in source or scheme_of(source) == "hf":
         yield source, ""
         return
+    if (file := bucket_file(source, remote)) is not None:
+        try:
+            yield file.source, file.name
+        except SourceError as error:
+            raise SourceError(file.told(str(error))) from error
+        return
     BucketAddress.parse(source)  # which tells what is wrong with it
     parent, _, folder = source.rstrip("/").rpartition("/")
-    with closing(RemoteRepositories("", 0, os.environ)) as remote:
-        taken = None if parent.endswith("/") else remote.open(parent).take(folder)
-        if taken is None:
-            raise SourceError(f"there is no folder of a model at '{source}'")
-        path, root = taken
-        try:
-            with suppress(OSError):  # of an entry without versions, one is made; here it is none
-                (path / "1").rmdir()
-            yield str(path), folder
-        finally:
-            if root is not None:
-                shutil.rmtree(root, ignore_errors=True)
+    taken = None if parent.endswith("/") else remote.open(parent).take(folder)
+    if taken is None:
+        raise SourceError(f"there is no model at '{source}': no folder, and no file of an engine")
+    path, root = taken
+    try:
+        with suppress(OSError):  # of an entry without versions, one is made; here it is none
+            (path / "1").rmdir()
+        yield str(path), folder
+    finally:
+        if root is not None:
+            shutil.rmtree(root, ignore_errors=True)
 
 
 def _device(value: str) -> str:

@@ -152,6 +152,12 @@ def access_log(value: str) -> str:
     return value
 
 
+def audit_log(value: str) -> str:
+    if not value:
+        raise ValueRefused("the audit log is not a file: name one, or - or off")
+    return value
+
+
 def one_of(name: str, *choices: str, fold: bool = True) -> Parser:
     """One of a few words; case is ignored if `fold` is set."""
 

@@ -11,7 +11,8 @@ class Access(NamedTuple):
     `at`: its end, in seconds since the epoch. `method`: of HTTP, or the name of the RPC, which has
     no `path`. `received` and `sent`: bytes of the body, or of the messages of a call. `seconds`:
     from its first byte that the server looked at to its end. `model` and `request_id` of a stream
-    are those of its last request. What is not known is empty.
+    are those of its last request. `caller` is who an access policy took it for. What is not known
+    is empty.
     """
 
     at: float
@@ -26,6 +27,7 @@ class Access(NamedTuple):
     model: str = ""
     request_id: str = ""
     trace_id: str = ""
+    caller: str = ""
 
 
 class AccessSink(Protocol):

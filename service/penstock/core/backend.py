@@ -74,6 +74,9 @@ class InstanceContext:
     """The instance group's `profile`."""
     secondary_devices: tuple[tuple[str, int], ...] = ()
     """The instance group's `secondary_devices`: kind and number of each."""
+    infer: Callable[[InferenceRequest], ResponseStream] | None = None
+    """Gives another model of the server a request, whose scope is `request.scope.part()` of the one
+    that it helps to answer; raises what refuses it. For instances on a thread of a server."""
 
     @property
     def signature(self) -> Hashable:
@@ -304,6 +307,11 @@ class WithApplication(ABC):
 
     Without it, the server does for models with text and ensembles, as far as their tensors go.
     """
+
+    @classmethod
+    def has_application(cls, config: ModelConfig) -> bool:
+        """Whether a model with this configuration is answered for here; else the server does."""
+        return True
 
     @abstractmethod
     async def openai_app(self) -> AsgiApp | None:

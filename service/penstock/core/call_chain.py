@@ -13,13 +13,14 @@ from collections.abc import Callable, Collection, Iterable
 class CallingInstance:
     """A node: an instance that may call models while it executes; a new one after each restart.
 
-    `call` is its latest blocking call.
+    `call` is its latest blocking call, `model` the name of its model.
     """
 
-    __slots__ = ("call", "instance")
+    __slots__ = ("call", "instance", "model")
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, model: str = "") -> None:
         self.instance = instance
+        self.model = model
         self.call: NestedCall | None = None
 
     def waits_for(self) -> Collection[Wait]:

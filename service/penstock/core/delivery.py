@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from penstock.core.backend import Backend, Outcome
 from penstock.core.errors import InferenceError, InternalError, as_inference_error
+from penstock.core.log.log_throttle import log_fault
 from penstock.core.pump import Pump, no_response
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
+
+logger = logging.getLogger(__name__)
 
 
 async def execute_batch(
@@ -19,6 +23,8 @@ async def execute_batch(
     try:
         outcomes = list(await backend.execute(requests))
     except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
+        if not isinstance(error, (InferenceError, asyncio.CancelledError)):
+            log_fault(logger, error, "the backend of '%s' raised an error of its code", instance)
         return [as_inference_error(error)] * len(requests)
     if len(outcomes) != len(requests):
         count = f"{len(outcomes)} outcomes for {len(requests)} requests"

@@ -62,6 +62,10 @@ class ExhaustedError(RejectedError):
         self.retry_after = retry_after
 
 
+class NoRoomError(ExhaustedError):
+    """The memory for a model is held by others; in `retry_after` seconds it may be free."""
+
+
 def shortened(text: str) -> str:
     """A client's text, as error texts repeat it: of a long one the beginning and the length."""
     if len(text) <= _LONGEST_REPEATED:

@@ -67,6 +67,19 @@ ANY_VERSION = -1
 """The version number of a request that names none: the highest that is ready serves it (R-06)."""
 
 
+class Draw:
+    """What decides which side a request takes, and all that is asked to answer it: one number, 0 to
+    1, and what was drawn with it so far, by alias. A `shadowed` one is that of a copy.
+    """
+
+    __slots__ = ("number", "shadowed", "sides")
+
+    def __init__(self, number: float, *, shadowed: bool = False) -> None:
+        self.number = number
+        self.shadowed = shadowed
+        self.sides: dict[str, str] = {}
+
+
 @dataclass(eq=False)
 class RequestScope:
     """What the server knows of a request beside what its client said: one object, which it writes.
@@ -79,7 +92,8 @@ class RequestScope:
     no more of it than its label. `waited` are the nanoseconds that it waited there for its tenant's
     turn. `call_id` is the `x-request-id` of its call, by which it may be stopped besides by its
     `id`. `infer` gives the model whose application answers an exchange a request, and returns the
-    `ResponseStream` of its responses.
+    `ResponseStream` of its responses. `headers` are those of its call, by names in lower case;
+    `draw` is made by the first alias that it meets.
     """
 
     deadline: float | None = None
@@ -90,10 +104,14 @@ class RequestScope:
     waited: int = 0
     call_id: str = ""
     infer: Callable[[InferenceRequest], Any] | None = None
+    headers: Mapping[str, str] | None = None
+    draw: Draw | None = None
 
     def part(self) -> RequestScope:
         """The scope of a request that is made to answer this one; its tokens are its own."""
-        return RequestScope(self.deadline, self.call_chain, self.timeline, sender=self.sender)
+        return RequestScope(
+            self.deadline, self.call_chain, self.timeline, sender=self.sender, draw=self.draw
+        )
 
 
 class _NoScope(RequestScope):

@@ -120,6 +120,16 @@ class ResponseStream:
         self.transform = transform if before is None else lambda one: transform(before(one))
         self._responses = deque(map(transform, self._responses))
 
+    def also_at_end(self, call: EndCallback) -> None:
+        """Call back once at the end, behind `on_end`; at once if it has come."""
+        if not self._ended:
+            before = self._on_end
+            self._on_end = call if before is None else _both(before, call)
+        elif self._error is None and self._responses:
+            call(self._responses[-1].error)
+        else:
+            call(self._error)
+
     def end(self) -> None:
         """End without a further response: the end of the stream is the final flag."""
         if not self._ended:
@@ -279,6 +289,14 @@ class ResponseStream:
         assert self._writer is not None
         if not self._writer.done():
             self._writer.set_result(None)
+
+
+def _both(first: EndCallback, second: EndCallback) -> EndCallback:
+    def call(error: InferenceError | None) -> None:
+        first(error)
+        second(error)
+
+    return call
 
 
 def require_single(

@@ -28,6 +28,9 @@ MOST_MARKS = 256
 NOTHING_RECORDED: tuple[Any, ...] = (), {}, ()
 """As `Timeline.take_recorded` returns it, to be sent where an answer is awaited."""
 
+WAITED_FOR_LOAD = "waited_for_load_us"
+"""The fact of a request that waited for the load of a model: microseconds."""
+
 MOST_TIMELINES = 1024
 """Requests of one trace; a model that calls others in a loop may make any number."""
 

@@ -181,6 +181,7 @@ def _repository_routes(
     return [
         Route(_ALIASES, _GET, releases.listed, feature),
         Route(_ALIAS, _SHOW_AND_CHANGE, releases.shown, feature),
+        Route(f"{_ALIAS}/promote", _POST, releases.promoted, feature),
         Route(f"{_ALIAS}/rollback", _POST, releases.rolled_back, feature),
         Route(f"{_REPOSITORY}/index", _POST, repository.index, feature),
         Route(f"{_REPOSITORY_MODEL}/load", _POST, repository.load, feature),

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from penstock.access.current import NO_PERMIT
 from penstock.access.gate import AccessGate
+from penstock.core.access import Access
+from penstock.core.audit import AuditSink, event_of_call
 from penstock.core.errors import InferenceError, PermissionDeniedError, shortened
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.settings import Feature, Restriction, restriction_of
 
 _READING = ("GET", "HEAD", "OPTIONS")
+
+_CHANGING = frozenset(
+    {
+        Feature.MODEL_REPOSITORY,
+        Feature.SHARED_MEMORY,
+        Feature.TRACE,
+        Feature.LOGGING,
+        Feature.ENGINE_CONTROL,
+        Feature.REQUEST_CONTROL,
+    }
+)
+"""The groups whose calls the audit log is told of, but for those that read."""
 
 
 class CallGuard:
@@ -18,15 +33,34 @@ class CallGuard:
 
     Browsers let any web page send requests anywhere, and name the page in `Origin`. A call that may
     change the server is therefore refused to pages of other origins: but for those of `origins`,
-    and of this server itself. `None` admits every page.
+    and of this server itself. `None` admits every page. The audit log is told of refusals, and of
+    what changes the server.
     """
 
-    def __init__(self, restriction: Restriction | None, origins: Collection[str] | None) -> None:
+    def __init__(
+        self, feature: Feature, restriction: Restriction | None, origins: Collection[str] | None
+    ) -> None:
+        self._changes = feature in _CHANGING
         self._restriction = restriction
         self._origins = origins
 
     def refusal(self, call: HttpCall) -> InferenceError | None:
         """Why a call may not be made; `None` if it may."""
+        return self._told(call, self._refusal(call))
+
+    def _told(self, call: HttpCall, refusal: InferenceError | None) -> InferenceError | None:
+        """The same refusal, or none, of which the audit log is to be told."""
+        if refusal is not None or (self._changes and _is_change(call)):
+            audit = call.audit
+            if audit is not None:
+                call.on_end = partial(_tell, audit, self._caller(call))
+        return refusal
+
+    def _caller(self, call: HttpCall) -> str:
+        """The name of the caller; empty for nobody."""
+        return ""
+
+    def _refusal(self, call: HttpCall) -> InferenceError | None:
         needed = self._restriction
         if needed is not None and not needed.admits(call.headers.get(needed.key.lower())):
             return PermissionDeniedError(f"This API is restricted, expecting header '{needed.key}'")
@@ -54,18 +88,31 @@ class PolicyGuard(CallGuard):
         restriction: Restriction | None,
         origins: Collection[str] | None,
     ) -> None:
-        super().__init__(restriction, origins)
+        super().__init__(feature, restriction, origins)
         self._gate = gate
         self._feature = feature
+        self._asks_only = restriction is None and origins is None and not self._changes
 
     def refusal(self, call: HttpCall) -> InferenceError | None:
         try:
-            call.permit = self._gate.permit(call.headers, self._feature)
+            call.permit = self._gate.permit(call.headers, self._feature, call.certificate)
         except InferenceError as error:
             if call.method != "OPTIONS":
-                return error
+                return self._told(call, error)
             call.permit = NO_PERMIT
-        return super().refusal(call)
+        return None if self._asks_only else super().refusal(call)
+
+    def _caller(self, call: HttpCall) -> str:
+        return self._gate.caller(call.headers, call.certificate)
+
+
+def _is_change(call: HttpCall) -> bool:
+    """Whether a call of a group that changes the server may do so: an index is asked by POST."""
+    return call.method not in _READING and not call.path.endswith("/index")
+
+
+def _tell(audit: AuditSink, caller: str, access: Access) -> None:
+    audit.add(event_of_call(access, caller))
 
 
 def call_guard(
@@ -78,7 +125,7 @@ def call_guard(
     restriction = restriction_of(feature, restrictions)
     if gate is not None:
         return PolicyGuard(gate, feature, restriction, origins)
-    return CallGuard(restriction, origins)
+    return CallGuard(feature, restriction, origins)
 
 
 def guards(

@@ -15,12 +15,10 @@ from penstock.core.errors import (
 )
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.control_bodies import ControlBodies
-from penstock.gateway.json.fields import ABSENT, as_bool, as_object, as_string, member, members_of
+from penstock.gateway.json.fields import ABSENT, as_bool, as_string, member, members_of
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
-from penstock.models.releases.alias import Alias
-from penstock.models.releases.releases import Change
 from penstock.models.repository.override import CONFIG, VERSIONS, parse_versions
 from penstock.server.answers import ModelIndexEntry
 from penstock.server.control_policy import ControlPolicy
@@ -80,22 +78,33 @@ class ReleaseEndpoints:
         self._bodies = bodies
 
     async def listed(self, _: HttpCall, __: Target) -> Reply:
-        return json_reply([_alias(alias) for alias in self._server.releases.aliases()])
+        return json_reply(self._server.releases.listed())
 
     async def shown(self, call: HttpCall, target: Target) -> Reply | None:
         """GET shows an alias with its history, POST sets it, DELETE removes it."""
         if call.method == "POST":
-            fields = await self._bodies.read(call, as_object)
+            fields = await self._read(call)
             self._server.check_model_control()
             self._server.releases.set(target.alias, fields)
         elif call.method == "DELETE":
             self._server.check_model_control()
             self._server.releases.remove(target.alias)
             return reply()
-        history = self._server.releases.history(target.alias)
-        last = history[-1].alias
-        shown: dict[str, Any] = {"name": target.alias} if last is None else _alias(last)
-        return json_reply(shown | {"history": [_change(change) for change in history]})
+        return json_reply(self._server.releases.shown(target.alias))
+
+    async def _read(self, call: HttpCall, *, optional: bool = False) -> Mapping[str, Any]:
+        """The object in a body; what is no JSON is the client's fault, as these paths are ours."""
+        try:
+            return await self._bodies.read(call, _definition, optional=optional)
+        except InternalError as error:
+            raise InvalidRequestError(error.message) from error
+
+    async def promoted(self, call: HttpCall, target: Target) -> Reply:
+        """A target gets its first share; the others follow."""
+        fields = await self._read(call, optional=True)
+        self._server.check_model_control()
+        self._server.releases.promote(target.alias, fields)
+        return json_reply(self._server.releases.shown(target.alias))
 
     async def rolled_back(self, _: HttpCall, target: Target) -> Reply:
         """The first target takes all requests."""
@@ -110,6 +119,15 @@ def _load_parameters(policy: ControlPolicy, json: Any) -> Mapping[str, str | byt
     found = {} if given is ABSENT else members_of(given)
     policy.check_files(found)
     return {key: _parameter(key, as_string(value)) for key, value in found.items()}
+
+
+def _definition(json: Any) -> Mapping[str, Any]:
+    """The members of an object that defines something; none without a body."""
+    if json is ABSENT:
+        return {}
+    if not isinstance(json, dict):
+        raise InvalidRequestError("the body is to be a JSON object")
+    return json
 
 
 def _ready_only(json: Any) -> bool:
@@ -154,12 +172,3 @@ def _file(key: str, text: str) -> bytes:
 def _refuse_repository_name(target: Target) -> None:
     if target.repository:
         raise UnsupportedError("'repository_name' specification is not supported")
-
-
-def _alias(alias: Alias) -> dict[str, Any]:
-    return {"name": alias.name} | alias.definition()
-
-
-def _change(change: Change) -> dict[str, Any]:
-    definition = None if change.alias is None else change.alias.definition()
-    return {"at": change.at, "why": change.why, "alias": definition}

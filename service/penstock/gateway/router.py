@@ -194,8 +194,8 @@ HEADER = "request-timeout"
 
 
 def fill_scope(scope: RequestScope, call: HttpCall, tenants: Tenants | None) -> None:
-    """Note a request's deadline, the id of its call, and its sender where there are tenants."""
-    headers = call.headers
+    """Note a request's headers, its deadline, the id of its call, and its sender."""
+    headers = scope.headers = call.headers
     if HEADER in headers:
         scope.deadline = _deadline(headers[HEADER])
     if CALL_ID in headers:

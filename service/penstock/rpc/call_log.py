@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError, Message
 
+from penstock.access.policy import Permit
 from penstock.core.access import Access, AccessSink
 from penstock.core.buffer import Buffer
 from penstock.core.errors import (
@@ -284,6 +285,18 @@ class _ObservedContext:
         return self._context.peer
 
     @property
+    def certificate(self) -> Sequence[str]:
+        return self._context.certificate
+
+    @property
+    def permit(self) -> Permit | None:
+        return self._context.permit
+
+    @permit.setter
+    def permit(self, permit: Permit | None) -> None:
+        self._context.permit = permit
+
+    @property
     def request_compressed(self) -> bool | None:
         return self._context.request_compressed
 
@@ -382,6 +395,7 @@ class LoggedCall:
                 model=self._model,
                 request_id=self._request_id,
                 trace_id=f"{context.trace_id:032x}" if context.trace_id else "",
+                caller="" if context.permit is None else context.permit.caller,
             )
         )
 

@@ -68,6 +68,8 @@ class CallRecord:
         )
         if timeline is None:
             return None
+        if context.permit is not None and context.permit.caller:
+            timeline.facts["enduser.id"] = context.permit.caller
         timeline.facts |= {
             "rpc.system": "grpc",
             "rpc.service": _SERVICE,

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
+from penstock.access.policy import Permit
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError
 from penstock.core.turns import Sliced
@@ -47,7 +48,24 @@ class StatusError(Exception):
         self.details = details
 
 
-class RpcContext(Protocol):
+class Asking(Protocol):
+    """A call before a message of it is read: who makes it.
+
+    `permit` is that of an access policy which was asked for it, and else `None`.
+    """
+
+    permit: Permit | None
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The request's text metadata; keys are in lower case, the last of equal keys wins."""
+
+    @property
+    def certificate(self) -> Sequence[str]:
+        """The names in the client's certificate, which TLS has verified."""
+
+
+class RpcContext(Asking, Protocol):
     """One call of a client, as the handler of its method sees it.
 
     A handler ends its call with an error by raising an `InferenceError`, which the transport maps
@@ -62,10 +80,6 @@ class RpcContext(Protocol):
     @property
     def writes_at_once(self) -> bool:
         """Whether `write_nowait` starts no task, and reports flow control by its result."""
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The request's text metadata; keys are in lower case, the last of equal keys wins."""
 
     @property
     def metadata_fields(self) -> Metadata:
@@ -140,8 +154,8 @@ class Method:
     `parse`: parses the bytes of a request message, which do not change; by default the message
     class does. It may return the rest of its work, `Sliced`, for messages of `LARGE` bytes or more.
     `unbounded`: its requests carry tensors or files, and have the limit of these.
-    `admits`: whether a call with this metadata may be made; if not, `handler` refuses it, without
-    looking at requests. `None` for a method that is not restricted.
+    `admits`: whether a call may be made, which may note its permit; if not, `handler` refuses it,
+    without looking at requests. `None` for a method that is not restricted.
     `eager`: the handler needs no current task (as `asyncio.timeout` and `TaskGroup` do) before its
     first await, so that it may be started without one.
     `start`: an alternative to `handler` without a coroutine: begins to answer, and returns a
@@ -160,7 +174,7 @@ class Method:
     start: Starter | None = None
     reserve: Callable[[int, memoryview], memoryview | None] | None = None
     unbounded: bool = False
-    admits: Callable[[Mapping[str, str]], bool] | None = None
+    admits: Callable[[Asking], bool] | None = None
 
 
 def parsed(method: Method, data: Buffer) -> Any:

@@ -5,7 +5,7 @@ Both look at metadata before a message of the call is read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,14 @@ from penstock.access.current import enter, leave
 from penstock.access.gate import AccessGate
 from penstock.access.policy import Permit
 from penstock.core.errors import InferenceError, InternalError, UnavailableError
-from penstock.rpc.context import CompletionCallbacks, Method, RpcContext, Service, Starter
+from penstock.rpc.context import (
+    Asking,
+    CompletionCallbacks,
+    Method,
+    RpcContext,
+    Service,
+    Starter,
+)
 from penstock.settings import Feature, Restriction
 
 _PREFIX = "triton-grpc-protocol-"
@@ -42,6 +49,13 @@ _FEATURES = {
     "RepositoryIndex": Feature.MODEL_REPOSITORY,
     "RepositoryModelLoad": Feature.MODEL_REPOSITORY,
     "RepositoryModelUnload": Feature.MODEL_REPOSITORY,
+    "AliasList": Feature.MODEL_REPOSITORY,
+    "AliasShow": Feature.MODEL_REPOSITORY,
+    "AliasSet": Feature.MODEL_REPOSITORY,
+    "AliasRemove": Feature.MODEL_REPOSITORY,
+    "AliasPromote": Feature.MODEL_REPOSITORY,
+    "AliasRollback": Feature.MODEL_REPOSITORY,
+    "AliasWatch": Feature.MODEL_REPOSITORY,
     "ModelStatistics": Feature.STATISTICS,
     "GetTopChannels": Feature.STATISTICS,
     "GetServers": Feature.STATISTICS,
@@ -55,6 +69,10 @@ _FEATURES = {
     "LogSettings": Feature.LOGGING,
 }
 """The feature of each method, by which restrictions name it."""
+
+
+class RestrictedError(UnavailableError):
+    """A secret header is missing or wrong; told as Triton tells it."""
 
 
 def restricted(service: Service, restrictions: Iterable[Restriction]) -> Service:
@@ -76,12 +94,12 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
     header = secret_header(needed)
     sent = header.lower()
 
-    def admits(metadata: Mapping[str, str]) -> bool:
-        return needed.admits(metadata.get(sent))
+    def admits(call: Asking) -> bool:
+        return needed.admits(call.metadata.get(sent))
 
     async def handler(request: Any, context: RpcContext) -> Message | None:
-        if not admits(context.metadata):
-            raise UnavailableError(f"This protocol is restricted, expecting header '{header}'")
+        if not admits(context):
+            raise RestrictedError(f"This protocol is restricted, expecting header '{header}'")
         return await method.handler(request, context)
 
     return replace(method, handler=handler, start=None, admits=admits)
@@ -99,32 +117,39 @@ def asking(service: Service, gate: AccessGate) -> Service:
 def _asking(method: Method, gate: AccessGate, feature: Feature) -> Method:
     earlier = method.admits
 
-    def admits(metadata: Mapping[str, str]) -> bool:
-        return gate.admits(metadata, feature) and (earlier is None or earlier(metadata))
+    def ask(call: Asking) -> Permit:
+        permit = call.permit = gate.permit(call.metadata, feature, call.certificate)
+        return permit
+
+    def admits(call: Asking) -> bool:
+        try:
+            call.permit = gate.permit(call.metadata, feature, call.certificate)
+        except InferenceError:
+            return False
+        return earlier is None or earlier(call)
 
     async def handler(request: Any, context: RpcContext) -> Message | None:
-        metadata = context.metadata
-        enter(gate.permit(metadata, feature))
+        enter(context.permit or ask(context))
         if method.client_streaming and request is not None:
-            admitted = AdmittedRequests(request, lambda: gate.permit(metadata, feature))
+            admitted = AdmittedRequests(request, lambda: ask(context))
             response = await method.handler(admitted, context)
             if admitted.refusal is not None:
                 raise admitted.refusal
             return response
-        if request is None and (earlier is None or earlier(metadata)):
+        if request is None and (earlier is None or earlier(context)):
             # The call was refused unread, and the policy has changed in this very moment.
             raise InternalError("the call was refused; try again")
         return await method.handler(request, context)
 
-    start = None if method.start is None else _asking_start(method.start, gate, feature)
+    start = None if method.start is None else _asking_start(method.start, ask)
     return replace(method, handler=handler, start=start, admits=admits)
 
 
-def _asking_start(begin: Starter, gate: AccessGate, feature: Feature) -> Starter:
+def _asking_start(begin: Starter, ask: Callable[[Asking], Permit]) -> Starter:
     def start(
         request: Any, context: RpcContext, callbacks: CompletionCallbacks
     ) -> Callable[[], None] | None:
-        token = enter(gate.permit(context.metadata, feature))
+        token = enter(context.permit or ask(context))
         try:
             return begin(request, context, callbacks)
         finally:

@@ -9,9 +9,11 @@ from typing import Protocol
 
 from penstock.access.gate import CREDENTIAL_HEADERS
 from penstock.core.access import AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.verbosity import VERBOSITY
 from penstock.header_forward import header_forward
+from penstock.rpc.audit import audited
 from penstock.rpc.call_log import LoggedCalls, VerboseCalls, VerboseServices, observed
 from penstock.rpc.channelz.servicer import ChannelzServicer
 from penstock.rpc.channelz.source import ChannelzRegistry
@@ -19,11 +21,13 @@ from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.orca import OrcaServicer
 from penstock.rpc.reflection import reflection_services
+from penstock.rpc.releases import ReleasesServicer
 from penstock.rpc.restrictions import asking, restricted, secret_header
 from penstock.rpc.servicer import InferenceServicer
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from penstock.system.body_room import BodyRoom
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 
 logger = logging.getLogger(__name__)
@@ -41,6 +45,7 @@ class OpenTransport(Protocol):
         registry: ChannelzRegistry | None = None,
         descriptors: DescriptorReserve | None = None,
         bodies: BodyRoom | None = None,
+        certificates: ServerCertificates | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
 
 
@@ -52,11 +57,14 @@ async def open_grpc(
     descriptors: DescriptorReserve | None = None,
     access: AccessSink | None = None,
     bodies: BodyRoom | None = None,
+    certificates: ServerCertificates | None = None,
+    audit: AuditSink | None = None,
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` if the address is in use.
 
     `descriptors` and `bodies` are shared with other ports; our own transport heeds them. `access`
-    gets a line for each call.
+    gets a line for each call, `audit` for those that change the server or are refused.
+    `certificates` are those of the settings, followed.
     """
     inference = InferenceServicer(
         server,
@@ -68,6 +76,7 @@ async def open_grpc(
         inference.service(),
         HealthServicer(server).service(),
         OrcaServicer(server).service(),
+        ReleasesServicer(server).service(),
     ]
     registry = ChannelzRegistry() if settings.channelz else None
     if registry is not None:
@@ -77,6 +86,8 @@ async def open_grpc(
     services = [restricted(service, settings.restrictions) for service in services]
     if (gate := server.access) is not None:
         services = [asking(service, gate) for service in services]
+    if audit is not None:
+        services = audited(services, audit, gate)
     verbose = VerboseServices(services, VerboseCalls())
     services = verbose.services
     if access is not None:
@@ -87,7 +98,13 @@ async def open_grpc(
         )
     opened = transport(settings.transport)
     listening = opened(
-        services, settings, grace, registry=registry, descriptors=descriptors, bodies=bodies
+        services,
+        settings,
+        grace,
+        registry=registry,
+        descriptors=descriptors,
+        bodies=bodies,
+        certificates=certificates,
     )
     with VERBOSITY.followed_by(verbose.follow):
         async with listening as port:

@@ -171,7 +171,7 @@ class InferenceServicer:
     ) -> Callable[[], None] | None:
         headers = forwarded(self._forward, context) if self._forward else None
         regions = self._server.regions
-        scope = RequestScope(context.deadline)
+        scope = RequestScope(context.deadline, headers=context.metadata)
         if record is not None:
             scope.timeline = record.timeline
         if (tenants := self._server.tenants) is not None:

@@ -129,7 +129,12 @@ class StreamWriter:
         model = self._server.find(answer.model, message.model_version)
         headers = forwarded(self._forward, self._context) if self._forward else None
         regions = self._server.regions
-        scope = RequestScope(self._deadline, sender=self._sender, call_id=self._call_id)
+        scope = RequestScope(
+            self._deadline,
+            sender=self._sender,
+            call_id=self._call_id,
+            headers=self._context.metadata,
+        )
         if answer.record is not None:
             scope.timeline = answer.record.timeline
         request = decode_request(received, scope, regions, headers)

@@ -106,7 +106,9 @@ def model_index(
 
 
 def unloaded(entry: ModelIndexEntry, reason: str) -> ModelIndexEntry:
-    """The entry of a model that is not loaded for a `reason`, unless it tells why it failed."""
+    """The entry of a model that rests, or is not loaded, for a `reason`, unless it has its own."""
+    if reason and entry.state == VersionState.READY.value and not entry.reason:
+        return replace(entry, reason=reason)
     if not reason or entry.state not in ("", _UNAVAILABLE) or entry.reason not in ("", UNLOADED):
         return entry
     return replace(entry, state=_UNAVAILABLE, reason=reason)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
-from penstock.access.current import current_permit
+from penstock.access.current import current_caller, current_permit
+from penstock.core.audit import AuditEvent
 from penstock.core.config import ModelConfig
-from penstock.core.errors import NotFoundError, PermissionDeniedError
+from penstock.core.errors import InferenceError, NotFoundError, PermissionDeniedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
-from penstock.models.releases.alias import Alias
-from penstock.models.releases.releases import Change, Releases
+from penstock.models.releases.definition import parse_alias
+from penstock.models.releases.releases import Event, Releases
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
@@ -45,6 +49,8 @@ class SeenModels:
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
+        # What every call asks for, and what stays as it is.
+        self.regions, self.tenants, self.tracer = server.regions, server.tenants, server.tracer
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_NO_MODEL:
@@ -54,7 +60,8 @@ class SeenModels:
     # -- inference ----------------------------------------------------------------------------
 
     def find(self, name: str, version: str) -> ServedModel:
-        self._require(name, version)
+        if not current_permit().sees(name):
+            raise self._hidden(name, version)
         return self._server.find(name, version)
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
@@ -63,7 +70,14 @@ class SeenModels:
 
     def _require(self, name: str, version: str) -> None:
         if not current_permit().sees(name):
-            raise self._server.unknown_model(name, version)
+            raise self._hidden(name, version)
+
+    def _hidden(self, name: str, version: str) -> InferenceError:
+        """The error for a model that the caller does not see, of which the audit log is told."""
+        if self._server.audit is not None:
+            event = AuditEvent(time.time(), "model", "HIDDEN", current_caller(), target=name)
+            self._server.audit.add(event)
+        return self._server.unknown_model(name, version)
 
     # -- health and metadata ------------------------------------------------------------------
 
@@ -157,23 +171,29 @@ class SeenReleases:
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
 
-    def aliases(self) -> Sequence[Alias]:
-        sees = current_permit().sees
-        return [alias for alias in self._releases.aliases() if sees(alias.name)]
+    def listed(self) -> list[dict[str, Any]]:
+        return [*filter(lambda one: current_permit().sees(one["name"]), self._releases.listed())]
 
-    def history(self, name: str) -> Sequence[Change]:
+    def shown(self, name: str) -> dict[str, Any]:
         if not current_permit().sees(name):
             raise NotFoundError(f"there is no alias '{name}'")
-        return self._releases.history(name)
+        return self._releases.shown(name)
+
+    def watching(self) -> AbstractContextManager[asyncio.Queue[Event]]:
+        return self._releases.watching(current_permit().sees)
 
     def set(self, name: str, fields: Mapping[str, Any]) -> None:
-        for named in (name, *(target.model for target in Alias.parse(name, fields).targets)):
+        for named in (name, *sorted(parse_alias(name, fields).models)):
             _check_change(named)
         self._releases.set(name, fields)
 
     def remove(self, name: str) -> None:
         _check_change(name)
         self._releases.remove(name)
+
+    def promote(self, name: str, fields: Mapping[str, Any]) -> None:
+        _check_change(name)
+        self._releases.promote(name, fields)
 
     def roll_back(self, name: str) -> None:
         _check_change(name)

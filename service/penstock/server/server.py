@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.access.gate import AccessGate
+from penstock.core.audit import AuditSink
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
@@ -23,7 +24,8 @@ from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.request_limits import MOST_ELEMENTS
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.releases.releases import AliasModel, Releases
+from penstock.models.releases.alias_model import AliasModel
+from penstock.models.releases.releases import Releases
 from penstock.models.remote.downloads import Traffic
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
@@ -77,6 +79,9 @@ class InferenceServer:
     access: AccessGate | None = None
     """Whom frontends ask who may call; they then see the server as `SeenModels`."""
 
+    audit: AuditSink | None = None
+    """Who is told of models that were asked for by those who do not see them."""
+
     control_policy: ControlPolicy = ControlPolicy()
 
     residency: ModelResidency | None = None
@@ -85,6 +90,9 @@ class InferenceServer:
     has_repository = True
     repository_traffic: Traffic | None = None
     """Without its repository a server serves nothing, and is neither live nor ready."""
+
+    stop_asking: Callable[[], object] = staticmethod(lambda: None)
+    """Ends what loads wait for from stores that lie elsewhere, which may not answer."""
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
@@ -294,7 +302,7 @@ class InferenceServer:
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repositories with its versions; by name only if never loaded."""
-        names, twice = await asyncio.to_thread(self._listed)
+        names, twice = await asyncio.to_thread(self.repository.names_and_duplicates)
         catalog = self._catalog
         entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
         if (residency := self.residency) is not None:
@@ -302,10 +310,6 @@ class InferenceServer:
         entries += [alias_entry(alias) for alias in self.releases.aliases()]
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
-
-    def _listed(self) -> tuple[set[str], set[str]]:
-        """The models of the repositories, and those in more than one."""
-        return set(self.repository.names()), self.repository.duplicates()
 
     async def load(
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
@@ -323,7 +327,10 @@ class InferenceServer:
         if override is not None and override.versions:
             served = self._catalog.served(name).keys()
             override = replace(override, versions=override.versions | served)
-        await self._lifecycle.load(name, override)
+        if self.residency is None:
+            await self._lifecycle.load(name, override)
+        else:
+            await self.residency.load(name, override)
 
     async def unload(
         self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
@@ -335,6 +342,8 @@ class InferenceServer:
         if left := (served - versions if versions else None):
             await self._lifecycle.load(name, ModelOverride(versions=frozenset(left)))
         elif not versions or served & versions:
+            if self.residency is not None:
+                self.residency.cancel(name)
             await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
     def unneeded(self, name: str) -> set[str]:
@@ -367,7 +376,12 @@ class InferenceServer:
         return self._explicit_control
 
     async def adapters(self, name: str) -> list[str]:
-        """The adapters that requests to a model may name; none where its engine has none."""
+        """The adapters that requests to a model may name; none where its engine has none.
+
+        Of a model that a call loads they are known once it is loaded.
+        """
+        if self._waits_for_call(name):
+            return []
         try:
             model = await self._resident(name, "")
         except InferenceError:
@@ -375,7 +389,9 @@ class InferenceServer:
         return await told_adapters(model)
 
     async def speaks_openai(self, name: str) -> bool:
-        """Whether a model that serves answers exchanges of OpenAI's API."""
+        """Whether a model that serves, or that a call loads, answers exchanges of OpenAI's API."""
+        if self._waits_for_call(name):
+            return self.residency is not None and await self.residency.speaks_openai(name)
         try:
             model = await self._resident(name, "")
         except InferenceError:
@@ -458,6 +474,8 @@ class InferenceServer:
             await self.residency.learn()
             names = {*names, *self.residency.always()}
         failures = await self._lifecycle.load_all(names)
+        if self.residency is not None:
+            self.residency.counts.loads.update((n, "start") for n in names if n not in failures)
         await self.releases.read_files()
         self._started = True
         self.changes.notify()
@@ -469,7 +487,10 @@ class InferenceServer:
 
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
         """Refuse new work before the stop, except requests that continue a sequence."""
+        self.stop_asking()
         self._exit.begin(deadline)
+        if self.residency is not None:
+            self.residency.stop_loading()
 
     async def finish_sequences(self, deadline: ExitDeadline) -> None:
         """Wait for sequences in progress to end, until the deadline (S-22)."""
@@ -519,6 +540,11 @@ class InferenceServer:
             return None
         known = None if self._catalog.served(name) else self.residency.known(name)
         return known if known is not None and known.complete else None
+
+    def _waits_for_call(self, name: str) -> bool:
+        """Whether a call would load a model, which is not loaded."""
+        known = None if self.residency is None else self.residency.known(name)
+        return known is not None and not self._catalog.served(name)
 
     def _refusal(self) -> UnavailableError:
         return UnavailableError("Server exiting" if self.exiting else "Server not ready")

@@ -150,7 +150,8 @@ class RepositorySettings:
 class LogSettings:
     """The log; `escape` quotes messages, so that a client's text cannot forge a line.
 
-    `access` is the file of the access log, "-" for standard output, or "off".
+    `access` and `audit` are the files of the access log and the audit log, "-" for standard output,
+    or "off"; `audit_max_bytes` is the size from which on another file is begun, 0 for none.
     `file` replaces the console. `stream` is where everything goes that is written to either of the
     process's standard streams.
     """
@@ -164,6 +165,8 @@ class LogSettings:
     stream: Literal["split", "stdout", "stderr"] = "split"
     escape: bool = True
     access: str = "off"
+    audit: str = "off"
+    audit_max_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +228,10 @@ class RateLimitSettings:
 class DeviceSettings:
     """Memory pools and placement; mappings are by GPU ordinal or by name of a host policy.
 
-    `memory_budget` are the bytes that models may take, as they are estimated; 0 for no limit.
+    `memory_budget` is what models may take by device, `host`, `gpu` for each GPU or `gpu1`: bytes,
+    or a share as a fraction; or of all devices together, as bytes of the device `""`. `sizes_file`
+    keeps what was measured of models that are loaded by calls: empty for a file of the user's
+    caches, `off` where nothing is measured.
     """
 
     pinned_memory_pool_byte_size: int = 256 * 1024 * 1024
@@ -237,7 +243,8 @@ class DeviceSettings:
     host_policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     load_limits: Mapping[int, float] = field(default_factory=dict)
     cpu_only: bool = False
-    memory_budget: int = 0
+    memory_budget: Mapping[str, int | float] = field(default_factory=dict)
+    sizes_file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,29 @@ def exposures(settings: Settings) -> Iterator[str]:
         )
 
 
+def open_to_strangers(settings: Settings) -> Iterator[str]:
+    """A line where whoever reaches the server may call its models, and no option has asked for it.
+
+    Clients with certificates, or with the secret of a restriction, are no strangers.
+    """
+    if settings.access_policy or settings.secure or settings.sagemaker.enabled:
+        return
+    grpc, http = settings.grpc, settings.http
+    found = {
+        endpoint.address
+        for endpoint in (grpc, http)
+        if endpoint.enabled
+        and not is_local(endpoint.address)
+        and not endpoint.tls.mutual
+        and restriction_of(Feature.INFERENCE, endpoint.restrictions) is None
+    }
+    if found:
+        yield (
+            f"everybody who reaches {' and '.join(sorted(found))} may call every model:"
+            " --access-policy says who may, an address of this machine (127.0.0.1) keeps others out"
+        )
+
+
 def _open_ways(settings: Settings) -> Iterator[tuple[str, str]]:
     """The protocols by which anybody may load models, each with the flag that restricts it."""
     feature = Feature.MODEL_REPOSITORY

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import sys
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -19,6 +21,18 @@ def tune_allocator() -> None:
     mallopt(_M_MMAP_THRESHOLD, 32 << 20)
     mallopt(_M_TRIM_THRESHOLD, 256 << 20)
     mallopt(_M_TOP_PAD, 64 << 20)
+
+
+def free_caches() -> None:
+    """Give the system what nothing uses: garbage, PyTorch's cache of a GPU, what was freed.
+
+    For a process that is idle. May take a second.
+    """
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return_freed_memory()
 
 
 def return_freed_memory() -> None:

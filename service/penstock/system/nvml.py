@@ -69,6 +69,11 @@ class Gpu:
         memory = self._ask(self._api.nvmlDeviceGetMemoryInfo)
         return int(memory.used), int(memory.total)
 
+    def processes(self) -> dict[int, int]:
+        """Bytes by the id of the process; those that the driver does not tell are left out."""
+        found = self._ask(self._api.nvmlDeviceGetComputeRunningProcesses)
+        return {one.pid: int(one.usedGpuMemory) for one in found if one.usedGpuMemory is not None}
+
     def utilization(self) -> float:
         """The fraction of time in which it computed, 0.0 to 1.0, over the driver's last sample."""
         return float(self._ask(self._api.nvmlDeviceGetUtilizationRates).gpu / 100)

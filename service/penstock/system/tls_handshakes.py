@@ -16,13 +16,14 @@ class TlsHandshakes:
     """The handshakes that are going on, of up to `seconds` each.
 
     A loop that does them itself tells nobody of a connection before its handshake is done: clients
-    that never go on with theirs could take all descriptors. `closing_seconds` is how long the end
-    of an encrypted connection may take, if not as long as the loop wants.
+    that never go on with theirs could take all descriptors. `context` tells the context of a new
+    one, which may be another each time. `closing_seconds` is how long the end of an encrypted
+    connection may take, if not as long as the loop wants.
     """
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        context: Callable[[], ssl.SSLContext],
         descriptors: DescriptorReserve,
         seconds: float,
         closing_seconds: float | None = None,
@@ -45,7 +46,7 @@ class TlsHandshakes:
         return await self.loop.start_tls(
             plain,
             protocol,
-            self._context,
+            self._context(),
             server_side=True,
             ssl_handshake_timeout=self._seconds,
             ssl_shutdown_timeout=self._closing_seconds,

@@ -59,9 +59,11 @@ def own_record(level: int, text: str) -> LogRecord:
 class ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes lines to a standard stream. Those without room are lost, and told once a minute."""
 
+    lost = 0
+
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._lost = LogThrottle()
+        self._missing = LogThrottle()
 
     def handleError(self, record: LogRecord) -> None:  # noqa: N802
         error = sys.exc_info()[1]
@@ -69,6 +71,11 @@ class ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]
             discard(self.stream)
         elif not isinstance(error, OSError):
             super().handleError(record)
-        elif self._lost.add(time.monotonic()):
+        else:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        self.lost += 1
+        if self._missing.add(time.monotonic()):
             text = f"{self.stream.name} is not writable: {error.strerror}"
             write_line(self.format(own_record(ERROR, text)), sys.stderr)

@@ -27,6 +27,8 @@ from penstock.metrics.exposition import Family, Labels, MetricKind, Series
 from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS, VLLM_NAMES
 from penstock.metrics.measurement import Quantile
 from penstock.models.loading.statistics_of import FIRST_RESPONSE
+from penstock.models.releases.releases import Releases
+from penstock.models.releases.shadow import Outcome
 from penstock.models.remote.downloads import Traffic
 from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.answers import (
@@ -36,6 +38,7 @@ from penstock.models.serving.answers import (
     InstanceProcess,
     ModelStatistics,
 )
+from penstock.system.certificates import ServerCertificates
 from penstock.tracing.export import ExportCounts
 
 
@@ -281,6 +284,40 @@ def access_families(failures: int) -> Iterator[Family]:
     )
 
 
+def audit_families(lost: int) -> Iterator[Family]:
+    """The family of an audit log, which has lost so many lines."""
+    yield Family(
+        "penstock_audit_lines_lost_total",
+        "Lines that the audit log lacks: its disk was full, or too slow",
+        MetricKind.COUNTER,
+        [Series((), lost)],
+    )
+
+
+def certificate_families(certificates: Iterable[ServerCertificates]) -> Iterator[Family]:
+    """The families of TLS, by endpoint. An expiry that cannot be read is left out."""
+    labelled = [((("endpoint", one.name),), one) for one in certificates]
+    ends = ((labels, one.expires) for labels, one in labelled)
+    yield Family(
+        "penstock_tls_certificate_expiry_timestamp_seconds",
+        "When the certificate that is in use expires, in seconds since the epoch",
+        MetricKind.GAUGE,
+        [Series(labels, round(expires)) for labels, expires in ends if expires is not None],
+    )
+    yield Family(
+        "penstock_tls_certificate_changes_total",
+        "Changed certificates that were taken into use",
+        MetricKind.COUNTER,
+        [Series(labels, one.changes) for labels, one in labelled],
+    )
+    yield Family(
+        "penstock_tls_certificate_reload_failures_total",
+        "Changed certificates that were wrong, and left those before them in use",
+        MetricKind.COUNTER,
+        [Series(labels, one.failures) for labels, one in labelled],
+    )
+
+
 def repository_families(traffic: Traffic) -> Iterator[Family]:
     """The families of repositories that lie elsewhere."""
     objects = (("fetched", traffic.fetched_objects), ("cached", traffic.cached_objects))
@@ -309,13 +346,18 @@ def residency_families(residency: ModelResidency) -> Iterator[Family]:
     counts, held = residency.counts, residency.resident_bytes()
     yield Family(
         "penstock_model_resident_bytes",
-        "Bytes of the memory budget that a loaded model has",
+        "Bytes of the memory budget that a loaded model has, by device",
         MetricKind.GAUGE,
-        [Series((("model", name),), size) for name, size in held.items()],
+        [
+            Series((("model", name), ("device", device)), size)
+            for name, sizes in held.items()
+            for device, size in sizes.items()
+        ],
     )
     for name, text, counted in (
         ("loads_total", "Loads of models, by what caused them", counts.loads),
         ("unloads_total", "Unloads of models, by what caused them", counts.unloads),
+        ("wakes_total", "Wakes of sleeping models, by what caused them", residency.rests.wakes),
     ):
         series = [
             Series((("model", model), ("cause", cause)), number)
@@ -323,10 +365,86 @@ def residency_families(residency: ModelResidency) -> Iterator[Family]:
         ]
         yield Family(f"penstock_model_{name}", text, MetricKind.COUNTER, series)
     yield Family(
+        "penstock_model_residency_state",
+        "1 for the state of each model that is loaded, or is being loaded",
+        MetricKind.GAUGE,
+        [
+            Series((("model", name), ("state", state)), 1)
+            for name, state in residency.states().items()
+        ],
+    )
+    for name, text, seconds in (
+        ("loading", "Seconds for which models were being loaded", counts.loading),
+        ("resident", "Seconds for which models were loaded", residency.resident_seconds()),
+    ):
+        yield Family(
+            f"penstock_model_{name}_seconds_total",
+            text,
+            MetricKind.COUNTER,
+            [Series((("model", model),), value) for model, value in seconds.items()],
+        )
+    yield Family(
         "penstock_model_load_wait_seconds",
         "Seconds that calls waited for the load of their model",
         MetricKind.HISTOGRAM,
-        [Series((), counts.waits.total, counts.waits.buckets)],
+        [Series((), counts.waits.total, counts.waits.buckets, exemplars=counts.waits.exemplars)],
+    )
+
+
+_LATENCY_BOUNDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, inf)
+
+
+def alias_families(releases: Releases) -> Iterator[Family]:
+    """The families of aliases; none without any."""
+    models = [model for alias in releases.aliases() if (model := releases.find(alias.name))]
+    if not models and not releases.went_back:
+        return
+    targets = [
+        ((("alias", model.alias.name), ("target", target.text)), target, model.windows[target.text])
+        for model in models
+        for target in model.alias.targets
+    ]
+    yield Family(
+        "penstock_alias_weight",
+        "Percent of the requests of an alias that go to a target",
+        MetricKind.GAUGE,
+        [Series(labels, target.weight) for labels, target, _ in targets],
+    )
+    for name, text, failed in (
+        ("requests_total", "Requests of an alias that a target answered, or failed", False),
+        ("failures_total", "Requests of an alias that a target failed", True),
+    ):
+        series = [Series(k, one.failed if failed else one.requests) for k, _, one in targets]
+        yield Family(f"penstock_alias_{name}", text, MetricKind.COUNTER, series)
+    yield Family(
+        "penstock_alias_rollbacks_total",
+        "Times that an alias went back to its first target, by what caused that",
+        MetricKind.COUNTER,
+        [
+            Series((("alias", alias), ("cause", str(cause))), count)
+            for (alias, cause), count in releases.went_back.items()
+        ],
+    )
+    shadows = [(m.alias.name, m.shadow) for m in models if m.shadow is not None]
+    yield Family(
+        "penstock_shadow_requests_total",
+        "Requests of an alias that were to be copied to its shadow, by what came of it",
+        MetricKind.COUNTER,
+        [
+            Series((("alias", name), ("outcome", str(outcome))), shadow.counts.outcomes[outcome])
+            for name, shadow in shadows
+            for outcome in Outcome
+        ],
+    )
+    yield Family(
+        "penstock_shadow_latency_seconds",
+        "Seconds that requests with a copy took, and those of the copy",
+        MetricKind.HISTOGRAM,
+        [
+            Series((("alias", name), ("answer", side)), times.total, times.buckets(_LATENCY_BOUNDS))
+            for name, shadow in shadows
+            for side, times in (("first", shadow.counts.first), ("second", shadow.counts.second))
+        ],
     )
 
 

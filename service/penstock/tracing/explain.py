@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.errors import InferenceError
-from penstock.core.timeline import Timeline
+from penstock.core.timeline import WAITED_FOR_LOAD, Timeline
 
 EXPLAIN = "penstock-explain"
 """Metadata key and HTTP header: `1` in a request asks for the explanation, which the answer has.
@@ -62,6 +62,8 @@ def explain(root: Timeline, error: InferenceError | None = None) -> dict[str, An
     if root.request_id:
         told["request_id"] = root.request_id[:128]
     told |= {"total_us": _us(now - root.begin), "receive_us": _us(received - root.begin)}
+    if (waited := root.facts.get(WAITED_FOR_LOAD)) is not None:
+        told[WAITED_FOR_LOAD] = waited
     if (failed := root.error or error) is not None:
         told["error"] = failed.message[:256]
     places = {id(timeline): number for number, timeline in enumerate(trace.timelines)}

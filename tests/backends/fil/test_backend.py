@@ -339,6 +339,14 @@ async def test_a_foreign_file_is_refused(
         await open_backend(forests.config(model_type=model_type, is_classifier="true"))
 
 
+async def test_a_folder_in_the_place_of_the_file_is_refused(
+    open_backend: Open, version: Path
+) -> None:
+    (version / FILES["lightgbm"]).mkdir()
+    with pytest.raises(ModelLoadError, match=r"model\.txt is no file"):
+        await open_backend(forests.config(model_type="lightgbm", is_classifier="true"))
+
+
 async def test_a_pickle_is_refused_and_not_run(open_backend: Open, version: Path) -> None:
     (version / FILES["treelite_checkpoint"]).write_bytes(pickle.dumps({"trees": []}))
     with pytest.raises(ModelLoadError, match="it is a pickle, which this backend never reads"):

@@ -422,6 +422,12 @@ async def test_a_tensor_of_any_rank_is_refused(open_backend: Open, version: Path
         await open_backend(toys.config())
 
 
+async def test_a_graph_of_nothing_is_refused(open_backend: Open, version: Path) -> None:
+    (version / "model.xml").write_text('<?xml version="1.0"?><net name="n" version="11"></net>')
+    with pytest.raises(ModelLoadError, match="its graph has no outputs"):
+        await open_backend(ModelConfig("m"))
+
+
 async def test_a_type_that_no_client_has_is_refused(open_backend: Open, version: Path) -> None:
     toys.save_double(version / "model.xml", kind="i4")
     with pytest.raises(

@@ -208,6 +208,62 @@ if "--compile" in sys.argv:
     )
     torch._inductor.aoti_compile_and_package(exported, package_path=str(package / "model.pt2"))
 
+# -- files as inputs ------------------------------------------------------------------------------
+
+
+class Bright(torch.nn.Module):
+    """The mean of each channel of an image, and the loudest sample of a sound's half."""
+
+    def forward(self, pixels: torch.Tensor, sound: torch.Tensor) -> torch.Tensor:
+        loud = sound.to(torch.float32).max(1, keepdim=True).values
+        return torch.cat([pixels.to(torch.float32).mean((2, 3)), loud], dim=1)
+
+
+image = (
+    '{\\"input\\": \\"pixels\\", \\"resize\\": [8, 6], \\"scale\\": 1, \\"datatype\\": \\"BF16\\"}'
+)
+audio = '{\\"input\\": \\"sound\\", \\"rate\\": 8000, \\"datatype\\": \\"INT16\\"}'
+script(
+    Bright(),
+    write(
+        "bright",
+        tensors(
+            [tensor("pixels", "STRING", "[ 1 ]"), tensor("sound", "STRING", "[ 1 ]")],
+            [tensor("y")],
+            more=parameter("penstock.image", image) + parameter("penstock.audio", audio),
+        ),
+    ),
+)
+
+# -- weights that instances share -----------------------------------------------------------------
+
+
+class Wide(torch.nn.Module):
+    """Four MiB of weights that two layers use; it counts its runs in a buffer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1024, 1024)
+        self.other = torch.nn.Linear(1024, 1024, bias=False)
+        self.other.weight = self.layer.weight
+        self.register_buffer("runs", torch.zeros(4096))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.runs += 1
+        return self.layer(x) + self.other(x), self.runs[:1].expand(x.shape[0], 1)
+
+
+wide = Wide().eval()
+tall = [tensor("x", dims="[ 1024 ]")]
+wides = [tensor("y", dims="[ 1024 ]"), tensor("runs", dims="[ 1 ]")]
+sharing = parameter("ENABLE_WEIGHT_SHARING", "true")
+script(wide, write("wide", tensors(tall, wides)))
+script(wide, write("wide_shared", tensors(tall, wides, more=sharing)))
+torch.export.save(
+    torch.export.export(wide, (torch.zeros(2, 1024),), dynamic_shapes=(rows,)),
+    write("wide_exported", tensors(tall, wides, more=platform + "\n" + sharing)) / "model.pt2",
+)
+
 # -- modules in Python ----------------------------------------------------------------------------
 
 MODULE = """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from penstock.backend import (
     ConfigError,
     DataType,
     Input,
+    InstanceGroup,
+    InstanceKind,
     ModelConfig,
     ModelLoadError,
     Output,
@@ -78,12 +82,16 @@ def test_pickles_are_allowed_by_the_server_or_for_this_backend(
 
 
 @pytest.mark.contract("B-09")
-def test_weights_of_processes_are_not_shared_and_said_so(
+def test_weights_on_a_gpu_are_not_shared_and_said_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        PyTorchBackend.check_config(_with("ENABLE_WEIGHT_SHARING", "true"))
-    assert "'ENABLE_WEIGHT_SHARING' has no effect" in caplog.text
+        shared = _with("ENABLE_WEIGHT_SHARING", "true")
+        PyTorchBackend.check_config(shared)
+        assert not caplog.text  # instances on CPUs share them
+        group = InstanceGroup(kind=InstanceKind.KIND_GPU)
+        PyTorchBackend.check_config(replace(shared, instance_group=(group,)))
+    assert "'ENABLE_WEIGHT_SHARING' has no effect on a GPU" in caplog.text
 
 
 @pytest.mark.contract("B-08")
@@ -125,6 +133,32 @@ async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"unable to find '.*/model.pt' for model"):
         async with running(PyTorchBackend, ModelConfig("m", backend="pytorch"), tmp_path):
             pass
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is empty"),
+        (b"hello world", "it is no file of PyTorch"),
+        (b"\x89PNG\r\n\x1a\n", "it is no file of PyTorch"),
+        (bytes(4096), "it is no file of PyTorch"),
+        (b"PK\x03\x04" + bytes(500), "it is cut off: the directory at the end of its archive"),
+    ],
+    ids=["empty", "text", "image", "zeros", "cut off"],
+)
+def test_a_file_that_is_none_of_pytorch_is_told_so_without_it(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(ModelLoadError, match=f"failed to load model 'm': .*model.pt' .*{why}"):
+        PyTorchBackend.check_files(ModelConfig("m", backend="pytorch"), tmp_path, {})
+
+
+@pytest.mark.parametrize("content", [pickle.dumps({}, 2), bytes(257) + b"ustar" + bytes(300)])
+def test_files_of_its_early_versions_are_pickles(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(ModelLoadError, match="would run code while it is read"):
+        PyTorchBackend.check_files(ModelConfig("m", backend="pytorch"), tmp_path, {})
 
 
 async def test_without_pytorch_the_refusal_says_what_to_install(

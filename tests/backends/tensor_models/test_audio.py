@@ -333,6 +333,7 @@ async def test_one_bad_file_refuses_its_own_request_only(version: Path) -> None:
         ('{"input": "x", "rate": 16000.5}', "'rate' must be a whole number from 1 to 768000"),
         ('{"input": "x", "rate": 8000, "chanels": 1}', "did you mean 'channels'?"),
         ('{"input": "x", "rate": 8000, "layout": "T", "channels": 2}', "'layout' must be CT or TC"),
+        ('{"input": "x", "rate": 8000, "datatype": "INT8"}', "'datatype' must be FP16/FP32"),
         ('{"input": "x", "rate": 8000, "resample": "best"}', "must be sinc/linear/none"),
         ('{"input": "x", "rate": 8000, "max_seconds": 0}', "'max_seconds' must be a positive"),
         ('{"input": "y", "rate": 8000}', "'y' takes files, so it must be an input of TYPE_STRING"),
@@ -352,6 +353,7 @@ def test_parameters_that_say_nothing_clear_are_refused(parameter: str, text: str
     [
         (("n", 1, "t"), TensorProto.FLOAT, {}, "layout T has 1 dimensions"),
         (("n", 1, "t"), TensorProto.FLOAT, {"channels": 2}, "the audio has channels: 2"),
+        (("n", "t"), TensorProto.FLOAT, {"datatype": "INT16"}, "its datatype is another"),
         (("n", "t"), TensorProto.UINT8, {}, "samples are floats, or integers of 16 or 32 bits"),
     ],
 )

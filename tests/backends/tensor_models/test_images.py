@@ -429,6 +429,7 @@ async def test_the_configuration_is_completed_for_files(version: Path) -> None:
         ('{"input": "x", "std": 0}', "'std' must be numbers other than 0"),
         ('{"input": "x", "scale": true}', "'scale' must be a number, not true"),
         ('{"input": "x", "layout": "NCHW"}', "'layout' must be CHW/HWC/HW, not \"NCHW\""),
+        ('{"input": "x", "datatype": "BOOL"}', "'datatype' must be UINT8/"),
         ('{"input": "x", "resample": "cubic"}', "nearest/box/bilinear/hamming/bicubic/lanczos"),
         ('{"input": "x", "upright": 1}', "'upright' must be true or false"),
         ('{"input": "x", "max_pixels": 1e9}', "'max_pixels' must be a whole number from 1 to"),
@@ -463,6 +464,7 @@ def test_a_declared_input_must_take_files() -> None:
         (("n", 3, 24, "w"), {"resize": 25}, "images are made any x any (width x height)"),
         (("n", 4, 24, 32), {}, "colour RGB has channels: 3"),
         (("n", 3, 24, 32), {"colour": "L"}, "colour L has channels: 1"),
+        (("n", 3, 24, 32), {"datatype": "FP16"}, "its datatype is another, and the model takes"),
         (("n", 3, 24, 32), {"mean": [1, 2]}, "mean has 2 numbers, for channels: 3"),
         (
             ("n", 9),

@@ -21,6 +21,7 @@ from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
+from penstock_backends.tensor_models.graph import Graph, GraphTensor
 from penstock_backends.tensor_models.tensor_model import TensorModel
 
 Open = Callable[..., Awaitable[OnnxRuntimeBackend]]
@@ -115,6 +116,40 @@ def test_a_misaligned_buffer_is_copied(recorder: _Recorder) -> None:
     (outcome,) = TensorModel(graphs.sums_config(), recorder)([request])
     assert recorder.fed["a"].flags.aligned
     assert_array_equal(graphs.tensor(outcome, "sum").numpy(), _rows(0, 1) * 2)
+
+
+class _Slips(Graph):
+    """A graph of a stranger's engine, which answers with what it was made with."""
+
+    engine = "slips"
+
+    def __init__(self, *answers: Any) -> None:
+        self.inputs = {"x": GraphTensor("x", DataType.FP32, (-1, 2))}
+        self.defaults = {}
+        self.outputs = {"y": GraphTensor("y", DataType.FP32, (-1, 2))}
+        self._answers = list(answers)
+
+    def run(self, feeds: Any, names: Sequence[str]) -> list[Any]:
+        return self._answers
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([np.zeros((1, 2))], "output 'y' came as float64, and is FP32"),
+        ([np.zeros((1, 2), ">f4")], "output 'y' came as >f4, and is FP32"),
+        ([np.array([["1", "2"]], object)], "output 'y' came as object, and is FP32"),
+        ([[[1.0, 2.0]]], "output 'y' came as list, and is FP32"),
+        ([], "the slips engine answered with 0 arrays for 1 output"),
+    ],
+    ids=["float64", "big-endian", "strings", "a list", "too few"],
+)
+def test_an_engine_that_answers_with_something_else_is_told(answers: Any, told: str) -> None:
+    """Otherwise clients would read its bytes as what they are not."""
+    model = TensorModel(graphs.identity_config(DataType.FP32, 2), _Slips(*answers))
+    (outcome,) = model([graphs.request(x=_rows(0, 1))])
+    assert isinstance(outcome, InternalError)
+    assert told in outcome.message
 
 
 @pytest.mark.parametrize(

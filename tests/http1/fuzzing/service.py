@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVarTuple
 
 from http1.fuzzing.valid_requests import Understood
 from penstock.core.access import AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
@@ -66,7 +67,9 @@ class Service:
     """
 
     client: tuple[str, int] | None = None
+    certificate: Sequence[str] = ()
     access: AccessSink | None = None
+    audit: AuditSink | None = None
 
     def __init__(self) -> None:
         self.open = self.made = 0

@@ -108,6 +108,14 @@ NEED_MORE: Mapping[str, str] = {
 """File and function of refusals that the check cannot know of, by patterns, and why."""
 
 
+def test_the_page_says_why_the_check_does_not_know_some() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "check.md").read_text()
+    rows = page.partition("| why the check does not know it |\n|---|---|\n")[2].split("\n\n")[0]
+    reasons = [row.split("|")[2].strip() for row in rows.splitlines()]
+    assert len(reasons) == 6
+    assert {reason for reason in reasons if "--gpus=0" not in reason} <= {*NEED_MORE.values()}
+
+
 def _write(root: Path, row: Row, name: str) -> None:
     write_model(root, name, row.config, row.files)
     for other, config in row.others.items():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.models.releases.alias import Alias
+from penstock.models.releases.definition import definition_of, parse_alias
 
 _TWO = {"targets": [{"model": "a", "version": 1, "weight": 75}, {"model": "b", "weight": 25}]}
 _WEIGHTS = st.lists(st.integers(0, 100), min_size=1, max_size=6).filter(any)
@@ -23,12 +24,15 @@ def _alias(*weights: float, **more: Any) -> Alias:
         {"model": f"m{place}", "weight": weight / whole * 100}
         for place, weight in enumerate(weights)
     ]
-    return Alias.parse("alias", {"targets": targets, **more})
+    return parse_alias("alias", {"targets": targets, **more})
 
 
 def test_a_definition_is_what_was_defined() -> None:
-    alias = Alias.parse("chat", {**_TWO, "sticky": "parameter user", "guard": {"window": 5}})
-    assert Alias.parse("chat", alias.definition()) == alias
+    alias = parse_alias(
+        "chat",
+        {**_TWO, "sticky": "header User", "guard": {"max_p99_ratio": 2}, "shadow": {"model": "c"}},
+    )
+    assert parse_alias("chat", definition_of(alias)) == alias
     assert alias.shares == "'a:1' 75 %, 'b' 25 %"
 
 
@@ -49,15 +53,31 @@ def test_a_definition_is_what_was_defined() -> None:
         ({"targets": ["a"]}, "an object is needed"),
         ({**_TWO, "sticky": "parameter"}, "sticky is to be"),
         ({**_TWO, "sticky": "cookie"}, "sticky is to be"),
-        ({**_TWO, "shadow": {}}, "'shadow' is none of guard, sticky, targets"),
+        ({**_TWO, "cookie": {}}, "'cookie' is none of guard, shadow, sticky, targets"),
+        ({**_TWO, "shadow": {}}, "a shadow needs the name of a model"),
+        ({**_TWO, "shadow": {"model": "chat"}}, "names itself"),
+        ({**_TWO, "shadow": {"model": "b", "percent": 101}}, "percent of a shadow is to be a"),
+        ({**_TWO, "shadow": {"model": "b", "compare": []}}, "an object is needed"),
+        ({**_TWO, "shadow": {"model": "b", "compare": {"labels": [1]}}}, "labels are names"),
+        ({**_TWO, "sticky": "header"}, "sticky is to be"),
+        ({**_TWO, "guard": {"max_p99_ratio": 0.5}}, "max_p99_ratio is to be 1 or more"),
+        ({**_TWO, "guard": []}, "an object is needed"),
+        ({**_TWO, "guard": None}, "an object is needed"),
+        ({**_TWO, "targets": {}}, "targets is to be a list"),
         ({**_TWO, "guard": {"max_error_rate": 2}}, "max_error_rate is to be a number from 0 to 1"),
         ({**_TWO, "guard": {"window": 0.5}}, "window is to be a number from 2 to 86400"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequestError, match=said) as refused:
-        Alias.parse("chat", fields)
+        parse_alias("chat", fields)
     assert refused.value.message.startswith("alias 'chat': ")
+
+
+@pytest.mark.parametrize("name", ["a\x07b", "\ud800", "x" * 257])
+def test_a_name_can_be_shown(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="too long, or has characters"):
+        parse_alias(name, {"targets": [{"model": "a"}]})
 
 
 @given(_WEIGHTS)

@@ -2,87 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from harness.serving import Served, serving, wait_until
-from models.releases.repository import write_models
-
-
-class Releases:
-    """A server with models `old` and `new`, each of which answers with its own number."""
-
-    def __init__(self, served: Served, repository: Path) -> None:
-        self.served = served
-        self.repository = repository
-
-    def ask(self, path: str = "", body: Any = None, method: str = "GET") -> Any:
-        """What a call of the aliases' paths answers; its status where it is refused."""
-        url = f"http://{self.served.http}/v2/repository/aliases{path}"
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, data, method=method)) as answer:
-                text = answer.read()
-                return json.loads(text) if text else answer.status
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)["error"]
-
-    def set(self, old: float, new: float, **more: Any) -> Any:
-        targets = [{"model": "old", "weight": old}, {"model": "new", "weight": new}]
-        return self.ask("/alias", {"targets": targets, **more}, "POST")
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
-    folder = tmp_path_factory.mktemp("releases")
-    repository = folder / "models"
-    write_models(repository)
-    flags = ("--model-control-mode=explicit", "--load-model=*")
-    with serving(repository, folder / "log", *flags) as served:
-        yield Releases(served, repository)
-
-
-@pytest.fixture
-def client(releases: Releases) -> Iterator[grpcclient.InferenceServerClient]:
-    with grpcclient.InferenceServerClient(releases.served.grpc) as made:
-        yield made
-
-
-def _answer(
-    client: grpcclient.InferenceServerClient, model: str = "alias", x: float = 0, **options: Any
-) -> int:
-    """The number of the model that has answered, which the answer's parameter names, too."""
-    tensor = grpcclient.InferInput("X", [1, 1], "FP32")
-    tensor.set_data_from_numpy(np.array([[x]], np.float32))
-    result = client.infer(model, [tensor], **options)
-    response = result.get_response()
-    assert response.model_name == model
-    number = int(result.as_numpy("Y")[0, 0])
-    if model == "alias":
-        assert response.parameters["penstock_target"].string_param == {1: "old", 2: "new"}[number]
-    return number
+from harness.serving import wait_until
+from models.releases.calls import Releases, answer
 
 
 def test_requests_go_by_weight(
     releases: Releases, client: grpcclient.InferenceServerClient
 ) -> None:
     releases.set(75, 25)
-    found = Counter(_answer(client) for _ in range(400))
+    found = Counter(answer(client) for _ in range(400))
     assert 40 <= found[2] <= 160  # beyond six standard deviations
     releases.set(0, 100)
-    assert {_answer(client) for _ in range(20)} == {2}
+    assert {answer(client) for _ in range(20)} == {2}
 
 
 def test_clients_see_a_model(releases: Releases, client: grpcclient.InferenceServerClient) -> None:
@@ -100,7 +39,7 @@ def test_a_change_loses_no_request(
 ) -> None:
     releases.set(100, 0)
     with ThreadPoolExecutor(4) as pool:
-        calls = [pool.submit(_answer, client) for _ in range(400)]
+        calls = [pool.submit(answer, client) for _ in range(400)]
         for share in (1, 5, 25, 100, 0, 50):
             releases.set(100 - share, share)
         assert {call.result() for call in calls} <= {1, 2}
@@ -110,12 +49,12 @@ def test_a_sequence_stays_where_it_began(
     releases: Releases, client: grpcclient.InferenceServerClient
 ) -> None:
     releases.set(100, 0, sticky="sequence")
-    assert _answer(client, sequence_id=7, sequence_start=True) == 1
+    assert answer(client, sequence_id=7, sequence_start=True) == 1
     releases.set(0, 100, sticky="sequence")
-    assert _answer(client, sequence_id=7) == 1
-    assert _answer(client, sequence_id=8, sequence_start=True, sequence_end=True) == 2
-    assert _answer(client, sequence_id=7, sequence_end=True) == 1
-    assert _answer(client, sequence_id=7, sequence_start=True, sequence_end=True) == 2
+    assert answer(client, sequence_id=7) == 1
+    assert answer(client, sequence_id=8, sequence_start=True, sequence_end=True) == 2
+    assert answer(client, sequence_id=7, sequence_end=True) == 1
+    assert answer(client, sequence_id=7, sequence_start=True, sequence_end=True) == 2
 
 
 def test_requests_of_one_user_stay_together(
@@ -123,8 +62,8 @@ def test_requests_of_one_user_stay_together(
 ) -> None:
     releases.set(50, 50, sticky="parameter user")
     users = [str(number) for number in range(20)]
-    first = [_answer(client, parameters={"user": user}) for user in users]
-    assert [_answer(client, parameters={"user": user}) for user in users] == first
+    first = [answer(client, parameters={"user": user}) for user in users]
+    assert [answer(client, parameters={"user": user}) for user in users] == first
     assert set(first) == {1, 2}
 
 
@@ -133,10 +72,10 @@ def test_the_share_of_a_model_that_is_unloaded_goes_to_the_others(
 ) -> None:
     releases.set(50, 50)
     client.unload_model("new")
-    assert {_answer(client) for _ in range(20)} == {1}
+    assert {answer(client) for _ in range(20)} == {1}
     assert "'new' does not serve" in releases.served.log.read_text()
     client.load_model("new")
-    assert {_answer(client) for _ in range(100)} == {1, 2}
+    assert {answer(client) for _ in range(100)} == {1, 2}
 
 
 def test_a_bad_release_goes_back_by_itself(
@@ -148,13 +87,13 @@ def test_a_bad_release_goes_back_by_itself(
     def failing_until_back() -> bool:
         for _ in range(5):
             with suppress(InferenceServerException):
-                _answer(client, x=-1)  # on which `new` fails
+                answer(client, x=-1)  # on which `new` fails
         return bool(releases.ask("/alias")["targets"][1]["weight"] == 0)
 
     wait_until(failing_until_back)
     why = releases.ask("/alias")["history"][-1]["why"]
     assert why.startswith("'new' failed ")
-    assert {_answer(client, x=-1) for _ in range(10)} == {1}
+    assert {answer(client, x=-1) for _ in range(10)} == {1}
 
 
 def test_by_hand(releases: Releases, client: grpcclient.InferenceServerClient) -> None:
@@ -166,7 +105,7 @@ def test_by_hand(releases: Releases, client: grpcclient.InferenceServerClient) -
     assert releases.ask("/alias", method="DELETE") == 200
     assert releases.ask("/alias", method="DELETE") == (404, "there is no alias 'alias'")
     with pytest.raises(InferenceServerException, match="unknown model"):
-        _answer(client)
+        answer(client)
     assert releases.ask("/alias")["history"][-1]["alias"] is None
 
 
@@ -190,12 +129,12 @@ def test_a_file_declares_aliases_and_is_followed(
     file = releases.repository / "aliases.toml"
     file.write_text('[declared]\ntargets = [ { model = "new", version = 1 } ]\n')
     wait_until(lambda: client.is_model_ready("declared"))
-    assert _answer(client, "declared") == 2
+    assert answer(client, "declared") == 2
     file.write_text("[declared\n")
     wait_until(lambda: "aliases.toml is not taken" in releases.served.log.read_text())
-    assert _answer(client, "declared") == 2
+    assert answer(client, "declared") == 2
     file.write_text('[declared]\ntargets = [ { model = "old" } ]\n')
-    wait_until(lambda: _answer(client, "declared") == 1)
+    wait_until(lambda: answer(client, "declared") == 1)
     file.unlink()
     wait_until(lambda: not client.is_model_ready("declared"))
 

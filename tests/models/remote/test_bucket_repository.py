@@ -109,13 +109,13 @@ def test_marks_of_folders_are_folders(
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("m/../../outside", 'segment ".."'),
-        ("m/a//b", "empty path segment"),
-        ("m/a\0b", r'segment "a\x00b"'),
-        ("m/./a", 'segment "."'),
+        ("m/../../outside", "key 'm/../../outside' is no path: it has a part '..'"),
+        ("m/a//b", "key 'm/a//b' is no path: it has a part ''"),
+        ("m/a\0b", r"key 'm/a\x00b' is no path: it has a character"),
+        ("m/./a", "a part '.'"),
         (f"m/{'n' * 256}", "more than 255 bytes"),
         ("m/1/back\\slash", "no file's name"),
-        ("m/1/a\x1b[2Jb", "illegal character"),
+        ("m/1/a\x1b[2Jb", "a character that no file's name may have"),
         (f"m/{'/'.join(['n' * 200] * 5)}/{'n' * 30}", "more than 1024 bytes"),
         ("m/1", "an object and a folder"),
     ],
@@ -132,6 +132,51 @@ def test_a_key_that_is_no_path_harms_its_model_alone(
         assert files_of(repository.take("good")) == {"1/a": b"a"}
         assert set(repository.states()) >= {"good"}
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+@pytest.mark.parametrize("key", ["../evil", "/1/x", "./x", "a\0b/1/x", "c\x1b[2J/x"])
+def test_a_key_at_the_top_that_is_no_path_is_named_and_left_out(
+    store: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    put(store, {"good/1/a": "a", "z/1/x": "x", key: "hostile"})
+    for number in range(1200):  # of several pages
+        store.put(f"good/1/{number}", "")
+    with opened(store, tmp_path / "cache") as repository:
+        for _ in range(2):
+            assert repository.folders() == ["good", "z"]
+            assert set(repository.states()) == {"good", "z"}
+        assert files_of(repository.take("z")) == {"1/x": b"x"}
+        assert repository.has("good")
+    lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(lines) == 1
+    assert ascii(key.partition("/")[0] + "/") in lines[0]
+    assert lines[0].isprintable()
+
+
+@pytest.mark.parametrize("prefix", ["repo", "deep/repo"])
+def test_a_key_that_is_no_path_below_a_prefix_is_left_out(
+    store: ObjectStore, tmp_path: Path, prefix: str
+) -> None:
+    put(store, {f"{prefix}/m/1/x": "x", f"{prefix}/../y": "y", f"{prefix}2/../n": "other"})
+    with remote(tmp_path) as repositories:
+        repository = repositories.open(f"{store.address}/{prefix}")
+        assert repository.folders() == ["m"]
+        assert set(repository.states()) == {"m"}
+        assert files_of(repository.take("m")) == {"1/x": b"x"}
+
+
+def test_a_store_that_throttles_the_listing_of_keys_that_are_no_paths_is_asked_again(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put(store, {"m/1/x": "x", "../y": "y"})
+
+    def refuse() -> None:
+        store.refusals = [(503, "SlowDown")] * 2
+
+    with opened(store, tmp_path) as repository:
+        listings = iter((refuse, None, None))
+        store.on_list = lambda: next(listings)
+        assert repository.folders() == ["m"]
 
 
 def test_a_model_is_what_two_listings_say(store: ObjectStore, tmp_path: Path) -> None:
@@ -480,7 +525,7 @@ def test_an_address_with_a_slash_at_its_end_is_the_same_repository(
     with remote(tmp_path / "cache") as repositories:
         addresses = [store.address, f"{store.address}/"]
         repository = ModelRepository(addresses, open_remote=repositories.open)
-        assert repository.duplicates() == set()
+        assert repository.names_and_duplicates()[1] == set()
         with pytest.raises(AlreadyExistsError):
             repository.add(f"{store.address}/")
         repository.remove(f"{store.address}/")

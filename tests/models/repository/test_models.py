@@ -48,7 +48,8 @@ def test_models_of_all_repositories_are_named_once(tmp_path: Path) -> None:
 
 def test_models_in_two_repositories_are_reported(tmp_path: Path) -> None:
     write_files(tmp_path, "one/m/", "one/n/", "two/m/")
-    assert ModelRepository([tmp_path / "one", tmp_path / "two"]).duplicates() == {"m"}
+    repository = ModelRepository([tmp_path / "one", tmp_path / "two"])
+    assert repository.names_and_duplicates()[1] == {"m"}
 
 
 def test_model_that_comes_later_is_seen(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.residency.repository import ONE, Repository
+from fakes import until
+from models.residency.repository import ONE, WAITS, Repository
 from penstock.core.errors import (
     DeadlineExceededError,
     ExhaustedError,
     InferenceError,
+    NoRoomError,
     NotFoundError,
     UnavailableError,
 )
@@ -28,6 +31,7 @@ from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.residency.residency import ModelResidency
 from penstock.models.sizing.budget import MemoryBudget
+from penstock.models.sizing.measured import MeasuredSizes
 from penstock.server.answers import ServerMetadata
 from penstock.server.server import InferenceServer
 from penstock.system.reaper import Reaper
@@ -40,7 +44,10 @@ def repository(tmp_path: Path) -> Repository:
 
 @asynccontextmanager
 async def serving(
-    repository: Repository, models: float = 0, patience: float = 60
+    repository: Repository,
+    models: float = 0,
+    patience: float = 60,
+    sizes: MeasuredSizes | None = None,
 ) -> AsyncIterator[InferenceServer]:
     """A server that loads models when they are called; its budget holds so many."""
     files, reaper = ModelRepository([repository.path]), Reaper()
@@ -53,7 +60,7 @@ async def serving(
         explicit_control=True,
         alias_folders=[repository.path],
     )
-    server.residency = ModelResidency(files, lifecycle, budget, timeout=patience)
+    server.residency = ModelResidency(files, lifecycle, budget, timeout=patience, sizes=sizes)
     try:
         async with server.residency.running(), server.releases.running():
             await server.start(())
@@ -92,7 +99,7 @@ async def test_models_come_and_go(repository: Repository) -> None:
         assert (await states(server))["pipe"] == "on demand"
         assert residency.counts.loads["c", "call"] == 1
         assert residency.counts.unloads["pipe", "memory"] == 1
-        assert residency.resident_bytes()["c"] > 0
+        assert residency.resident_bytes()["c"]["host"] > 0
         answers = [answer(server, name) for name in ("pipe", "c", "pipe", "c", "a")]
         assert await asyncio.gather(*answers) == [2, 1, 2, 1, 1]
 
@@ -154,6 +161,110 @@ async def test_idle_models_go_and_files_are_followed(repository: Repository) -> 
             await answer(server, "late")
 
 
+def _never_loads(repository: Repository) -> None:
+    repository.add("slow")
+    model = repository.path / "slow" / "1" / "model.py"
+    model.write_text(model.read_text() + "\n    def initialize(self, args): time.sleep(1000)\n")
+
+
+async def _loading(server: InferenceServer, repository: Repository) -> asyncio.Future[float]:
+    """A call of the model that never loads, once its process is there."""
+    call = asyncio.ensure_future(answer(server, "slow"))
+    before = repository.loads().count("slow")
+    await until(lambda: repository.loads().count("slow") > before)
+    return call
+
+
+async def test_a_load_that_never_ends_is_given_up(repository: Repository) -> None:
+    _never_loads(repository)
+    repository.add("plain", min_resident_seconds="0")
+    async with serving(repository, models=1.5, patience=3) as server:
+        residency = server.residency
+        assert residency is not None
+        call = await _loading(server, repository)
+        assert residency.states() == {"slow": "loading"}
+        await server.unload("slow")
+        with pytest.raises(UnavailableError, match="was cancelled"):
+            await call
+        assert await answer(server, "plain") == 1
+        with pytest.raises(UnavailableError, match="not loaded within 3 seconds"):
+            await answer(server, "slow")
+        await until(lambda: not residency.states())
+        call = await _loading(server, repository)
+        residency.stop_loading()
+        with pytest.raises(UnavailableError, match="Server exiting"):
+            await call
+
+
+async def test_requests_to_load_make_room(repository: Repository) -> None:
+    for name in ("a", "b"):
+        repository.add(name, min_resident_seconds="0")
+    repository.add("pinned", residency="always")
+    async with serving(repository, models=2.5, patience=8) as server:
+        assert await answer(server, "a") == 1
+        await server.load("b", {})
+        assert (await states(server))["a"] == "on demand"
+        model = repository.path / "pinned" / "1" / "model.py"
+        model.write_text(model.read_text() + "\n# changed")
+        await server.load("pinned", {})  # for which the other one goes
+        assert (await states(server))["b"] == "on demand"
+        await server.load("b", {})
+        repository.add_weights("pinned", 10**9)
+        with pytest.raises(NoRoomError, match="finds no room"):
+            await server.load("pinned", {})
+
+
+async def test_a_busy_caller_is_told_and_another_call_waits(repository: Repository) -> None:
+    repository.add("caller", WAITS, min_resident_seconds="0")
+    repository.add("plain", min_resident_seconds="0")
+    async with serving(repository, models=1.5) as server:
+        residency = server.residency
+        assert residency is not None
+        assert await answer(server, "caller") == 1
+        calling = asyncio.ensure_future(answer(server, "caller", 2))
+        await until((repository.path.parent / "waits-2").exists)
+        with pytest.raises(NoRoomError, match="models that call it hold the rest"):
+            await residency.bring("plain", callers={"caller"})
+        assert await answer(server, "plain") == 1
+        assert await calling == 3
+
+
+async def test_models_are_measured_and_the_idle_rest(
+    repository: Repository, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        repository.add(name, min_resident_seconds="0", rest_seconds="0.001")
+        model = repository.path / name / "1" / "model.py"
+        model.write_text("HELD = b'x' * 100_000_000\n" + model.read_text())
+    sizes = MeasuredSizes(tmp_path / "sizes.json")
+    async with serving(repository, models=5, sizes=sizes) as server:
+        residency = server.residency
+        assert residency is not None
+        assert await answer(server, "a") == 1
+        assert residency.resident_bytes()["a"]["host"] > 100_000_000
+        assert await answer(server, "b") == 1
+        while len(residency.resident_bytes()) > 1:  # two are more than the budget
+            await residency.measure()
+            await asyncio.sleep(0.01)
+        while not residency.rests.states():
+            await residency.unload_idle()
+            await asyncio.sleep(0.01)
+        assert {*residency.states().values()} == {"shrunk"}
+        [name] = residency.states()
+        assert await answer(server, name) == 1
+        await residency.unload_idle()
+    again = MeasuredSizes(tmp_path / "sizes.json")
+    again.read()
+    assert (tmp_path / "sizes.json").stat().st_size > 100
+
+
+async def test_a_wrong_depth_of_sleep_is_refused(repository: Repository) -> None:
+    repository.add("plain", sleep_level="3")
+    async with serving(repository) as server:
+        with pytest.raises(InferenceError, match="must be 1 or 2, got '3'"):
+            await answer(server, "plain")
+
+
 async def test_aliases(repository: Repository) -> None:
     for name in ("a", "b"):
         repository.add(name)
@@ -178,7 +289,7 @@ async def test_aliases(repository: Repository) -> None:
         await releases.read_files()
         assert releases.find("declared") is None
         releases.set("guarded", {**fields, "guard": {"min_requests": 1, "window": 60}})
-        releases.watch()
+        releases.watch(time.monotonic())
         for wrong in ("a", "alias2"):
             with pytest.raises(InferenceError):
                 releases.set(wrong, {"targets": [{"model": "alias"}]})

@@ -18,7 +18,7 @@ from penstock.core.config import (
 )
 from penstock.core.errors import UnavailableError
 from penstock.models.sizing.budget import Claim, MemoryBudget
-from penstock.models.sizing.estimate import ModelFacts, Place, estimate
+from penstock.models.sizing.estimate import HOST, ModelFacts, Place, estimate
 
 _MIB = 1 << 20
 
@@ -63,7 +63,7 @@ def test_a_refusal_keeps_what_the_model_needs_with_its_other_versions() -> None:
     for _ in range(3):
         with pytest.raises(UnavailableError):
             budget.claim(second)
-    assert budget.refused == {"m": _planned(first) + _planned(second)}
+    assert budget.refused == {"m": {HOST: _planned(first) + _planned(second)}}
 
 
 def test_the_smallest_model_whose_end_is_enough_is_named() -> None:
@@ -94,8 +94,8 @@ def test_a_claim_grows_by_what_a_model_needs_more() -> None:
     claim.absorb(growth)
     growth.release()
     assert budget.used == claim.size == 92
-    assert budget.surplus(claim, few) == 46
-    freed = claim.split(46)
+    assert budget.surplus(claim, few) == {HOST: 46}
+    freed = claim.split({HOST: 46})
     freed.release()
     assert budget.used == claim.size == 46
 
@@ -157,3 +157,61 @@ def test_never_more_is_used_than_there_is_and_nothing_is_lost(
     for claim in held:
         claim.release()
     assert budget.used == 0
+
+
+def _on_gpu(name: str, size: int, *gpus: int) -> ModelFacts:
+    group = InstanceGroup(kind=InstanceKind.KIND_GPU, count=1, gpus=gpus)
+    config = ModelConfig(name=name, backend="onnxruntime", instance_group=(group,))
+    return ModelFacts(config, weights={"as stored": size * _MIB})
+
+
+def test_each_device_has_its_own_limit() -> None:
+    limits = {"host": 100 * _MIB, "gpu0": 100 * _MIB, "gpu1": 20 * _MIB}
+    budget = MemoryBudget(limits, (0, 1))
+    budget.claim(_on_gpu("a", 50, 0))
+    with pytest.raises(UnavailableError) as refused:
+        budget.claim(_on_gpu("b", 50, 1))
+    assert refused.value.message.startswith(
+        "model 'b' needs 57.5 MiB of memory on gpu1, and of the --memory-budget of 20.0 MiB on gpu1"
+        " there are 20.0 MiB left; what helps: "
+    )
+    with pytest.raises(UnavailableError, match=r"57\.5 MiB.*gpu0.*unload 'a' \(57\.5 MiB\)"):
+        budget.claim(_on_gpu("c", 50, 0))
+    assert budget.by_device()["a"]["gpu0"] == 50 * _MIB * 115 // 100
+    assert budget.claim(_facts("d", 50 * _MIB)).sizes.keys() == {"host"}
+
+
+def test_a_device_without_a_limit_takes_what_comes() -> None:
+    budget = MemoryBudget({"gpu1": _MIB}, (0, 1))
+    claim = budget.claim(_on_gpu("a", 500, 0))
+    assert claim.size > 500 * _MIB
+    assert budget.left() == {"gpu1": _MIB}
+    claim.release()
+    assert budget.by_device() == {}
+
+
+def test_what_was_measured_counts_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+    budget = MemoryBudget(100)
+    claim = budget.claim(_facts("a", 40))
+    budget.claim(_facts("b", 20))
+    with caplog.at_level(logging.INFO):
+        budget.correct(claim, {HOST: 80, "gpu0": 70})
+    assert "'a' version 1 takes 92 B of host, more than the 46 B that were counted" in caplog.text
+    assert budget.excess() == {"": 92 + 23 - 100}
+    assert budget.lacking({HOST: 1}) == {"": 16}
+    budget.correct(claim, {HOST: 20})
+    assert (budget.used, budget.excess()) == (46, {})
+    claim.release()
+    budget.correct(claim, {HOST: 80})
+    assert budget.used == 23
+
+
+def test_what_was_measured_before_is_claimed_rather_than_the_estimate() -> None:
+    seen: dict[str, dict[str, int]] = {"known": {HOST: 10}}
+    budget = MemoryBudget(100, remembered=seen.get)
+    facts = replace(_facts("a", 40), stamp="known")
+    claim = budget.claim(facts)
+    assert budget.used == budget.needed([facts]).total() == 12
+    budget.adjust(claim, replace(_facts("a", 80), stamp="known"))
+    assert budget.used == 12
+    assert budget.needed([replace(facts, stamp="other")]).total() == 46

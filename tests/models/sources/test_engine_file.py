@@ -10,7 +10,7 @@ from penstock.core.config import ModelConfig
 from penstock.models.config.pbtxt import parse_pbtxt
 from penstock.models.sources.draft import SourceError, Wishes
 from penstock.models.sources.recognise import model_of, named
-from penstock.settings import ModelFile
+from penstock.settings import ModelFile, Task
 
 _CLASSES = 'parameters { key: "is_classifier" value: { string_value: "true" } }'
 _TENSORS = """
@@ -180,3 +180,32 @@ def test_what_no_engine_reads_is_refused_with_what_may_be_given(tmp_path: Path) 
     text = _refusal(_file(tmp_path / "net.bin"))
     assert text.startswith("Unexpected argument: ")
     assert ".onnx, .xml, .tflite, .pt, .pt2, .plan, .ubj, .txt" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "task"),
+    [("net.onnx", Task.EMBED), ("net.pt2", Task.CLASSIFY), ("a.txt", Task.RERANK)],
+)
+def test_a_task_that_a_file_does_not_take_is_refused_by_name(
+    file: str, task: Task, tmp_path: Path
+) -> None:
+    path = _file(tmp_path / file, _CLASSES)
+    with pytest.raises(SourceError, match=f"--task={task}: '{path}' takes none"):
+        model_of(str(path), Wishes(task=task))
+
+
+def test_a_task_of_a_python_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "double.py"
+    path.write_text("from penstock.model import Model\nclass Double(Model): ...\n")
+    with pytest.raises(SourceError, match=f"--task=classify: '{path}' takes none"):
+        model_of(str(path), Wishes(task=Task.CLASSIFY))
+
+
+def test_the_task_classify_is_that_of_a_forest(tmp_path: Path) -> None:
+    wishes = Wishes(task=Task.CLASSIFY)
+    draft = model_of(str(_file(tmp_path / "a.ubj")), wishes)
+    assert draft is not None
+    text = draft.model_file(wishes).texts["config.pbtxt"]
+    assert (
+        '# as --task says\nparameters { key: "is_classifier" value { string_value: "true"' in text
+    )

@@ -38,7 +38,7 @@ async def test_inference_and_health_share_the_port(local: GrpcSettings) -> None:
         assert (await client.check()).status == 1
 
 
-@pytest.mark.contract("GT-13")
+@pytest.mark.contract("GT-13", "SEC-02")
 @needs_openssl
 async def test_encrypted_endpoint_serves_clients_that_trust_it(
     local: GrpcSettings, certificates: Path
@@ -50,7 +50,7 @@ async def test_encrypted_endpoint_serves_clients_that_trust_it(
             await Client(channel_to(port)).call("ServerLive")
 
 
-@pytest.mark.contract("GT-14")
+@pytest.mark.contract("GT-14", "SEC-02")
 @needs_openssl
 async def test_mutual_tls_asks_clients_for_a_certificate(
     local: GrpcSettings, certificates: Path
@@ -62,7 +62,7 @@ async def test_mutual_tls_asks_clients_for_a_certificate(
             await live(port, certificates)
 
 
-@pytest.mark.contract("GT-14")
+@pytest.mark.contract("GT-14", "SEC-02")
 @needs_openssl
 async def test_mutual_tls_without_a_root_certificate_refuses_every_client(
     local: GrpcSettings, certificates: Path, caplog: pytest.LogCaptureFixture

@@ -13,6 +13,7 @@ from penstock.core.config import config_from_json
 from penstock.hosting.link.introduction import Introduction
 from penstock.hosting.link.messages import Execute, Kind
 from penstock.model import Context, Model
+from penstock.system.allocator import free_caches
 from penstock_backends.python.pb_utils.logger import ServerHandler
 from penstock_backends.python.process.asyncio_model import AsyncioModel, call_model
 from penstock_backends.python.process.current_trace import take_spans
@@ -92,6 +93,8 @@ class AsyncioWorker:
                         return
                     if kind == Kind.REGION_GONE:
                         self._link.unmap_region(header)
+                    elif kind == Kind.SHRINK:
+                        free_caches()
                     else:
                         handler = self._execute if kind == Kind.EXECUTE else self._probe
                         task = tasks.create_task(handler(header, payload))

@@ -16,6 +16,7 @@ from penstock.hosting.link.link import Pulse
 from penstock.hosting.link.messages import Execute, Kind
 from penstock.model import Model
 from penstock.system import event_loop
+from penstock.system.allocator import free_caches
 from penstock_backends.python.model_code import locate_code
 from penstock_backends.python.pb_utils.modules import install_modules
 from penstock_backends.python.pb_utils.request import InferenceRequest
@@ -53,6 +54,7 @@ class Worker:
             Kind.EXECUTE: self._execute,
             Kind.FINALIZE: self._finalize,
             Kind.REGION_GONE: self._unmap_region,
+            Kind.SHRINK: self._shrink,
         }
 
     def serve(self) -> None:
@@ -119,6 +121,10 @@ class Worker:
         if introduction["spans"]:
             take_spans(self._replies.find_timeline, self._replies.send_recorded)
         self._runtime.executing = True
+
+    def _shrink(self, _: Any, __: memoryview) -> bool:
+        free_caches()
+        return True
 
     def _finalize(self, _: Any, __: memoryview) -> bool:
         self._runtime.executing = False

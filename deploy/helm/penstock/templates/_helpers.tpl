@@ -92,12 +92,15 @@ httpGet:
 - --grpc-reflection={{ .reflection }}
 - {{ printf "--metrics-address=%s" (include "penstock.metricsAddress" $) | quote }}
 {{- if .secure }}
-{{- if not (or $.Values.tls.enabled .restrictions) }}
-{{- fail "security.secure needs tls.enabled or security.restrictions" }}
+{{- if not (or $.Values.tls.enabled .restrictions $.Values.access.secretName) }}
+{{- fail "security.secure needs tls.enabled or security.restrictions or access.secretName" }}
 {{- end }}
 - --secure
 - --http-address=0.0.0.0
 - --grpc-address=0.0.0.0
+{{- end }}
+{{- if $.Values.access.secretName }}
+- --access-policy=/etc/penstock/access/policy.toml
 {{- end }}
 {{- range $at, $restriction := .restrictions }}
 {{- $groups := $restriction.groups | default $.Values.security.groups | join "," }}

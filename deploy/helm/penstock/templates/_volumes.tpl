@@ -46,6 +46,12 @@
     # Readable for the server's group (fsGroup) only.
     defaultMode: 0440
 {{- end }}
+{{- with .Values.access.secretName }}
+- name: access
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -69,6 +75,11 @@
 {{- if .Values.tls.enabled }}
 - name: tls
   mountPath: /etc/penstock/tls
+  readOnly: true
+{{- end }}
+{{- if .Values.access.secretName }}
+- name: access
+  mountPath: /etc/penstock/access
   readOnly: true
 {{- end }}
 {{- with .Values.extraVolumeMounts }}

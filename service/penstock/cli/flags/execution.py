@@ -166,12 +166,19 @@ DEVICES = Group(
         ),
         Flag(
             "memory-budget",
-            "size",
-            values.byte_size,
+            "size|device=size,...",
+            compound.memory_budget,
             "devices.memory_budget",
-            "Memory that all models may take together, in bytes or like 48GiB: a model whose "
-            "estimate (docs/plan.md) does not fit into what is left is refused before it starts. "
-            "Default: no limit.",
+            "Memory that all models may take together, in bytes or like 48GiB, or by device, as "
+            "host=48GiB,gpu=0.9,gpu:1=20GiB with shares: a model whose estimate (docs/plan.md) "
+            "does not fit into what is left is refused before it starts. Default: no limit.",
+        ),
+        text(
+            "measured-sizes",
+            "devices.sizes_file",
+            "File that keeps, across restarts, what models were found to take of the memory budget "
+            "in mode demand. off: they count as estimated. Default: "
+            "~/.cache/penstock/measured-sizes.json.",
         ),
     ),
 )

@@ -134,6 +134,22 @@ LOGGING = Group(
             'standard output for "-". Default "off".',
             values.access_log,
         ),
+        text(
+            "audit-log",
+            "logging.audit",
+            "Write a line of JSON for each call that changes the server, each refusal, and each "
+            "change of the access policy or a certificate to this file, or to standard output for "
+            '"-". Default "off".',
+            values.audit_log,
+        ),
+        Flag(
+            "audit-log-max-bytes",
+            "integer",
+            values.not_negative("audit-log-max-bytes", values.big_integer),
+            "logging.audit_max_bytes",
+            "Bytes of the file of the audit log from which on another is begun; four older ones "
+            "are kept. 0: never. Default 67108864.",
+        ),
     ),
 )
 

@@ -55,7 +55,7 @@ async def open_vertex(
     router = gateway_router(server, http, helper, memory=memory)
     redirect = Redirect(router, "vertex-ai-triton", memory, partial(_asked, model))
     gate, restriction = server.access, restriction_of(Feature.STATISTICS, http.restrictions)
-    guard = CallGuard(restriction, None)
+    guard = CallGuard(Feature.METRICS, restriction, None)
     if gate is not None:
         guard = PolicyGuard(gate, Feature.METRICS, restriction, None)
     endpoint = _VertexEndpoint(redirect, model, predict, health, scrape, guard)

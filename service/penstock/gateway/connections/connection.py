@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from math import inf
 from typing import Any, cast
 
+from penstock.access.certificate_names import certificate_names
 from penstock.core.access import Access, AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections
@@ -52,7 +54,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             server.rules.limits, self._open, self._refused, self.loop.time(), server.heads
         )
         self.client: tuple[str, int] | None = None
+        self.certificate: Sequence[str] = ()
         self.access: AccessSink | None = server.rules.access
+        self.audit: AuditSink | None = server.rules.audit
         self.tasks: set[asyncio.Task[Any]] = server.tasks
         self.received: list[HttpCall] = []
         self._server = server
@@ -93,6 +97,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.client = address[0], address[1]
+        self.certificate = certificate_names(transport.get_extra_info("peercert"))
         self.connection.send_buffer.splits = transport.get_extra_info("ssl_object") is None
         transport.set_write_buffer_limits(high=_UNSENT)
         if not self._server.accept(self, transport):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from penstock.access.policy import Permit
 from penstock.core.access import Access, AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
 from penstock.core.errors import request_prefix, shortened
@@ -50,6 +51,10 @@ class CallHost(Protocol):
         """Address and port of the client; `None` over a Unix socket."""
 
     @property
+    def certificate(self) -> Sequence[str]:
+        """The names in the client's certificate."""
+
+    @property
     def received(self) -> list[HttpCall]:
         """Calls whose bodies have come to their end in this read, and which wait for that."""
 
@@ -60,6 +65,10 @@ class CallHost(Protocol):
     @property
     def access(self) -> AccessSink | None:
         """The access log, if there is one."""
+
+    @property
+    def audit(self) -> AuditSink | None:
+        """The audit log, if there is one."""
 
     @property
     def bodies(self) -> BodyQuota:
@@ -77,7 +86,8 @@ class HttpCall(Exchange):
     `inference` is the inference request that was read from it, which log lines name, `feature` the
     one of its route, `permit` that of its caller where a policy was asked, `translate_reply` what a
     whole reply passes through, if anything, and `more_fields` what any reply has in its head beside
-    its own. Defaults are class attributes, so that a new call sets only what differs.
+    its own. `on_end` is told what the access log gets. Defaults are class attributes, so that a new
+    call sets only what differs.
     """
 
     inference: InferenceRequest | None = None
@@ -86,6 +96,7 @@ class HttpCall(Exchange):
     translate_reply: Callable[[Reply], Reply] | None = None
     more_fields: Sequence[Field] = ()
     status = 0
+    on_end: Callable[[Access], None] | None = None
     _on_disconnect: Callable[[], None] | None = None
     _on_received: Callable[[], None] | None = None
     _on_writable: Callable[[], None] | None = None
@@ -113,9 +124,19 @@ class HttpCall(Exchange):
         return self._host.client
 
     @property
+    def certificate(self) -> Sequence[str]:
+        """The names in the client's certificate, which TLS has verified."""
+        return self._host.certificate
+
+    @property
     def bodies(self) -> BodyQuota:
         """The quota of the bodies in flight."""
         return self._host.bodies
+
+    @property
+    def audit(self) -> AuditSink | None:
+        """The audit log, if there is one."""
+        return self._host.audit
 
     @property
     def comes_soon(self) -> bool:
@@ -273,6 +294,8 @@ class HttpCall(Exchange):
         self._host.wake()
         if self._host.access is not None:
             self._host.access.add(self._access())
+        if self.on_end is not None:
+            self.on_end(self._access())
 
     def _access(self) -> Access:
         """The line of the access log about this request."""
@@ -293,6 +316,7 @@ class HttpCall(Exchange):
             model=model if named is None else named[1],
             request_id="" if inference is None else inference.id,
             trace_id="" if timeline is None else timeline.trace.text_id,
+            caller="" if self.permit is None else self.permit.caller,
         )
 
     # -- for the connection -------------------------------------------------------------------
@@ -315,6 +339,8 @@ class HttpCall(Exchange):
         self._on_received = None  # breaks the reference cycle
         if self._host.access is not None:
             self._host.access.add(self._access())
+        if self.on_end is not None:
+            self.on_end(self._access())
         callback, self._on_disconnect = self._on_disconnect, None
         if callback is not None:
             callback()

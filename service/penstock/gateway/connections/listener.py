@@ -14,8 +14,8 @@ from penstock.gateway.connections.connection import ConnectionProtocol, Reserve
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.open_connections import ConnectionRules, OpenConnections
 from penstock.settings import TlsSettings
+from penstock.system.certificates import ServerCertificates
 from penstock.system.local_socket import LocalSocket
-from penstock.system.tls import server_context
 from penstock.system.tls_handshakes import TlsHandshakes
 
 _BACKLOG = 2048
@@ -72,8 +72,7 @@ def _handshakes(tls: TlsSettings | None, rules: ConnectionRules) -> TlsHandshake
     """The handshakes in front of connections; `None` without TLS."""
     if tls is None or not tls.enabled:
         return None
-    paths = tls.certificate, tls.key, tls.root_certificate
-    context = server_context("http/1.1", *paths, mutual=tls.mutual)
+    context = (rules.certificates or ServerCertificates("HTTP", tls)).context("http/1.1")
     return TlsHandshakes(context, rules.descriptors, rules.limits.opening, _UNLIMITED)
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.core.access import AccessSink
+from penstock.core.audit import AuditSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.turns import LoopTurn
 from penstock.http1.limits import HttpLimits
 from penstock.http1.requests import HeadCache
 from penstock.settings import HttpSettings
 from penstock.system.body_room import BodyRoom, Incomplete
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 
 _SCRATCH = 256 << 10
@@ -27,12 +29,14 @@ _ABORT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRules:
-    """The limits, descriptor reserve, access log and memory of all HTTP ports' connections."""
+    """The limits, descriptor reserve, logs, memory and certificates of all HTTP ports."""
 
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
     access: AccessSink | None = None
     bodies: BodyRoom = field(default_factory=BodyRoom)
+    certificates: ServerCertificates | None = None
+    audit: AuditSink | None = None
 
 
 def limits_of(http: HttpSettings) -> HttpLimits:

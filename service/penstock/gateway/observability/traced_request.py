@@ -39,6 +39,8 @@ def begin_timeline(
     }
     if call.client is not None:
         timeline.facts["client.address"] = call.client[0]
+    if call.permit is not None and call.permit.caller:
+        timeline.facts["enduser.id"] = call.permit.caller
     timeline.request_id = inference.id
     timeline.mark("HTTP_RECV_START", since)
     timeline.mark("HTTP_RECV_END")

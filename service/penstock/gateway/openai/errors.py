@@ -8,6 +8,7 @@ from penstock.core.errors import (
     DeadlineExceededError,
     ExhaustedError,
     InferenceError,
+    NoRoomError,
     NotFoundError,
     PermissionDeniedError,
     RequestCancelledError,
@@ -22,6 +23,7 @@ RETRY_AFTER: Final = "retry-after"
 
 _KINDS: tuple[tuple[type[InferenceError], int, str], ...] = (
     (NotFoundError, 404, "not_found_error"),
+    (NoRoomError, 503, "service_unavailable_error"),
     (ExhaustedError, 429, "rate_limit_error"),
     (UnavailableError, 503, "service_unavailable_error"),
     (DeadlineExceededError, 504, "timeout_error"),

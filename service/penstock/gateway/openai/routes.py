@@ -22,6 +22,8 @@ from penstock.gateway.openai.exchanges import ExchangeEndpoint
 from penstock.gateway.openai.model_names import ModelNames, unknown_model
 from penstock.gateway.replies import PLAIN, Reply, json_reply, reply
 from penstock.gateway.router import Route, Target
+from penstock.models.residency.residency import ON_DEMAND
+from penstock.models.serving.catalog import VersionState
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 
@@ -131,9 +133,11 @@ class OpenAiModels:
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def listed(self, _: HttpCall, __: Target) -> Reply:
-        """Every model that is ready and answers on these routes, each with its adapters, and the
-        aliases of those."""
-        ready = sorted({entry.name for entry in await self._server.index(ready_only=True)})
+        """Every model that is ready, or that a call loads, and answers on these routes, each with
+        its adapters, and the aliases of those."""
+        answers = {VersionState.READY.value, ON_DEMAND}
+        entries = await self._server.index()
+        ready = sorted({one.name for one in entries if {one.state, one.reason} & answers})
         speak = await asyncio.gather(*map(self._server.speaks_openai, ready))
         names = [name for name, speaks in zip(ready, speak, strict=True) if speaks]
         adapters = await asyncio.gather(*map(self._adapters, names))

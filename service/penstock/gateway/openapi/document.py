@@ -94,6 +94,14 @@ _OPERATIONS = [
     ),
     _Operation(
         "post",
+        "/v2/repository/aliases/{alias}/promote",
+        "repository",
+        "A target gets more and more",
+        "Promotion",
+        "AliasWithHistory",
+    ),
+    _Operation(
+        "post",
         "/v2/repository/aliases/{alias}/rollback",
         "repository",
         "The first target takes all",

@@ -47,7 +47,16 @@ _ALIAS = _object(
     name=_TEXT,
     targets=_array(_object(("model",), model=_TEXT, version=_COUNT, weight=_NUMBER)),
     sticky=_TEXT,
-    guard=_object(min_requests=_COUNT, max_error_rate=_NUMBER, window=_NUMBER),
+    guard=_object(
+        min_requests=_COUNT, max_error_rate=_NUMBER, max_p99_ratio=_NUMBER, window=_NUMBER
+    ),
+    shadow=_object(
+        ("model",),
+        model=_TEXT,
+        version=_COUNT,
+        percent=_NUMBER,
+        compare=_object(rtol=_NUMBER, atol=_NUMBER, labels=_array(_TEXT), contents=_FLAG),
+    ),
 )
 _DURATION = _object(("count", "ns"), count=_COUNT, ns=_COUNT)
 _STATISTICS = _object(
@@ -132,8 +141,12 @@ SCHEMAS: dict[str, Schema] = {
     "AliasWithHistory": _object(
         ("name", "history"),
         **_ALIAS["properties"],
-        history=_array(_object(("at", "why"), at=_NUMBER, why=_TEXT, alias=_ALIAS)),
+        traffic=_array(_OBJECT),
+        promotion=_OBJECT,
+        shadowed=_OBJECT,
+        history=_array(_object(("at", "why"), at=_NUMBER, why=_TEXT, cause=_TEXT, alias=_ALIAS)),
     ),
+    "Promotion": _object(target=_TEXT, steps=_array(_NUMBER), every=_NUMBER),
     "LoadRequest": _object(parameters=_PARAMETERS),
     "UnloadRequest": _object(parameters=_object(unload_dependents=_FLAG, versions=_TEXT)),
     "SystemRegions": _array(

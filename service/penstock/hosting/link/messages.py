@@ -117,6 +117,7 @@ class Kind(IntEnum):
     CONTROLLED = 30  # Controlled
     REGION_GONE = 33  # number of a region; it was offered by the pulse
     EXCHANGE = 42  # Exchange; answered by PARTS, ended as any request
+    SHRINK = 44  # None: free caches, as no request is there
     COMMAND = 40  # Command: `Controllable.control`; it is carried out to its end
 
     # model process to server

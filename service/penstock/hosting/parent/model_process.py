@@ -56,7 +56,7 @@ class ModelProcess:
     ) -> None:
         self.metrics: Mapping[str, float] = {}
         self.histograms: Mapping[str, Any] = {}
-        self.caller = CallingInstance(context.name)
+        self.caller = CallingInstance(context.name, context.config.name)
         self._spec = spec
         self._context = context
         self._starter = starter
@@ -251,6 +251,10 @@ class ModelProcess:
     def _on_sign(self) -> None:
         self._signs += 1
         self.heartbeat.on_sign()
+
+    def shrink(self) -> None:
+        """Have it free its caches, once it has done what it was sent before."""
+        self._send(Kind.SHRINK, None)
 
     # -- its end ------------------------------------------------------------------------------
 

@@ -131,6 +131,11 @@ class ProcessInstance:
             raise self._unavailable()
         return await self._process.commands.ask(action, arguments)
 
+    def shrink(self) -> None:
+        """Free the caches of its process, which goes on meanwhile."""
+        if self._process is not None:
+            self._process.shrink()
+
     def metrics(self) -> Mapping[str, float]:
         """The metrics that the backend sent last, and those of its process.
 

@@ -16,7 +16,7 @@ from penstock.core.errors import (
     as_inference_error,
     call_refused,
 )
-from penstock.core.request import InferenceRequest, RequestScope, Sender
+from penstock.core.request import Draw, InferenceRequest, RequestScope, Sender
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Handler
@@ -141,10 +141,10 @@ class ServedCalls:
         return batch[0].timeline if len(batch) == 1 else None
 
     def _chain(self, scope: RequestScope, *, holds: bool) -> None:
-        """Note a call's call chain, for cycle detection, its inherited deadline and sender.
+        """Note a call's call chain, for cycle detection, its inherited deadline, sender and draw.
 
         The deadline is the latest of the batch: after it no client waits for the answer. The sender
-        is that of the batch, where it has one only.
+        and the draw are those of the batch, where it has one only.
         """
         batch = self._executing()
         if not batch:
@@ -157,6 +157,7 @@ class ServedCalls:
         scope.deadline = None if self._decoupled else _latest(batch)
         scope.call_chain = *former, NestedCall(self._caller, blocking=holds)
         scope.sender = _common_sender(batch)
+        scope.draw = _common_draw(batch)
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)
@@ -210,6 +211,12 @@ def _common_sender(batch: Sequence[Inference]) -> Sender | None:
     """The sender of all requests of the batch; `None` if they have several, or none."""
     senders = {inference.request.scope.sender for inference in batch}
     return senders.pop() if len(senders) == 1 else None
+
+
+def _common_draw(batch: Sequence[Inference]) -> Draw | None:
+    """The draw of all requests of the batch; `None` if they have several, or none."""
+    draws = {inference.request.scope.draw for inference in batch}
+    return draws.pop() if len(draws) == 1 else None
 
 
 def _latest(batch: Sequence[Inference]) -> float | None:

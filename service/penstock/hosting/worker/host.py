@@ -46,7 +46,7 @@ from penstock.hosting.link.region_sharing import Borrower, Offer
 from penstock.hosting.link.response_sender import EndKinds, ResponseSender, ResponseSenders
 from penstock.hosting.worker.health import HealthMonitor
 from penstock.system import event_loop
-from penstock.system.allocator import return_freed_memory, tune_allocator
+from penstock.system.allocator import free_caches, return_freed_memory, tune_allocator
 from penstock.system.process_control import die_with_parent
 from penstock.system.reap import kill_group
 
@@ -107,6 +107,7 @@ class Host:
             Kind.CANCEL: lambda header, _: self._replies.cancel(*header),
             Kind.STOP: lambda number, _: self._replies.stop(number),
             Kind.COMMAND: lambda header, _: self._start(self._command(header)),
+            Kind.SHRINK: lambda *_: self._start(self._run(free_caches)),
             Kind.CONTROLLED: lambda *_: None,  # the server has taken note of RETIRE
             Kind.FINALIZE: lambda _, __: self._finished.set(),
             Kind.FREE: lambda header, _: self.memory.free(header),

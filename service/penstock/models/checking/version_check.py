@@ -177,7 +177,7 @@ class VersionCheck:
             if config.sequence_batching is not None:
                 read_states(config, path)
         with self._noted():
-            if not issubclass(backend, WithApplication):
+            if not (issubclass(backend, WithApplication) and backend.has_application(config)):
                 named_tokenizer(config, self._path)
         with self._noted():
             if self.complete:

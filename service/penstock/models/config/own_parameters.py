@@ -45,6 +45,8 @@ READERS: Mapping[str, str] = MappingProxyType(
         "penstock.private_tmp": "penstock.models.loading",
         "penstock.profile": "penstock_backends.onnxruntime",
         "penstock.residency": "penstock.models.residency",
+        "penstock.rest_seconds": "penstock.models.residency",
+        "penstock.sleep_level": "penstock.models.residency",
         "penstock.response_statistics": "penstock.models.loading",
         "penstock.response_window": "penstock.models.loading",
         "penstock.restart_hung": "penstock.models.loading",

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -46,8 +46,9 @@ from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
 from penstock.models.serving.server_application import ServerApplication
-from penstock.models.sizing.budget import Claim, MemoryBudget
+from penstock.models.sizing.budget import Claim, MemoryBudget, Sizes
 from penstock.models.sizing.estimate import ModelFacts
+from penstock.models.sizing.measured import stamped_facts
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.cached import CachedScheduler
@@ -166,17 +167,14 @@ class VersionBuilder:
             return None
         config = found.config
         refuse_whatever_versions(config, found.backend, self._gpus, cpu_only=self._cpu_only)
-        facts = await asyncio.to_thread(ModelFacts.read, self._normalized(config), version, path)
+        facts = await asyncio.to_thread(stamped_facts, self._normalized(config), version, path)
         return self._budget.claim(facts)
 
     async def _adjust(self, claim: Claim, config: ModelConfig, version: int, path: Path) -> None:
         """Claim what the completed configuration needs more; give back what it needs less."""
         assert self._budget is not None
         facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
-        growth = self._budget.grown(claim, facts)
-        if growth is not None:
-            claim.absorb(growth)
-        claim.split(self._budget.surplus(claim, facts)).release()
+        self._budget.adjust(claim, facts)
 
     def must_check(self, files: ModelFiles) -> bool:
         """Whether the files of a model are to be checked before they are opened."""
@@ -198,6 +196,17 @@ class VersionBuilder:
         except InferenceError as error:
             return error
         return None
+
+    async def speaks_openai(self, config: ModelConfig) -> bool:
+        """Whether a model would have an application, as its configuration tells."""
+        if not config.is_ensemble:
+            try:
+                found = await self._backend_of(config)
+            except InferenceError:
+                return False
+            if issubclass(found.backend, WithApplication):
+                return True
+        return await asyncio.to_thread(_has_application, config, self._openai_tokenizer)
 
     async def is_unchanged(self, model: LoadedModel, files: ModelFiles, version: int) -> bool:
         """Whether `model` is alive and matches its files: a reload would change nothing."""
@@ -239,10 +248,10 @@ class VersionBuilder:
 
     async def _claim_growth(
         self, model: LoadedModel, config: ModelConfig, version: int, path: Path
-    ) -> tuple[Claim | None, int]:
+    ) -> tuple[Claim | None, Sizes]:
         """What other instances take more, if they do; and what they take less."""
         if self._budget is None or model.claim is None:
-            return None, 0
+            return None, Sizes()
         facts = await asyncio.to_thread(ModelFacts.read, config, version, path)
         growth = self._budget.grown(model.claim, facts)
         return growth, self._budget.surplus(model.claim, facts)
@@ -487,7 +496,11 @@ async def server_application(
     `backend` is `None` for an ensemble. `tokenizer` is that of models whose configuration names
     none. Raises `ModelLoadError`.
     """
-    if backend is not None and issubclass(backend, WithApplication):
+    if (
+        backend is not None
+        and issubclass(backend, WithApplication)
+        and backend.has_application(config)
+    ):
         _warn_of_tokenizer(config, f"backend '{config.backend}' has an application of its own")
         return None
     application = ServerApplication(config.name, partial(_made, config, version_path, tokenizer))
@@ -511,6 +524,14 @@ def _first(config: ModelConfig, version_path: Path, tokenizer: str) -> AsgiApp |
         config, "its tensors are neither those of a text model nor of a text encoder"
     )
     return None
+
+
+def _has_application(config: ModelConfig, tokenizer: str) -> bool:
+    """Whether one of the functions makes an application of this configuration."""
+    makers: Iterable[MakeApplication] = (one.load() for one in announced(GROUP))
+    with suppress(InferenceError):
+        return any(make(config, Path(tokenizer) if tokenizer else None) for make in makers)
+    return False
 
 
 def _warn_of_tokenizer(config: ModelConfig, why: str) -> None:

@@ -101,7 +101,8 @@ class InstanceFactory:
     ) -> Callable[[InstanceContext], ModelInstance]:
         spec = self._spec(backend, config, interpreter)
         if spec is None:
-            return lambda context: ThreadInstance(backend, context)
+            infer = None if self.services is None else self.services.infer
+            return lambda context: ThreadInstance(backend, replace(context, infer=infer))
         return lambda context: self._process(spec, context)
 
     def _spec(

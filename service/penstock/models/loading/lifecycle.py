@@ -57,6 +57,7 @@ class ModelLifecycle:
         self._folders = ScratchFolders(scratch)
         self._reading = ModelReader(repository, self._folders, self.catalog.served)
         self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
+        self._graphs: set[GraphLoad] = set()
 
     async def prepare(self, config: ModelConfig) -> None:
         """Make loads of models of the same backend quicker, where there is a way."""
@@ -72,6 +73,10 @@ class ModelLifecycle:
     def running(self) -> RunningRequests:
         """The requests in flight by their ids, also of versions that are being unloaded."""
         return self._builder.running
+
+    async def speaks_openai(self, config: ModelConfig) -> bool:
+        """Whether a model would answer OpenAI's API, as its configuration tells."""
+        return await self._builder.speaks_openai(config)
 
     def in_flight(self) -> dict[tuple[str, int], int]:
         """The number of requests in flight, by name and version; only of those that have any."""
@@ -132,6 +137,11 @@ class ModelLifecycle:
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
         return await asyncio.shield(task)
+
+    def cancel_load(self, name: str) -> None:
+        """Give up the load of a model that is in progress, which fails; its processes end."""
+        for loading in self._graphs:
+            loading.cancel(name)
 
     async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         """Refuse new requests at once; those in flight complete after the return (G-13).
@@ -214,7 +224,11 @@ class ModelLifecycle:
         changed = polled.keys() - unread.keys()
         loading = self._loading()
         above = self._dependencies.dependents(changed)
-        await loading.run(self._dependencies.load_order(changed | above))
+        self._graphs.add(loading)
+        try:
+            await loading.run(self._dependencies.load_order(changed | above))
+        finally:
+            self._graphs.discard(loading)
         failed = {name: _load_failed(name, f.reason) for name, f in loading.failures.items()}
         return unread | {name: error for name, error in failed.items() if name in names}
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence, Set
 from functools import partial
 
-from penstock.core.errors import ConfigError, InferenceError, as_inference_error
+from penstock.core.errors import ConfigError, InferenceError, UnavailableError, as_inference_error
 from penstock.core.request import ANY_VERSION
 from penstock.models.config.validation.composition import composed
 from penstock.models.loading.build_version import VersionBuilder
@@ -23,6 +23,13 @@ from penstock.models.serving.loaded_model import LoadedModel
 logger = logging.getLogger(__name__)
 
 BuildVersion = Callable[[ModelFiles, int], Awaitable[LoadedModel | Resizing]]
+
+
+class _UnwantedError(UnavailableError):
+    """A load was given up."""
+
+    def __init__(self) -> None:
+        super().__init__("the load was cancelled")
 
 
 class ModelLoad:
@@ -72,7 +79,12 @@ class ModelLoad:
             whole = as_inference_error(error)
             failure = self._failures[version] = redacted(whole)
             reason, text = _reason(failure), _reason(whole)
-            logger.error("failed to load '%s' version %s: %s", self._files.name, version, text)
+            known = isinstance(error, (InferenceError, asyncio.CancelledError))
+            told = "failed to load '%s' version %s: %s"
+            name, slip = self._files.name, None if known else error
+            logger.error(told, name, version, text, exc_info=slip)
+            if isinstance(error, _UnwantedError):
+                reason = UNLOADED
             if status.model is None:
                 status.move(VersionState.UNAVAILABLE, reason)
             else:
@@ -153,6 +165,8 @@ class GraphLoad:
         self._retries = retries
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._reloaded: set[str] = set()
+        self._building: dict[asyncio.Task[LoadedModel | Resizing], str] = {}
+        self._unwanted: set[str] = set()
         self.failures: dict[str, Failure] = {}
 
     async def run(self, names: Iterable[str]) -> None:
@@ -162,6 +176,14 @@ class GraphLoad:
             work = self._bring_up(name, needed)
             self._tasks[name] = asyncio.get_running_loop().create_task(work)
         await asyncio.gather(*self._tasks.values())
+
+    def cancel(self, name: str) -> None:
+        """Give up what is being loaded of a model and of those it needs; they fail to load."""
+        names = {name, *(self._dependencies[name].needs if name in self._tasks else ())}
+        self._unwanted |= names
+        for task, model in self._building.items():
+            if model in names:
+                task.cancel()
 
     def check(self, name: str) -> bool:
         """Whether an ensemble can serve with the models loaded; unloads one that cannot."""
@@ -247,6 +269,21 @@ class GraphLoad:
         return ""
 
     async def _build(self, files: ModelFiles, version: int) -> LoadedModel | Resizing:
+        """Build one version, in a task that `cancel` ends."""
+        name = files.name
+        if name in self._unwanted:
+            raise _UnwantedError
+        task = asyncio.get_running_loop().create_task(self._build_now(files, version))
+        self._building[task] = name
+        task.add_done_callback(self._building.pop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if name not in self._unwanted:
+                raise
+            raise _UnwantedError from None
+
+    async def _build_now(self, files: ModelFiles, version: int) -> LoadedModel | Resizing:
         if files.config.is_ensemble:
             return await self._builder.build_ensemble(files, version, self._catalog.find)
         async with self._slots:

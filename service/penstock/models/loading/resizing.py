@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError
@@ -13,7 +13,7 @@ from penstock.inflight.statistics import Statistics
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_model import LoadedModel, ModelParts
-from penstock.models.sizing.budget import Claim
+from penstock.models.sizing.budget import Claim, Sizes
 from penstock.scheduling import SequenceScheduler
 
 
@@ -32,7 +32,7 @@ class Resizing:
     added: Sequence[ModelInstance]
     removed: Sequence[ModelInstance]
     claim: Claim | None = None
-    surplus: int = 0
+    surplus: Sizes = field(default_factory=Sizes)
 
     def commit(self) -> LoadedModel | None:
         """Switch the model to its new instances; returns the removed ones as a model to stop."""

@@ -5,158 +5,47 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import tomllib
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from random import random
 from typing import Any
 
-from penstock.core.config import ModelConfig
 from penstock.core.errors import (
     AlreadyExistsError,
     InferenceError,
     InvalidRequestError,
     NotFoundError,
-    UnavailableError,
 )
-from penstock.core.request import ANY_VERSION, InferenceRequest, InferenceResponse
-from penstock.core.stream import ResponseStream
-from penstock.inflight.statistics import FailureReason
-from penstock.models.releases.alias import Alias, AliasTarget, Guard
+from penstock.core.request import ANY_VERSION
+from penstock.models.releases.alias import Alias, AliasTarget, Cause, Change, Shadow
+from penstock.models.releases.alias_files import AliasFiles
+from penstock.models.releases.alias_model import AliasModel, Find
+from penstock.models.releases.definition import definition_of, parse_alias, parse_plan
+from penstock.models.releases.promotion import Promotion
+from penstock.models.releases.shadow import ShadowTraffic
+from penstock.models.releases.views import shown_alias, shown_changes
 from penstock.models.repository.repository import check_name
 from penstock.models.serving.catalog import ModelCatalog
-from penstock.models.serving.served_model import ServedModel
-from penstock.system.file_state import FileState, file_state
 
 logger = logging.getLogger(__name__)
 
-ALIASES_FILE = "aliases.toml"
-"""The file of a repository that declares aliases, each a table of its own."""
-
-TARGET = "penstock_target"
-"""The parameter of an answer that names the target."""
-
-_MOST_SEQUENCES = 100_000
-"""Sequences of an alias whose targets are remembered; beyond, those that began first are not."""
 _MOST_HISTORY = 100
 _MOST_GONE = 100
 """Aliases that are gone and whose changes are still told; beyond, those that were made first."""
+_MOST_EVENTS = 1000
+"""Changes that a watcher has not read; beyond, the first are lost."""
 _LOOK_SECONDS = 1.0
 
-Find = Callable[[str, int], ServedModel]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of an alias: seconds since the epoch, what it is now, and why."""
-
-    at: float
-    alias: Alias | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """Requests of a target so far, and those that failed, at a time of the clock."""
-
-    at: float
-    requests: int
-    failed: int
-
-
-class AliasModel:
-    """The models behind an alias, for frontends: each request goes to one of them."""
-
-    def __init__(self, alias: Alias, find: Find) -> None:
-        self.alias = alias
-        self._find = find
-        self._sequences: dict[int | str, AliasTarget] = {}
-        self._missed: set[AliasTarget] = set()
-
-    @property
-    def config(self) -> ModelConfig:
-        """The configuration of the target with the most weight."""
-        target = self.main()
-        return self._find(target.model, target.version).config
-
-    @property
-    def decoupled(self) -> bool:
-        target = self.main()
-        return self._find(target.model, target.version).decoupled
-
-    def main(self) -> AliasTarget:
-        """The target with the most weight that serves; raises where none does."""
-        for one in sorted(self.alias.targets, key=lambda one: -one.weight):
-            if self._serves(one):
-                return one
-        raise self._nothing()
-
-    def infer(self, request: InferenceRequest) -> ResponseStream:
-        target = self._target(request)
-        stream = self._find(target.model, target.version).infer(request)
-        name = target.text
-
-        def named(response: InferenceResponse) -> InferenceResponse:
-            return replace(response, parameters={**response.parameters, TARGET: name})
-
-        stream.add_transform(named)
-        return stream
-
-    def exchange(self, request: InferenceRequest) -> ResponseStream:
-        target = self._target(request)
-        return self._find(target.model, target.version).exchange(request)
-
-    def _target(self, request: InferenceRequest) -> AliasTarget:
-        """The target of a request; a sequence stays with its own until it ends."""
-        sequence = request.correlation_id
-        kept = self._sequences.get(sequence) if sequence else None
-        if kept is not None and not request.sequence_start:
-            if request.sequence_end:
-                del self._sequences[sequence]
-            return kept
-        place = self.alias.place(request)
-        target = self.alias.drawn(random() if place is None else place, self._serves)
-        if target is None:
-            raise self._nothing()
-        if sequence and not request.sequence_end:
-            if len(self._sequences) >= _MOST_SEQUENCES:
-                del self._sequences[next(iter(self._sequences))]
-            self._sequences[sequence] = target
-        return target
-
-    def follow(self, alias: Alias) -> None:
-        """Draw from other shares from now on; sequences stay where they are."""
-        self.alias = alias
-        self._missed.clear()
-
-    def _serves(self, target: AliasTarget) -> bool:
-        try:
-            self._find(target.model, target.version)
-        except InferenceError as error:
-            if target not in self._missed and target.weight > 0:
-                self._missed.add(target)
-                logger.warning(
-                    "alias '%s': '%s' does not serve (%s): its share goes to the others",
-                    self.alias.name,
-                    target.text,
-                    error.message,
-                )
-            return False
-        self._missed.discard(target)
-        return True
-
-    def _nothing(self) -> UnavailableError:
-        targets = ", ".join(f"'{one.text}'" for one in self.alias.targets)
-        return UnavailableError(f"alias '{self.alias.name}': none of {targets} serves")
+Event = tuple[str, dict[str, Any]]
+"""The name of an alias, and a change of it as it is shown."""
 
 
 class Releases:
     """Owns the aliases: those of files, which are followed, and those set by requests.
 
     `find` finds a model or raises. An alias that requests have set is gone at the next start.
+    `went_back` counts by alias and cause.
     """
 
     def __init__(
@@ -165,15 +54,16 @@ class Releases:
         find: Find,
         folders: Iterable[Path] = (),
     ) -> None:
+        self.went_back: Counter[tuple[str, Cause]] = Counter()
         self._catalog = catalog
         self._find = find
-        self._files = [folder / ALIASES_FILE for folder in folders]
-        self._seen: dict[Path, FileState] = {}
+        self._files = AliasFiles(folders)
         self._declared: dict[Path, dict[str, Alias]] = {}
         self._told: dict[Path, str] = {}
         self._models: dict[str, AliasModel] = {}
         self._history: dict[str, deque[Change]] = {}
-        self._counts: dict[tuple[str, str], deque[_Count]] = {}
+        self._watching: set[tuple[asyncio.Queue[Event], Callable[[str], bool]]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     # -- telling ------------------------------------------------------------------------------
 
@@ -188,52 +78,100 @@ class Releases:
     def history(self, name: str) -> Sequence[Change]:
         """The changes of an alias, the last one last; raises `NotFoundError`."""
         if name not in self._history:
-            raise NotFoundError(f"there is no alias '{name}'")
+            raise _no_alias(name)
         return [*self._history[name]]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Every alias, by name, as it is defined."""
+        return [{"name": alias.name} | definition_of(alias) for alias in self.aliases()]
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """An alias with its traffic and history, for people; of one that is gone the history.
+
+        Raises `NotFoundError`.
+        """
+        history = self.history(name)
+        model = self._models.get(name)
+        shown = {"name": name} if model is None else shown_alias(model)
+        return shown | {"history": shown_changes(history)}
+
+    @contextmanager
+    def watching(
+        self, sees: Callable[[str], bool] = lambda name: True
+    ) -> Iterator[asyncio.Queue[Event]]:
+        """Every change from now on, of aliases of which `sees` says so, while it is open."""
+        watcher = asyncio.Queue[Event](), sees
+        self._watching.add(watcher)
+        try:
+            yield watcher[0]
+        finally:
+            self._watching.discard(watcher)
 
     # -- changing -----------------------------------------------------------------------------
 
     def set(self, name: str, fields: Mapping[str, Any]) -> None:
         """Make an alias, or change it; raises the first thing that is wrong."""
         check_name(name)
-        alias = Alias.parse(name, fields)
+        alias = parse_alias(name, fields)
         self._check(alias)
         self._take(alias, "set by a request")
 
     def remove(self, name: str, why: str = "removed by a request") -> None:
         """Remove an alias; raises `NotFoundError` if there is none."""
-        if self._models.pop(name, None) is None:
-            raise NotFoundError(f"there is no alias '{name}'")
+        model = self._models.pop(name, None)
+        if model is None:
+            raise _no_alias(name)
+        self._close(model.shadow)
         self._record(name, None, why)
 
-    def roll_back(self, name: str, why: str = "rolled back by a request") -> None:
+    def roll_back(
+        self, name: str, why: str = "rolled back by a request", cause: Cause = Cause.REQUEST
+    ) -> None:
         """Have the first target take all requests; raises `NotFoundError`."""
-        model = self._models.get(name)
-        if model is None:
-            raise NotFoundError(f"there is no alias '{name}'")
-        self._take(model.alias.back(), why)
+        model = self._model(name)
+        self.went_back[name, cause] += 1
+        self._take(model.alias.back(), why, cause)
+
+    def promote(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Give a target more and more of an alias, step by step; raises what is wrong.
+
+        What changes the alias meanwhile ends it.
+        """
+        model = self._model(name)
+        alias, plan = model.alias, parse_plan(model.alias, fields)
+        self._check_serves(alias, plan.target)
+        needed = 0 if alias.guard is None else alias.guard.min_requests
+        promotion = Promotion(plan, time.monotonic(), needed)
+        self._take(alias.with_share(plan.target, promotion.share), promotion.text)
+        model.promotion = None if promotion.done else promotion
+
+    def _model(self, name: str) -> AliasModel:
+        if (model := self._models.get(name)) is None:
+            raise _no_alias(name)
+        return model
 
     def _check(self, alias: Alias) -> None:
         if self._is_model(alias.name):
             raise AlreadyExistsError(f"alias '{alias.name}': a model has this name")
+        if rings := sorted(alias.models & self._models.keys()):
+            raise InvalidRequestError(f"alias '{alias.name}': its target '{rings[0]}' is an alias")
         for one in alias.targets:
-            if one.model in self._models:
-                raise InvalidRequestError(
-                    f"alias '{alias.name}': its target '{one.model}' is an alias"
-                )
-            try:
-                self._find(one.model, one.version)
-            except InferenceError as error:
-                if one.weight > 0:
-                    raise InvalidRequestError(
-                        f"alias '{alias.name}': its target '{one.text}' does not serve:"
-                        f" {error.message}"
-                    ) from error
-        named = [o.name for o in self.aliases() for t in o.targets if t.model == alias.name]
-        if named:
+            if one.weight > 0:
+                self._check_serves(alias, one)
+        if alias.shadow is not None:
+            self._check_serves(alias, alias.shadow)
+        if named := [one.name for one in self.aliases() if alias.name in one.models]:
             raise InvalidRequestError(
                 f"alias '{alias.name}' is the name of a target of alias '{named[0]}'"
             )
+
+    def _check_serves(self, alias: Alias, one: AliasTarget | Shadow) -> None:
+        try:
+            self._find(one.model, one.version)
+        except InferenceError as error:
+            raise InvalidRequestError(
+                f"alias '{alias.name}': its target '{one.text}' does not serve: {error.message}"
+            ) from error
 
     def _is_model(self, name: str) -> bool:
         """Whether a model has a name, also one that is loaded when it is called."""
@@ -243,62 +181,71 @@ class Releases:
             return False
         return True
 
-    def _take(self, alias: Alias, why: str) -> None:
+    def _take(self, alias: Alias, why: str, cause: Cause | None = None) -> None:
         model = self._models.get(alias.name)
         if model is None:
             self._models[alias.name] = AliasModel(alias, self._find)
         else:
-            model.follow(alias)
-        for one in alias.targets:
-            self._counts.pop((alias.name, one.text), None)
-        self._record(alias.name, alias, why)
+            if model.promotion is not None:
+                why += f"; the {model.promotion.text}, ends"
+            model.promotion = None
+            self._close(model.follow(alias))
+        self._record(alias.name, alias, why, cause)
 
-    def _record(self, name: str, alias: Alias | None, why: str) -> None:
+    def _record(self, name: str, alias: Alias | None, why: str, cause: Cause | None = None) -> None:
         changes = self._history.setdefault(name, deque(maxlen=_MOST_HISTORY))
-        changes.append(Change(time.time(), alias, why))
+        changes.append(Change(time.time(), alias, why, cause))
         if alias is None:
             gone = [each for each in self._history if each not in self._models]
             for each in gone[:-_MOST_GONE]:
                 del self._history[each]
+                for one in Cause:
+                    self.went_back.pop((each, one), None)
+        for queue, sees in self._watching:
+            if sees(name):
+                if queue.qsize() >= _MOST_EVENTS:
+                    queue.get_nowait()
+                queue.put_nowait((name, shown_changes(changes)[-1]))
         shares = "gone" if alias is None else alias.shares
-        logger.info("alias '%s' is %s: %s", name, shares, why)
+        level = logging.INFO if cause in (None, Cause.REQUEST) else logging.ERROR
+        logger.log(level, "alias '%s' is %s: %s", name, shares, why, extra={"model": name})
         self._catalog.changes.notify()
 
-    # -- files and guards ---------------------------------------------------------------------
+    def _close(self, shadow: ShadowTraffic | None) -> None:
+        if shadow is not None:
+            task = asyncio.ensure_future(shadow.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    # -- files, guards and promotions ---------------------------------------------------------
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow the files and watch over guarded aliases, while it is open."""
+        """Follow the files, guard and promote, while it is open; then end the shadows."""
         task = asyncio.create_task(self._run())
         try:
             yield
         finally:
             task.cancel()
-            await asyncio.wait([task])
+            for model in self._models.values():
+                self._close(model.shadow)
+            await asyncio.wait([task, *self._closing])
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            now = time.monotonic()
             try:
-                await self.read_files()
-                self.watch()
+                if self._files.due(now):
+                    await self.read_files()
+                self.watch(now)
             except Exception:  # a bug must be logged, and must not end the loop
                 logger.exception("following the aliases failed")
 
     async def read_files(self) -> None:
         """Take what files declare, where they have changed; a wrong one changes nothing."""
-        for file in self._files:
-            state = await asyncio.to_thread(file_state, file)
-            if state == self._seen.get(file):
-                continue
-            self._seen[file] = state
-            try:
-                declared = {} if state is None else await asyncio.to_thread(_read, file)
-                aliases = [Alias.parse(name, fields) for name, fields in declared.items()]
-            except (OSError, ValueError, InferenceError) as error:
-                logger.error("%s is not taken: %s", file, error)
-                continue
-            self._declare(file, {alias.name: alias for alias in aliases})
+        for file, aliases in await self._files.changed():
+            self._declare(file, aliases)
 
     def _declare(self, file: Path, aliases: Mapping[str, Alias]) -> None:
         """Take what a file declares otherwise than before.
@@ -311,6 +258,7 @@ class Releases:
         for name, alias in aliases.items():
             try:
                 if before.get(name) != alias:
+                    check_name(name)
                     self._check(alias)
                     self._take(alias, f"declared in {file}")
                 taken[name] = alias
@@ -321,48 +269,23 @@ class Releases:
             self.remove(name, f"no longer declared in {file}")
         self._declared[file] = taken
         if wrong:
-            del self._seen[file]
+            self._files.read_again(file)
         if wrong and wrong != self._told.get(file):
             logger.error("%s: %s", file, wrong)
         self._told[file] = wrong
 
-    def watch(self) -> None:
-        """Count what targets did, and go back where a guard says so."""
-        for alias in self.aliases():
-            guard = alias.guard
-            if guard is None:
-                continue
-            for target in alias.targets[1:]:
-                if target.weight > 0 and (why := self._fails(alias, target, guard)):
-                    logger.error("alias '%s' goes back: %s", alias.name, why)
-                    self.roll_back(alias.name, why)
-                    break
-
-    def _fails(self, alias: Alias, target: AliasTarget, guard: Guard) -> str:
-        """Why a target is not to have requests, by what it did within the window; else empty."""
-        try:
-            statistics = self._catalog.find(target.model, target.version).statistics
-        except InferenceError:
-            return ""
-        canceled = statistics.failures[FailureReason.CANCELED]
-        failed = statistics.failures.total() - canceled
-        now = _Count(time.monotonic(), statistics.success.count + failed, failed)
-        counts = self._counts.setdefault((alias.name, target.text), deque())
-        if counts and now.requests < counts[-1].requests:  # it was loaded again
-            counts.clear()
-        counts.append(now)
-        while counts[0].at < now.at - guard.window:
-            counts.popleft()
-        requests = now.requests - counts[0].requests
-        wrong = now.failed - counts[0].failed
-        if requests < max(1, guard.min_requests) or wrong <= guard.max_error_rate * requests:
-            return ""
-        return (
-            f"'{target.text}' failed {wrong} of {requests} requests within {guard.window:g} s,"
-            f" more than {guard.max_error_rate:.2%}"
-        )
+    def watch(self, now: float) -> None:
+        """Go back where a guard says so at this time of `time.monotonic`; else promote."""
+        for name, model in self._models.items():
+            verdict = model.judge(now)
+            if verdict is not None:
+                self.roll_back(name, verdict.text, verdict.cause)
+            elif (promotion := model.promotion) is not None and model.advance(now):
+                alias = model.alias.with_share(promotion.plan.target, promotion.share)
+                model.promotion = None
+                self._take(alias, promotion.text)
+                model.promotion = None if promotion.done else promotion
 
 
-def _read(file: Path) -> dict[str, Mapping[str, Any]]:
-    """The tables of a file; raises `ValueError` for what is no TOML."""
-    return tomllib.loads(file.read_text("utf-8"))
+def _no_alias(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no alias '{name}'")

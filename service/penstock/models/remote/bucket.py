@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.credentials import Credentials, Options
+from penstock.models.remote.signed_listing import ListedKey, SignedListing
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ObjectChangedError(BucketError):
 
 
 class WrongKeyError(BucketError):
-    """A key of the store is no path; the library lists nothing beside it."""
+    """A key of the store is no path; the library lists nothing beside it, nor do we but of S3."""
 
 
 class StoredObject(NamedTuple):
@@ -96,33 +97,45 @@ class Bucket:
         self, address: BucketAddress, credentials: Credentials, thread: StoreThread
     ) -> None:
         self.address, self.thread = address, thread
-        self._credentials = credentials
+        self.credentials = credentials
         self._opened = self._open()
 
-    def top(self) -> tuple[list[str], list[str]]:
-        """The names of the folders and of the objects directly below the repository."""
+    def top(self) -> tuple[list[str], list[StoredObject]]:
+        """The names of the folders, and the objects, directly below the repository."""
         prefix = self.address.key()
-        found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
-        paths = found["common_prefixes"], [each["path"] for each in found["objects"]]
-        folders, objects = (sorted(each.rpartition("/")[2] for each in every) for every in paths)
-        return folders, objects
+        below = len(prefix) + 1 if prefix else 0
+        try:
+            found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
+        except WrongKeyError:
+            if self.address.scheme != "s3":
+                raise
+            folders, keys = self._by_hand(lambda listing: listing.top(f"{prefix}/"[:below]))
+            names = {each[below:-1] for each in folders}
+            return sorted(names), sorted(_any(each, below) for each in keys if each.key[below:])
+        names = {each[below:] for each in found["common_prefixes"]}
+        return sorted(names), sorted(_stored(each, below) for each in found["objects"])
 
     def objects(self, folder: str) -> list[StoredObject]:
         """The objects below a folder, or below the repository for an empty one, by path."""
         prefix = self.address.key(folder)
         below = len(prefix) + 1 if prefix else 0
-
-        def kept(each: Any) -> StoredObject:
-            key: str = each["path"]
-            e_tag = (each["e_tag"] or "").strip('"')
-            changed = each["last_modified"].timestamp()
-            return StoredObject(key[below:], key, e_tag, each["size"], changed)
-
-        found = self._ask(
-            lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), kept)
-        )
+        try:
+            found = self._ask(
+                lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), below)
+            )
+        except WrongKeyError:
+            if self.address.scheme != "s3":
+                raise
+            keys = self._by_hand(lambda listing: list(listing.below(f"{prefix}/"[:below])))
+            found = [stored for each in keys if (stored := _any(each, below)).path]
         found.sort()
         return found
+
+    def _by_hand(self, ask: Callable[[SignedListing], T]) -> T:
+        options, anonymous = self._opened.options, self.credentials.anonymous
+        listing = SignedListing(self.address.bucket, options, anonymous=anonymous)
+        with self._explained():
+            return self.thread.call(lambda: ask(listing))
 
     async def read(self, stored: StoredObject, begin: int, end: int) -> AsyncGenerator[Any, None]:
         """The bytes of an object from `begin` to `end`; raises `ObjectChangedError`."""
@@ -158,7 +171,7 @@ class Bucket:
                 f"model repository '{self.address.text}' needs obstore: pip install"
                 " 'penstock[cloud]'"
             ) from error
-        options = self._credentials.options(self.address)
+        options = self.credentials.options(self.address)
         url = options.get("endpoint") or options.get("base_url") or ""
         shared: Any = {
             "client_options": {
@@ -216,11 +229,23 @@ async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:
     return await obstore.list_with_delimiter_async(store, prefix=prefix or None)
 
 
-async def _listed(
-    batches: AsyncIterator[Any], kept: Callable[[Any], StoredObject]
-) -> list[StoredObject]:
+async def _listed(batches: AsyncIterator[Any], below: int) -> list[StoredObject]:
     """What is kept of each object with a path: the library's own take twice as much memory."""
-    return [stored async for batch in batches for each in batch if (stored := kept(each)).path]
+    found = [_stored(each, below) async for batch in batches for each in batch]
+    return [each for each in found if each.path]
+
+
+def _stored(each: Any, below: int) -> StoredObject:
+    """An object as the library lists it; its path begins at that place of its key."""
+    key: str = each["path"]
+    e_tag = (each["e_tag"] or "").strip('"')
+    return StoredObject(key[below:], key, e_tag, each["size"], each["last_modified"].timestamp())
+
+
+def _any(each: ListedKey, below: int) -> StoredObject:
+    """An object of S3, whose key may be no path; a mark of a folder loses its slash."""
+    key = each.key.removesuffix("/")
+    return StoredObject(key[below:], key, each.e_tag.strip('"'), each.size, each.changed)
 
 
 def _reason(error: Exception) -> str:

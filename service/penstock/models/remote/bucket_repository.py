@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -50,14 +51,31 @@ class BucketRepository:
         self._last: dict[str, State] = {}
         self._settled: dict[str, State] | None = None
         self._looked = False
+        self._ignored = set[str]()
+        self._seen = frozenset[str]()
 
     def folders(self) -> list[str]:
         """The names of the models' folders; raises `OSError`."""
         folders, objects = self._bucket.top()
         if not self._looked:
             self._looked = True
-            self._warn(folders, objects)
-        return [name for name in folders if _is_model(name)]
+            self._warn(folders, [each.path for each in objects])
+        self._warn_of_names(folders)
+        models = [name for name in folders if _is_model(name)]
+        self._seen = frozenset(models)
+        return models
+
+    def _warn_of_names(self, folders: Iterable[str]) -> None:
+        """Tell once of keys that are in no folder that a model may have."""
+        for name in folders:
+            if name not in self._ignored and (wrong := _no_folder(name)):
+                self._ignored.add(name)
+                logger.warning(
+                    "ignore the keys %a... of '%s', which are no paths: %s",
+                    f"{name[:300]}/",
+                    self._bucket.address.text,
+                    wrong,
+                )
 
     def _warn(self, folders: Sequence[str], objects: Sequence[str]) -> None:
         """Tell of what is likely no repository."""
@@ -85,18 +103,35 @@ class BucketRepository:
         more use for the folder removes the second one. Raises `OSError`, and
         `ModelLoadError` for keys that are no paths and for what does not fit on the disk.
         """
+        if wrong := wrong_name(folder):
+            raise ModelLoadError(f"the model's name is no path: {wrong}")
         try:
-            return self._taken(folder, needed)
+            return self._taken(folder, partial(self._bucket.objects, folder), needed)
         except WrongKeyError as error:
             raise ModelLoadError(str(error)) from error
 
+    def take_files(self, name: str, needed: Callable[[str, int], bool]) -> tuple[Path, Path] | None:
+        """A folder on the disk with objects directly below the repository, as `take`.
+
+        They are those that are `needed`, and one of this name among them; `None` if it is not
+        there.
+        """
+
+        def listed() -> list[StoredObject]:
+            objects = [each for each in self._bucket.top()[1] if needed(each.path, each.size)]
+            return objects if any(each.path == name for each in objects) else []
+
+        folder = self._bucket.address.key().rpartition("/")[2] or self._bucket.address.bucket
+        return self._taken(folder, listed, _all_are)
+
     def _taken(
-        self, folder: str, needed: Callable[[str, int], bool]
-    ) -> tuple[Path, Path | None] | None:
+        self,
+        folder: str,
+        listed: Callable[[], list[StoredObject]],
+        needed: Callable[[str, int], bool],
+    ) -> tuple[Path, Path] | None:
         what = f"{self._bucket.address.text} {folder}"
-        if wrong := wrong_name(folder):
-            raise ModelLoadError(f"the model's name is no path: {wrong}")
-        objects = self._bucket.objects(folder)
+        objects = listed()
         for _ in range(_LISTINGS):
             if not objects:
                 return None
@@ -106,13 +141,14 @@ class BucketRepository:
             try:
                 with cache.explained(), cache.lay_out(folder, folders) as layout:
                     self._downloads.fetch(self._bucket, wanted, what, layout)
-                    objects = self._listed_again(folder, before)
+                    self._settle(before)
+                    objects = listed()
                     if _state(objects) == _state(before):
                         _fill(layout.folder, set(files).difference(wanted))
                         layout.kept = True
                         return layout.folder, layout.folder.parent
             except ObjectChangedError as error:
-                objects = self._bucket.objects(folder)
+                objects = listed()
                 if _state(objects) == _state(before):
                     raise ModelLoadError(f"{error}, which was listed") from error
             except FileNotFoundError as error:  # another server has made room for its own models
@@ -146,11 +182,12 @@ class BucketRepository:
             with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
                 return dict(zip(names, pool.map(self._state_of, names), strict=True))
         models = groupby(objects, key=lambda each: each.path.partition("/")[:2])
-        return {
-            folder: _state(of_model)
-            for (folder, slash), of_model in models
-            if slash and _is_model(folder)
-        }
+        found = {folder: _state(of_model) for (folder, slash), of_model in models if slash}
+        self._warn_of_names(found)
+        models = {folder: state for folder, state in found.items() if _is_model(folder)}
+        if models.keys() - self._seen:  # the library takes the key '/m/x' for 'm/x'
+            self.folders()
+        return {folder: state for folder, state in models.items() if folder in self._seen}
 
     def _state_of(self, folder: str) -> State:
         """What a model is; of one that cannot be listed only that."""
@@ -159,12 +196,12 @@ class BucketRepository:
         except WrongKeyError as error:
             return str(error).encode()
 
-    def _listed_again(self, folder: str, objects: list[StoredObject]) -> list[StoredObject]:
+    def _settle(self, objects: list[StoredObject]) -> None:
+        """Wait until the newest object is no longer new."""
         newest = max(each.changed for each in objects)
         age = time.time() - newest
         if 0 <= age < _SETTLE_SECONDS and self._bucket.thread.wait(_SETTLE_SECONDS - age):
             raise StoppedError
-        return self._bucket.objects(folder)
 
 
 def _fill(folder: Path, missing: Iterable[StoredObject]) -> None:
@@ -175,7 +212,15 @@ def _fill(folder: Path, missing: Iterable[StoredObject]) -> None:
 
 
 def _is_model(folder: str) -> bool:
-    return not folder.startswith(".") and folder != "__pycache__"
+    return not (folder.startswith(".") or folder == "__pycache__" or _no_folder(folder))
+
+
+def _no_folder(name: str) -> str:
+    """Why no folder has the name, not even one that a file system refuses; empty for others.
+
+    Models with other names that are no paths are refused when they are loaded.
+    """
+    return wrong_name(name) if name in ("", ".", "..") or not name.isprintable() else ""
 
 
 def _state(objects: Iterable[StoredObject]) -> State:

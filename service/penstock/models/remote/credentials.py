@@ -42,6 +42,11 @@ class Credentials:
         find = {"s3": self._amazon, "gs": self._google, "as": self._azure}[address.scheme]
         return find(address, given)
 
+    @property
+    def anonymous(self) -> bool:
+        """Whether requests to S3 are not signed, which `obstore` reads by itself."""
+        return self.environment.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes", "on")
+
     def _in_file(self, address: BucketAddress) -> Any:
         """What the file says for the longest prefix of the address; `None` without any."""
         path = self.environment.get(VARIABLE)

@@ -12,27 +12,23 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
-from penstock.models.remote.object_cache import Layout, ObjectCache, Part
+from penstock.models.remote.bucket import Bucket, ObjectChangedError, StoredObject
+from penstock.models.remote.fetch_process import FetchEndedError, FetchProcess
+from penstock.models.remote.object_cache import Layout, ObjectCache
+from penstock.models.remote.part import Part
+from penstock.models.remote.segments import AT_ONCE, Tell, fetch_segment, segments
 
 logger = logging.getLogger(__name__)
 
-_SEGMENT = 8 << 20
-"""Bytes of one request; less than that is fetched again after a kill."""
-_AT_ONCE = 8
-"""Requests."""
 _OBJECTS = 16
 """Objects that are under way; each holds a lock and two files."""
-_TRIES = 6
-"""Requests for a segment without one more byte."""
-_WAIT_SECONDS = 0.5
-"""After the first of them; twice as long after each further one."""
+_ELSEWHERE = 32 << 20
+"""Bytes from which on another process fetches: it would hold this one's GIL for too long."""
 _TELL_SECONDS = 5.0
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -63,7 +59,7 @@ class Downloads:
 
     def __init__(self, cache: ObjectCache, traffic: Traffic) -> None:
         self.cache, self.traffic = cache, traffic
-        self.slots = asyncio.Semaphore(_AT_ONCE)
+        self.slots = asyncio.Semaphore(AT_ONCE)
 
     def fetch(
         self, bucket: Bucket, objects: Sequence[StoredObject], what: str, layout: Layout
@@ -100,11 +96,14 @@ class Downloads:
         """Each object in turn, while those behind it are under way."""
         ahead: deque[_Transfer] = deque()
         waiting = deque(missing.items())
+        tell = partial(self._tell, progress)
+        large = sum(each.size for each in missing) >= _ELSEWHERE
+        process = FetchProcess.start(bucket, tell) if large else None
         try:
             while waiting or ahead:
                 if waiting and len(ahead) < _OBJECTS:
                     stored, key = waiting.popleft()
-                    ahead.append(self._begin(bucket, stored, key, progress))
+                    ahead.append(self._begin(bucket, stored, key, tell, process))
                 else:
                     ahead[0].finish(layout)
                     ahead.popleft().close()
@@ -114,14 +113,26 @@ class Downloads:
                     transfer.give_up()
             raise
         finally:
+            if process is not None:
+                process.close()
             for transfer in ahead:
                 transfer.close()
 
+    def _tell(self, progress: _Progress, size: int, here: int, retries: int) -> None:
+        """Count bytes that came and those that were here already, on any thread."""
+        self.traffic.count(size=size, retries=retries)
+        progress.add(size + here)
+
     def _begin(
-        self, bucket: Bucket, stored: StoredObject, key: str, progress: _Progress
+        self,
+        bucket: Bucket,
+        stored: StoredObject,
+        key: str,
+        tell: Tell,
+        process: FetchProcess | None,
     ) -> _Transfer:
         part = self.cache.part(key, stored.size)
-        transfer = _Transfer(self, bucket, stored, key, part, progress)
+        transfer = _Transfer(self, bucket, stored, key, part, tell, process)
         try:
             transfer.begin()
         except BaseException:
@@ -140,47 +151,71 @@ class _Transfer:
         stored: StoredObject,
         key: str,
         part: Part,
-        progress: _Progress,
+        tell: Tell,
+        process: FetchProcess | None,
     ) -> None:
         self.stored = stored
         self._cache, self._traffic = downloads.cache, downloads.traffic
         self._slots = downloads.slots
-        self._bucket, self._key, self._part, self._progress = bucket, key, part, progress
+        self._bucket, self._key, self._part, self._tell = bucket, key, part, tell
+        self._process = process
         self._segments: list[tuple[int, int, Future[None] | None]] = []
+        self._digest: Future[str] | None = None
         self._found: Path | None = None
 
     def begin(self) -> None:
         """Begin with all segments that are not here."""
         self._found = self._cache.find(self._key)  # another process may have been quicker
-        size = 0 if self._found else self.stored.size
-        for begin in range(0, size, _SEGMENT):
-            end = min(begin + _SEGMENT, size)
+        if self._found:
+            return
+        if self._process is not None:
+            self._digest = self._process.begin(self.stored, self._part)
+        else:
+            self._begin_here()
+
+    def _begin_here(self) -> None:
+        for begin, end in segments(self.stored.size):
             here = begin in self._part.done
-            future = None if here else self._bucket.thread.begin(self._fetch(begin, end))
-            self._segments.append((begin, end, future))
+            self._segments.append((begin, end, None if here else self._begun(begin, end)))
+
+    def _begun(self, begin: int, end: int) -> Future[None]:
+        fetching = fetch_segment(
+            self._bucket, self.stored, self._part, self._slots, begin, end, self._tell
+        )
+        return self._bucket.thread.begin(fetching)
 
     def finish(self, layout: Layout) -> None:
         """Link the object, and keep it in the cache, once it is whole and hashed."""
         if self._found is not None:
             layout.link(self.stored.path, self._found)
             self._part.remove()
-            self._progress.add(self.stored.size)
+            self._tell(0, self.stored.size, 0)
             return
-        digest = hashlib.sha256()
         try:
-            for begin, end, future in self._segments:
-                if future is None:
-                    self._progress.add(end - begin)
-                else:
-                    self._bucket.thread.result(future)
-                self._part.hash(digest, begin, end)
+            digits = self._hashed()
         except ObjectChangedError:
             self._part.remove()
             raise
         self._traffic.count(fetched=1)
         address = self._bucket.address.of(self.stored.key)
-        path, digits = self.stored.path, digest.hexdigest()
-        self._cache.store(self._key, self._part, digits, address, layout, path)
+        self._cache.store(self._key, self._part, digits, address, layout, self.stored.path)
+
+    def _hashed(self) -> str:
+        """The SHA-256 of the object, once it is whole."""
+        if self._digest is not None:
+            try:
+                return self._bucket.thread.result(self._digest)
+            except FetchEndedError:
+                logger.warning("the process that fetches objects has ended; this one goes on")
+                self._begin_here()
+        digest = hashlib.sha256()
+        for begin, end, future in self._segments:
+            if future is None:
+                self._tell(0, end - begin, 0)
+            else:
+                self._bucket.thread.result(future)
+            self._part.hash(digest, begin, end)
+        return digest.hexdigest()
 
     def give_up(self) -> None:
         """Throw away what was fetched."""
@@ -192,29 +227,6 @@ class _Transfer:
             if future is not None:
                 future.cancel()
         self._part.close()
-
-    async def _fetch(self, begin: int, end: int) -> None:
-        """Fetch a segment; a broken answer goes on where it broke."""
-        async with self._slots:
-            at, tries = begin, 0
-            while at < end:
-                try:
-                    async with aclosing(self._bucket.read(self.stored, at, end)) as chunks:
-                        async for chunk in chunks:
-                            self._part.write(chunk, at)
-                            at, tries = at + len(chunk), 0
-                            self._traffic.count(size=len(chunk))
-                            self._progress.add(len(chunk))
-                except ObjectChangedError:
-                    raise
-                except BucketError as error:
-                    tries += 1
-                    if tries == _TRIES:
-                        raise
-                    self._traffic.count(retries=1)
-                    logger.debug("%s; it is asked again from byte %d on", error, at)
-                    await asyncio.sleep(_WAIT_SECONDS * 2 ** (tries - 1))
-            self._part.finish(begin)
 
 
 class _Progress:

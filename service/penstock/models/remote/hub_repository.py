@@ -13,12 +13,14 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.core.errors import InvalidRequestError, ModelLoadError, UnsupportedError
 from penstock.core.file_names import clash, wrong_name
+from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +54,13 @@ class HubAddress:
 class HubRepository:
     """Lists models, and brings them to the disk; each call asks the hub, on any thread.
 
-    A commit is whole: what a call lists is what it takes.
+    A commit is whole: what a call lists is what it takes. With a `thread`, its stop ends calls,
+    which raise `StoppedError`.
     """
 
-    def __init__(self, address: HubAddress) -> None:
+    def __init__(self, address: HubAddress, thread: StoreThread | None = None) -> None:
         self.address = address
+        self._call = _now if thread is None else thread.call
         try:
             import huggingface_hub
             import huggingface_hub.errors
@@ -122,11 +126,14 @@ class HubRepository:
 
     def _downloaded(self, commit: str, patterns: list[str]) -> Path:
         with self._explained():
-            path = self._hub.snapshot_download(
-                self.address.name,
-                revision=commit or self.address.revision,
-                allow_patterns=patterns,
-                local_files_only=not commit,
+            path = self._call(
+                partial(
+                    self._hub.snapshot_download,
+                    self.address.name,
+                    revision=commit or self.address.revision,
+                    allow_patterns=patterns,
+                    local_files_only=not commit,
+                )
             )
         return Path(path)
 
@@ -134,9 +141,8 @@ class HubRepository:
         """The commit, empty where the hub may not be asked, and what the files' contents are."""
         with self._explained():
             try:
-                found = self._hub.HfApi().model_info(
-                    self.address.name, revision=self.address.revision, files_metadata=True
-                )
+                ask = partial(self._hub.HfApi().model_info, self.address.name, files_metadata=True)
+                found = self._call(partial(ask, revision=self.address.revision))
             except self._hub.errors.OfflineModeIsEnabled:
                 return "", self._kept()
         return found.sha, {each.rfilename: str(each.blob_id) for each in found.siblings}
@@ -166,7 +172,7 @@ class HubRepository:
         errors = self._hub.errors
         try:
             yield
-        except HubError:
+        except (HubError, StoppedError):
             raise
         except errors.GatedRepoError as error:
             raise HubError(
@@ -189,6 +195,10 @@ class HubRepository:
         except Exception as error:  # of the library's HTTP client, too
             first = str(error).partition("\n")[0] or type(error).__name__
             raise HubError(f"'{self.address.text}': {first}") from error
+
+
+def _now(function: Callable[[], Any]) -> Any:
+    return function()
 
 
 def _by_models(files: Mapping[str, str]) -> dict[str, frozenset[tuple[str, str]]]:

@@ -18,20 +18,18 @@ import hashlib
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 from urllib.parse import quote, unquote
 
 from penstock.core.errors import ModelLoadError
+from penstock.models.remote.part import Part, current_boot
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
-_PIECE = 1 << 18
-"""Bytes that stay in a core's cache between being read and being hashed."""
 _LOCK_SECONDS = 0.1
 """Between looks at a lock that another holds."""
 
@@ -42,7 +40,6 @@ _COMING_NANOSECONDS = 60 * 10**9
 """In which an object follows its name."""
 
 _ON_DISK = "-"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CacheError(OSError):
@@ -128,7 +125,7 @@ class ObjectCache:
             path = self._folder / "objects" / digest
             status = path.stat()
             same = (status.st_mtime_ns, status.st_size) == (int(stamp), int(size))
-            if same and (boot in (_ON_DISK, _boot()) or _digest(path) == digest):
+            if same and (boot in (_ON_DISK, current_boot()) or _digest(path) == digest):
                 os.utime(name)
                 return path
             path.unlink()  # somebody wrote into it, or the machine was switched off
@@ -162,7 +159,7 @@ class ObjectCache:
         except FileNotFoundError:
             status = part.seal()
             layout.link(path, part.path)  # before others see it, who may need room
-        text = f"{digest} {status.st_mtime_ns} {status.st_size} {_boot()} {quote(address)}"
+        text = f"{digest} {status.st_mtime_ns} {status.st_size} {current_boot()} {quote(address)}"
         self._write(self._folder / "names" / key, text)  # first: what has no name is removed
         part.move(stored)
 
@@ -312,83 +309,6 @@ class ObjectCache:
                 raise
 
 
-class Part:
-    """A download in progress: a file, and the segments of it that are whole, by their begin.
-
-    It goes on after the process was killed, and begins anew after the machine was: of that the
-    file does not tell what has come to the disk.
-    """
-
-    def __init__(self, path: Path, size: int, lock: IO[bytes]) -> None:
-        self.path, self._lock = path, lock
-        self._done_path = path.with_suffix(".done")
-        boot = _boot()
-        head, *lines = self._done_path.read_text().split() if self._done_path.exists() else [""]
-        if head != f"{boot}/{size}" or not path.exists():
-            head, lines = f"{boot}/{size}", []
-            self._done_path.write_text(f"{head}\n")
-        self.done = {int(line) for line in lines if line.isdecimal()}
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._log = self._done_path.open("a")
-        os.ftruncate(self._file, size)
-        self._using, self._closed = threading.Lock(), False
-
-    def write(self, data: Any, at: int) -> None:
-        """Write bytes, on any thread; raises `StoppedError` once it is closed."""
-        view = memoryview(data)
-        with self._open():
-            while view:
-                written = os.pwrite(self._file, view, at)
-                view, at = view[written:], at + written
-
-    def finish(self, begin: int) -> None:
-        """Record that the segment that begins there is whole."""
-        with self._open():
-            self._log.write(f"{begin}\n")
-            self._log.flush()
-
-    @contextmanager
-    def _open(self) -> Iterator[None]:
-        with self._using:
-            if self._closed:
-                raise StoppedError
-            yield
-
-    def hash(self, digest: hashlib._Hash, begin: int, end: int) -> None:
-        """Add bytes of the file to a digest."""
-        # Into one buffer: new ones of this size cost as much as the digest.
-        piece = memoryview(bytearray(min(_PIECE, end - begin)))
-        for at in range(begin, end, _PIECE):
-            size = os.preadv(self._file, [piece[: end - at]], at)
-            digest.update(piece[:size])
-
-    def seal(self) -> os.stat_result:
-        """Make the whole file read-only; what it is from now on."""
-        os.fchmod(self._file, 0o444)
-        return os.fstat(self._file)
-
-    def move(self, path: Path) -> None:
-        """Move the file into place, if it was not removed."""
-        with suppress(FileNotFoundError):
-            os.replace(self.path, path)
-        self._done_path.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Throw away what was fetched."""
-        self.path.unlink(missing_ok=True)
-        self._done_path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Let others have it, whole or not."""
-        with self._using:
-            self._closed = True
-            os.close(self._file)
-            self._log.close()
-        if not self.path.exists():
-            Path(self._lock.name).unlink()
-        self._lock.close()
-
-
 def _unused_size(path: Path) -> int:
     """The bytes that an object counts for: none if it is served from, or gone."""
     with suppress(OSError):
@@ -406,11 +326,6 @@ def _try_lock(path: Path) -> IO[bytes] | None:
             return file
     file.close()
     return None
-
-
-def _boot() -> str:
-    """What tells this boot of the machine from others."""
-    return _BOOT.read_text().strip() if _BOOT.exists() else "unknown"
 
 
 def _digest(path: Path) -> str:

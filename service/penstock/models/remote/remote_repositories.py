@@ -48,11 +48,11 @@ class RemoteRepositories:
         Raises `InvalidRequestError` for one that is none, `UnsupportedError` without the library
         that reads it, `ModelLoadError` for a cache that cannot be written, `OSError`.
         """
+        self._thread = self._thread or StoreThread()
         if scheme_of(text) == "hf":
-            return HubRepository(HubAddress.parse(text))
+            return HubRepository(HubAddress.parse(text), self._thread)
         address = BucketAddress.parse(text)
         home = Path(self._environment.get("HOME") or Path.home())
-        self._thread = self._thread or StoreThread()
         bucket = Bucket(address, Credentials(self._environment, home), self._thread)
         folder = self._cache_folder(scheme_of(text), home)
         if folder not in self._downloads:
@@ -76,6 +76,11 @@ class RemoteRepositories:
         """Stop what is being asked and fetched; it goes on from there at the next start."""
         if self._thread is not None:
             self._thread.stop()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether a call that was stopped goes on, on a thread that may never end."""
+        return self._thread is not None and self._thread.has_left
 
     def close(self) -> None:
         """Stop, and remove what models were served from."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -35,6 +35,8 @@ class StoreThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._called: dict[Future[Any], threading.Thread] = {}
         self._thread = threading.Thread(target=self._serve, name="penstock-stores", daemon=True)
         self._thread.start()
 
@@ -48,6 +50,30 @@ class StoreThread:
             coroutine.close()
             raise StoppedError
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Wait for what blocks, on a thread of its own; raises `StoppedError`.
+
+        A stop ends the waiting and not the thread, which may never end (`has_left`).
+        """
+        found = Future[T]()
+        with self._lock:
+            if self._stopping.is_set():
+                raise StoppedError
+            self._called[found] = threading.Thread(
+                target=_work, args=(function, found), name="penstock-hub", daemon=True
+            )
+            self._called[found].start()
+        try:
+            return self.result(found)
+        finally:
+            if not found.cancelled():
+                del self._called[found]
+
+    @property
+    def has_left(self) -> bool:
+        """Whether something that was called and cut off by a stop has not ended."""
+        return any(thread.is_alive() for thread in [*self._called.values()])
 
     def result(self, future: Future[T]) -> T:
         """Wait for what was begun; raises `StoppedError`."""
@@ -68,9 +94,13 @@ class StoreThread:
 
     def stop(self) -> None:
         """Cancel what runs; nothing begins any more."""
-        if not self._stopping.is_set():
+        with self._lock:
+            if self._stopping.is_set():
+                return
             self._stopping.set()
-            self._loop.call_soon_threadsafe(self._cancel)
+        for future in [*self._called]:
+            future.cancel()
+        self._loop.call_soon_threadsafe(self._cancel)
 
     def close(self) -> None:
         """Stop, and end the thread."""
@@ -90,6 +120,16 @@ class StoreThread:
             task.cancel()
         ended = asyncio.ensure_future(_all_ended(tasks), loop=self._loop)
         ended.add_done_callback(lambda _: self._loop.stop())
+
+
+def _work(function: Callable[[], T], found: Future[T]) -> None:
+    with suppress(InvalidStateError):  # nobody waits for it any more
+        try:
+            found.set_result(function())
+        except InvalidStateError:
+            raise
+        except BaseException as error:
+            found.set_exception(error)
 
 
 async def _all_ended(tasks: set[asyncio.Task[Any]]) -> None:

@@ -135,7 +135,12 @@ class ModelRepository:
 
     def names(self) -> list[str]:
         """Every model of every repository, in alphabetical order."""
-        return sorted({name for name, *_ in self._named_folders()})
+        return sorted(self.names_and_duplicates()[0])
+
+    def names_and_duplicates(self) -> tuple[set[str], set[str]]:
+        """Every model, and those in more than one repository, which cannot be loaded."""
+        found = Counter(name for name, *_ in self._named_folders())
+        return {*found}, {name for name, count in found.items() if count > 1}
 
     def states(self) -> dict[str, Hashable]:
         """What each model is, for comparison, without those in more than one repository.
@@ -157,11 +162,6 @@ class ModelRepository:
         except OSError as error:
             logger.error("failed to poll the model repository: %s", error)
         return self._known.get(path, {})
-
-    def duplicates(self) -> set[str]:
-        """Models in more than one repository, which cannot be loaded."""
-        found = Counter(name for name, *_ in self._named_folders())
-        return {name for name, count in found.items() if count > 1}
 
     def read(
         self, name: str, override: ModelOverride | None = None, scratch: Path | None = None

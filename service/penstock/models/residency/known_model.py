@@ -16,10 +16,13 @@ from penstock.models.repository.repository import ModelFiles, select_versions
 from penstock.models.serving.answers import ModelMetadata
 from penstock.models.serving.loaded_model import model_metadata
 from penstock.models.sizing.estimate import ModelFacts
+from penstock.models.sizing.measured import stamped_facts
 
 _KEPT = "penstock.residency"
 _IDLE_SECONDS = "penstock.idle_seconds"
 _MIN_RESIDENT_SECONDS = "penstock.min_resident_seconds"
+_REST_SECONDS = "penstock.rest_seconds"
+_SLEEP_LEVEL = "penstock.sleep_level"
 _MOMENT = 1.0
 """Seconds for which a model stays at least, unless its configuration says another number."""
 
@@ -43,6 +46,8 @@ class KnownModel:
     kept: Kept = Kept.DEMAND
     idle_seconds: float = 0.0
     min_resident_seconds: float = _MOMENT
+    rest_seconds: float = 0.0
+    sleep_level: int = 1
 
     @property
     def complete(self) -> bool:
@@ -65,7 +70,7 @@ class KnownModel:
         config = settled(self.config, gpus)
         for version in self._versions():
             if (folder := self.folders[version]).is_dir():
-                yield ModelFacts.read(config, version, folder)
+                yield stamped_facts(config, version, folder)
 
     def _versions(self) -> list[int]:
         return select_versions(self.config.version_policy, self.folders)
@@ -80,7 +85,16 @@ class KnownModel:
             _kept(config),
             _seconds(config, _IDLE_SECONDS, 0.0),
             _seconds(config, _MIN_RESIDENT_SECONDS, _MOMENT),
+            _seconds(config, _REST_SECONDS, 0.0),
+            _level(config),
         )
+
+
+def _level(config: ModelConfig) -> int:
+    text = config.parameter(_SLEEP_LEVEL) or "1"
+    if text not in ("1", "2"):
+        raise ConfigError(f"parameter '{_SLEEP_LEVEL}' must be 1 or 2, got '{text}'")
+    return int(text)
 
 
 def _kept(config: ModelConfig) -> Kept:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from penstock.core.errors import InferenceError
 from penstock.models.residency.known_model import KnownModel
-from penstock.models.sizing.budget import MemoryBudget
+from penstock.models.sizing.budget import Claim, MemoryBudget, Sizes
 from penstock.models.sizing.sizes import shown_size
 
 _LEAST_SECONDS = 0.001
@@ -23,46 +23,57 @@ _MOST_NAMED = 3
 class Resident:
     """A model that is loaded.
 
-    `size` is what it has of the memory budget, in bytes. It was idle for `idle_seconds`, and
-    loading it took `load_seconds`. One that is not `evictable` stays: it is pinned, has requests or
-    sequences, or has only just been loaded.
+    `sizes` are what it has of the memory budget, in bytes by limit. It was idle for `idle_seconds`,
+    and loading it took `load_seconds`. One that is not `evictable` stays: it is `pinned`, has
+    requests or sequences, or has only just been loaded. A `ripe` one has requests, but has served
+    long enough since its load for others to have their turn.
     """
 
     name: str
-    size: int
+    sizes: Mapping[str, int]
     idle_seconds: float
     load_seconds: float
     evictable: bool = True
+    ripe: bool = False
+    pinned: bool = False
 
-    @property
-    def worth(self) -> float:
-        """What keeping it saves: seconds of loading, for each byte and each second of idleness."""
+    def size(self, limits: Iterable[str]) -> int:
+        """Bytes that it has under some of the limits."""
+        return sum(self.sizes.get(limit, 0) for limit in limits)
+
+    def worth(self, limits: Iterable[str]) -> float:
+        """What keeping it saves: seconds of loading, for each byte and each second of idleness.
+
+        Bytes count where they are lacking: under these limits.
+        """
         idle = max(self.idle_seconds, _LEAST_SECONDS)
-        return max(self.load_seconds, _LEAST_SECONDS) / (idle * max(self.size, 1))
+        return max(self.load_seconds, _LEAST_SECONDS) / (idle * max(self.size(limits), 1))
 
 
-def victims(residents: Iterable[Resident], missing: int) -> list[str]:
-    """The models to unload so that `missing` bytes come free, those worth least first.
+def victims(residents: Iterable[Resident], missing: Mapping[str, int]) -> list[str]:
+    """The models to unload so that `missing` bytes by limit come free, those worth least first.
 
-    None is chosen without which there is room still. Empty where all that may go are not enough.
+    Those that are evictable or ripe are asked, the latter behind the others. None is chosen without
+    which there is room still. Empty where all that may go are not enough.
     """
     ranked = sorted(
-        (one for one in residents if one.evictable and one.size > 0),
-        key=lambda one: (one.worth, one.name),
+        (one for one in residents if one.evictable or one.ripe),
+        key=lambda one: (not one.evictable, one.worth(missing), one.name),
     )
-    chosen: list[Resident] = []
-    freed = 0
+    lacking, chosen = +Sizes(missing), list[Resident]()
     for one in ranked:
-        if freed >= missing:
-            break
-        chosen.append(one)
-        freed += one.size
-    if freed < missing:
+        if lacking & Sizes(one.sizes):
+            chosen.append(one)
+            lacking -= Sizes(one.sizes)
+    if lacking:
         return []
+    spare = Sizes({limit: -size for limit, size in missing.items()})
+    for one in chosen:
+        spare.update(one.sizes)
     for one in reversed(chosen.copy()):
-        if freed - one.size >= missing:
+        if all(spare[limit] >= one.sizes.get(limit, 0) for limit in missing):
             chosen.remove(one)
-            freed -= one.size
+            spare.subtract(one.sizes)
     return [one.name for one in chosen]
 
 
@@ -74,32 +85,55 @@ class ModelMemory:
 
     def __init__(self, budget: MemoryBudget | None) -> None:
         self._budget = budget
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, Sizes] = {}
 
-    async def lacking(self, models: Mapping[str, KnownModel | None]) -> int:
-        """The bytes that these models lack, as far as is known before they are loaded."""
+    async def lacking(self, models: Mapping[str, KnownModel | None]) -> Sizes:
+        """The bytes by limit that these models lack, as far as is known before they are loaded."""
         if self._budget is None:
-            return 0
-        needed = 0
+            return Sizes()
+        needed = Sizes()
         for name, known in models.items():
-            size = self._sizes.get(name)
-            if size is None:
-                size = await asyncio.to_thread(_estimated, self._budget, known)
-                self._sizes[name] = size
-            needed += size
-        return max(0, needed - self._budget.left)
+            sizes = self._sizes.get(name)
+            if sizes is None:
+                sizes = await asyncio.to_thread(_needed, self._budget, known)
+                self._sizes[name] = sizes
+            needed += sizes
+        return self._budget.lacking(needed)
 
     def remember(self, name: str) -> None:
         """Keep what a model has, now that it is loaded."""
-        self._sizes[name] = self.held()[name]
+        self._sizes[name] = self.by_device().get(name, Sizes())
 
     def forget(self, name: str) -> None:
         """The files of a model have changed."""
         self._sizes.pop(name, None)
 
+    def excess(self) -> Sizes:
+        """Bytes by limit that models were found to have more than they may."""
+        return Sizes() if self._budget is None else self._budget.excess()
+
+    def correct(self, claim: Claim, measured: Mapping[str, int]) -> None:
+        """Count what a version of a model was found to take of devices."""
+        if self._budget is not None:
+            self._budget.correct(claim, measured)
+
     def held(self) -> Counter[str]:
         """What each model has of the budget, in bytes."""
         return Counter() if self._budget is None else self._budget.by_model()
+
+    def by_device(self) -> Mapping[str, Sizes]:
+        """What each model has of each device, in bytes."""
+        return {} if self._budget is None else self._budget.by_device()
+
+    def by_limit(self) -> Mapping[str, Sizes]:
+        """What each model has under each limit of the budget, in bytes."""
+        if (budget := self._budget) is None:
+            return {}
+        return {name: budget.limited(sizes) for name, sizes in budget.by_device().items()}
+
+    def shown(self, sizes: Mapping[str, int]) -> str:
+        """Bytes by limit, for people."""
+        return "nothing" if self._budget is None else self._budget.shown(sizes) or "nothing"
 
     def holders(self) -> str:
         """Which models have most of the budget, for an error."""
@@ -135,9 +169,9 @@ class ModelMemory:
                 self._budget.refused.pop(name, None)
 
 
-def _estimated(budget: MemoryBudget, known: KnownModel | None) -> int:
-    """What a model is estimated to need; 0 where that is not known before it is loaded."""
+def _needed(budget: MemoryBudget, known: KnownModel | None) -> Sizes:
+    """What a model needs, by device; nothing where that is not known before it is loaded."""
     try:
-        return 0 if known is None else budget.needed(known.facts(budget.gpus))
+        return Sizes() if known is None else budget.needed(known.facts(budget.gpus))
     except InferenceError:  # which the load will tell
-        return 0
+        return Sizes()

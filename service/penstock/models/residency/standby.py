@@ -13,12 +13,12 @@ from penstock.core.errors import (
     UnavailableError,
     as_inference_error,
 )
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.models.serving.served_model import ServedModel
 
-Bring = Callable[[], Awaitable[ServedModel]]
-"""Loads the model; raises `InferenceError` where it cannot be loaded, or not in time."""
+Bring = Callable[[RequestScope], Awaitable[ServedModel]]
+"""Loads the model for a request; raises `InferenceError` where it cannot be, or not in time."""
 
 
 class StandbyModel:
@@ -62,7 +62,7 @@ class _Relay:
         answer: Callable[[ServedModel], ResponseStream],
     ) -> None:
         try:
-            model = await _before(request.scope.deadline, bring())
+            model = await _before(request.scope.deadline, bring(request.scope))
             with closing(answer(model)) as found:
                 self._answer = found
                 self.stream.model_version = found.model_version

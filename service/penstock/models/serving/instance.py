@@ -59,6 +59,9 @@ class InstanceControl(Protocol):
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
         """Have the backend carry out a command; raises what it raises."""
 
+    def shrink(self) -> None:
+        """Free caches, as no request is there; what comes meanwhile waits."""
+
 
 class ModelInstance(Instance, InstanceHealth, InstanceLifetime, InstanceControl, Protocol):
     """An instance of a model, on a thread of the server or in a process of its own.

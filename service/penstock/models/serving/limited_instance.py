@@ -98,6 +98,9 @@ class LimitedInstance:
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
         return await self._instance.control(action, arguments)
 
+    def shrink(self) -> None:
+        self._instance.shrink()
+
     def metrics(self) -> Mapping[str, float]:
         return self._instance.metrics()
 

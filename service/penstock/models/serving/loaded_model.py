@@ -121,6 +121,7 @@ class LoadedModel:
         self._scheduler = parts.scheduler
         self._batcher = parts.batcher or parts.scheduler
         self._exchanges = parts.exchanges
+        self._held: HeldRequests | None = None
         self._running = parts.running or RunningRequests()
         self._application = parts.application
         self._accounts, self._queue_metrics = parts.accounts, parts.queue_metrics
@@ -233,6 +234,8 @@ class LoadedModel:
         """Whether every instance reports that it can serve."""
         if self._stopping:
             return False
+        if self._held is not None:
+            return True
         instances = self.instances
         if len(instances) == 1:  # without a task: readiness is asked for often, of every model
             healthy = [await instances[0].healthy()]
@@ -341,11 +344,31 @@ class LoadedModel:
         if not self._active:
             self._scheduler.abandon(self._unavailable())
 
+    def hold(self, on_request: Callable[[], None]) -> None:
+        """Keep requests until `resume`, as its engine sleeps; the first one calls `on_request`."""
+        self._held = HeldRequests(on_request, self._scheduler, self._exchanges)
+        self._scheduler = self._held
+        if self._exchanges is not None:
+            self._exchanges = self._held
+
+    def resume(self) -> None:
+        """Schedule what was held, and what comes from now on."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._scheduler, self._exchanges = held.scheduler, held.exchanges
+            held.release()
+
+    def shrink(self) -> None:
+        """Have every instance free its caches."""
+        for instance in self.instances:
+            instance.shrink()
+
     async def stop(self) -> None:
         """Refuse new requests, complete those in flight, stop the instances."""
         await self._unused.wait()
         self._stopping = True
         await self._quiet()
+        self.resume()
         await self._scheduler.drain()
         await self._release()
 
@@ -423,6 +446,46 @@ class LoadedModel:
 
 def _ignore() -> None:
     """An exchange occupies no instance."""
+
+
+class HeldRequests:
+    """The scheduler of a model whose engine sleeps: keeps requests until it is awake."""
+
+    def __init__(
+        self, on_request: Callable[[], None], scheduler: Scheduler, exchanges: Scheduler | None
+    ) -> None:
+        self.scheduler = scheduler
+        self.exchanges = exchanges
+        self._on_request = on_request
+        self._held: list[Inference] = []
+
+    def schedule(self, inference: Inference) -> None:
+        """Keep a request; the first one is told."""
+        self._held.append(inference)
+        if len(self._held) == 1:
+            self._on_request()
+
+    def release(self) -> None:
+        """Schedule what was kept, without what was cancelled meanwhile."""
+        held, self._held = self._held, []
+        for inference in held:
+            if inference.abandoned:
+                continue
+            try:
+                self.scheduler.schedule(inference)
+            except InferenceError as error:
+                inference.fail(error)
+
+    def abandon(self, error: InferenceError) -> None:
+        """Fail what was kept, and what the model has queued."""
+        held, self._held = self._held, []
+        for inference in held:
+            inference.fail(error)
+        self.scheduler.abandon(error)
+
+    async def drain(self) -> None:
+        """Wait until no execution runs."""
+        await self.scheduler.drain()
 
 
 class ResponseTransforms:

@@ -30,6 +30,7 @@ from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.hosting.parent.process import ProcessState
 from penstock.inflight.inference import Inference, start_batch, wait_until_answered
+from penstock.system.allocator import free_caches
 from penstock.system.eager_start import start_eagerly
 
 logger = logging.getLogger(__name__)
@@ -156,6 +157,10 @@ class ThreadInstance:
         if self._controllable is None:
             raise no_commands(action)
         return await self._controllable.control(action, arguments)
+
+    def shrink(self) -> None:
+        """Free caches of the server's process, on the instance's thread."""
+        self._executor.submit(free_caches)
 
     async def healthy(self) -> bool:
         """Whether the backend reports that it can serve."""

@@ -136,7 +136,8 @@ def with_headroom(size: int) -> int:
 class ModelFacts:
     """What is known of a version of a model without loading it.
 
-    `weights` are those of one copy; `attention` is that of a language model.
+    `weights` are those of one copy; `attention` is that of a language model. `stamp` tells its
+    files and instances from all others; what was measured is kept by it.
     """
 
     config: ModelConfig
@@ -145,6 +146,7 @@ class ModelFacts:
     attention: Attention | None = None
     settings: EngineSettings = field(default_factory=EngineSettings)
     notes: tuple[str, ...] = ()
+    stamp: str = ""
 
     @classmethod
     def read(cls, config: ModelConfig, version: int, version_path: Path) -> ModelFacts:

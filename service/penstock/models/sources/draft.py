@@ -36,6 +36,9 @@ class Wishes:
     version: int = 1
 
 
+NO_WISHES = Wishes()
+
+
 @dataclass(slots=True)
 class Draft:
     """A model's folder: links, and texts to write, by their paths from the version's folder.

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import NoReturn
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.models.config.pbtxt import read_pbtxt
-from penstock.models.sources.draft import Draft, SourceError, safe_name
+from penstock.models.sources.declared import (
+    Program,
+    exported_program,
+    is_classifier,
+    lines_of,
+)
+from penstock.models.sources.draft import NO_WISHES, Draft, SourceError, Wishes, safe_name
+from penstock.settings import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,8 @@ _FORMATS = {
 
 _SAVED_MODEL = _Format("tensorflow", "tensorflow_savedmodel")
 
-ENDINGS = ", ".join(_FORMATS)
+FILE_ENDINGS = tuple(_FORMATS)
+ENDINGS = ", ".join(FILE_ENDINGS)
 _ALONE = _FORMATS.keys() - {".txt"}
 """The endings that are a model's, whatever lies in the same folder; texts are of all kinds."""
 
@@ -51,11 +60,11 @@ input [ { name: "input__0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 _OUTPUT = 'output [ { name: "output__0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
 
 
-def engine_file(name: str, path: Path) -> Draft | None:
+def engine_file(name: str, path: Path, wishes: Wishes = NO_WISHES) -> Draft | None:
     """The model of a file or folder, by default called as it is; `None` if no engine has it.
 
     Its configuration is that of the file of its name that ends in `.pbtxt`, if there is one, and
-    what follows from its ending. Raises `SourceError`.
+    what follows from its ending, or from the file itself. Raises `SourceError`.
     """
     found = _SAVED_MODEL if (path / "saved_model.pb").is_file() else _FORMATS.get(path.suffix)
     if found is None:
@@ -64,13 +73,13 @@ def engine_file(name: str, path: Path) -> Draft | None:
         raise SourceError(f"there is no file '{path}'")
     beside = path.with_suffix(".pbtxt")
     text, config = _read(beside)
-    missing = "".join(_missing(found, config))
-    if missing:
+    draft = Draft(name or model_name(path), config=config, own_text=text)
+    known = _derived(found, path, draft, wishes)
+    if missing := "".join(_missing(found, config, known)):
         raise SourceError(
             f"'{path}' does not say how it is served. Write these lines, changed to what is true of"
             f" the model, into '{beside}':\n\n{missing}"
         )
-    draft = Draft(name or model_name(path), config=config, own_text=text)
     draft.links = {entry.name: entry for entry in _companions(path) if entry != beside}
     for entry in filter(_is_data, path.parent.iterdir()):
         draft.beside |= {entry.name: entry, f"../{entry.name}": entry}  # labels belong above
@@ -101,10 +110,14 @@ def _companions(path: Path) -> Iterator[Path]:
     """The file, and those beside it that are parts of the model: weights, or a mapping."""
     yield path
     if path.is_file():
-        begins = (f"{path.stem}.", f"{path.name}_", f"{path.name}.")
         for entry in sorted(path.parent.iterdir()):
-            if entry != path and entry.name.startswith(begins) and _is_data(entry):
+            if entry != path and goes_with(path, entry.name) and _is_data(entry):
                 yield entry
+
+
+def goes_with(path: PurePath, name: str) -> bool:
+    """Whether a file of that name, beside a model, is a part of it."""
+    return name.startswith((f"{path.stem}.", f"{path.name}_", f"{path.name}."))
 
 
 def _is_data(entry: Path) -> bool:
@@ -122,21 +135,65 @@ def _read(path: Path) -> tuple[str, ModelConfig]:
         raise SourceError(str(error)) from error
 
 
-def _missing(found: _Format, config: ModelConfig) -> Iterator[str]:
-    """The lines that no file of the format says, and its backend requires."""
-    given = {name for name in ("is_classifier", "output_class") if name in config.parameters}
-    if found.backend == "fil" and not given:
+def _derived(found: _Format, path: Path, draft: Draft, wishes: Wishes) -> set[str]:
+    """Add what the file says, or the user; the fields that are known by it."""
+    if wishes.task is not None and not (found.backend == "fil" and wishes.task is Task.CLASSIFY):
+        refuse_task(str(path), wishes.task)
+    if found.backend == "fil" and not _has_classes(draft.config):
+        told = ("true", "as --task says") if wishes.task else is_classifier(path)
+        if told is not None:
+            draft.parameter("is_classifier", *told)
+            return {"is_classifier"}
+    if path.suffix == ".pt2" and (program := exported_program(path)) is not None:
+        return set(_add_tensors(program, draft, batched=bool(wishes.max_batch_size)))
+    return set()
+
+
+def refuse_task(source: str, task: Task) -> NoReturn:
+    """Refuse a task of what has one already."""
+    raise SourceError(
+        f"--task={task}: '{source}' takes none: it is of models in the layout of Hugging Face, and"
+        " 'classify' of forests; where models of several kinds are given, start it without"
+    )
+
+
+def _add_tensors(program: Program, draft: Draft, *, batched: bool) -> Iterator[str]:
+    config = draft.config
+    every = (*program.inputs, *program.outputs)
+    batched = batched or config.max_batch_size > 0
+    if batched and any(each.dims[:1] != (-1,) for each in every):
+        raise SourceError(
+            f"'{draft.name}' takes no batches: not all of its tensors begin with a dimension of any"
+            " size; export it with dynamic_shapes"
+        )
+    why = "the program's own" + (", less the dimension of batches" if batched else "")
+    for field, tensors in (("input", program.inputs), ("output", program.outputs)):
+        if not getattr(config, field):
+            for line in lines_of(tensors, field, batched=batched):
+                draft.add(line, why)
+            yield field
+
+
+def _has_classes(config: ModelConfig) -> bool:
+    return "is_classifier" in config.parameters or "output_class" in config.parameters
+
+
+def _missing(found: _Format, config: ModelConfig, known: Collection[str]) -> Iterator[str]:
+    """The lines that the file does not say, and its backend requires."""
+    if found.backend == "fil" and not _has_classes(config) and "is_classifier" not in known:
         yield _TREES
     if found.backend == "pytorch":
-        if not config.input:
+        if not config.input and "input" not in known:
             yield _INPUT
-        if not config.output:
+        if not config.output and "output" not in known:
             yield _OUTPUT
 
 
-def model_name(path: Path) -> str:
+def model_name(path: Path, ending: str | None = None) -> str:
     """The file's name without its ending; that of the folder for `model`, or for a number."""
-    name = path.name.removesuffix(path.suffix if path.is_file() else ".savedmodel")
+    if ending is None:
+        ending = path.suffix if path.is_file() else ".savedmodel"
+    name = path.name.removesuffix(ending)
     while (name == "model" or name.isdecimal()) and path.parent != path:
         path = path.parent
         name = path.name

@@ -11,11 +11,18 @@ from penstock.core.errors import InferenceError
 from penstock.models.remote.address import BucketAddress, scheme_of
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
 from penstock.models.sources.draft import Draft, SourceError, Wishes, one_line
-from penstock.models.sources.engine_file import ENDINGS, engine_file, lone_file, model_name
+from penstock.models.sources.engine_file import (
+    ENDINGS,
+    engine_file,
+    lone_file,
+    model_name,
+    refuse_task,
+)
 from penstock.models.sources.folder import HubFolder, LocalFolder
 from penstock.models.sources.hugging_face import hugging_face
 from penstock.models.sources.nvidia import refuse_nemo, tensorrt_llm
 from penstock.models.sources.python_file import python_file
+from penstock.settings import Task
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 _MARKS = ("saved_model.pb", "config.json", "rank0.engine", "rank0.safetensors")
@@ -54,21 +61,21 @@ def _remote(address: str, wishes: Wishes, name: str) -> Draft | None:
 
 def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
     if (found := python_file(name, source)) is not None:
-        return found
+        return _without_task(found, source, wishes)
     path = Path(os.path.abspath(source))
     if path.suffix == ".nemo":
         refuse_nemo(path)
     if path.suffix == ".gguf":
         return _gguf(name, path, wishes)
-    if (draft := engine_file(name, path)) is not None:
+    if (draft := engine_file(name, path, wishes)) is not None:
         return draft
     if path.is_dir():
         if _is_repository(path):
             _refuse_entry(path)
             alone = lone_file(path)
-            return None if alone is None else engine_file(name, alone)
+            return None if alone is None else engine_file(name, alone, wishes)
         known = name or model_name(path)
-        draft = tensorrt_llm(path, known) or hugging_face(LocalFolder(path, known), known, wishes)
+        draft = _of_folder(path, known, wishes)
         if draft is not None:
             return draft
     scheme_of(source)  # which tells what was meant by an address with a slip
@@ -78,6 +85,19 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         f" ({ENDINGS}, .gguf), as the folder of a SavedModel, of TensorRT-LLM or in the layout of"
         " Hugging Face, or as hf://OWNER/NAME."
     )
+
+
+def _of_folder(path: Path, name: str, wishes: Wishes) -> Draft | None:
+    if (draft := tensorrt_llm(path, name)) is not None:
+        return draft if wishes.task is Task.GENERATE else _without_task(draft, str(path), wishes)
+    return hugging_face(LocalFolder(path, name), name, wishes)
+
+
+def _without_task(draft: Draft, source: str, wishes: Wishes) -> Draft:
+    """A model that has a task already; raises `SourceError` for another one."""
+    if wishes.task is not None:
+        refuse_task(source, wishes.task)
+    return draft
 
 
 def _gguf(name: str, path: Path, wishes: Wishes) -> Draft | None:

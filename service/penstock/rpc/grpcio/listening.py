@@ -8,16 +8,19 @@ import grpc
 import grpc.aio
 
 from penstock.settings import GrpcSettings, KeepaliveSettings, TlsSettings
+from penstock.system.certificates import Pem, ServerCertificates
 
 _LARGEST_MESSAGE = 2**31 - 1
 
 
-def listen(server: grpc.aio.Server, settings: GrpcSettings) -> int:
+def listen(
+    server: grpc.aio.Server, settings: GrpcSettings, certificates: ServerCertificates
+) -> int:
     """Add the listening port to `server`; returns it. Raises `OSError` if it is in use."""
     address = f"{_host(settings.address)}:{settings.port}"
     try:
         if settings.tls.enabled:
-            port = server.add_secure_port(address, _credentials(settings.tls))
+            port = server.add_secure_port(address, _credentials(settings.tls, certificates))
         else:
             port = server.add_insecure_port(address)
     except RuntimeError:
@@ -32,20 +35,28 @@ def _host(address: str) -> str:
     return address.removeprefix("ipv6:")
 
 
-def _credentials(tls: TlsSettings) -> grpc.ServerCredentials:
-    root = _read(tls.root_certificate)
-    pairs = [(_read(tls.key) or b"", _read(tls.certificate) or b"")]
-    if tls.mutual and root is None:  # refused by `ssl_server_credentials`
-        fixed = grpc.ssl_server_certificate_configuration(pairs)
-        return grpc.dynamic_ssl_server_credentials(fixed, lambda: fixed, True)
-    return grpc.ssl_server_credentials(pairs, root, tls.mutual)
+def _credentials(tls: TlsSettings, certificates: ServerCertificates) -> grpc.ServerCredentials:
+    """Credentials that ask before each handshake, on a thread of grpc's, whether they are old."""
+    certificates.context("h2")  # which checks the files, and says what is wrong with them
+    used = certificates.pem
+    first = _configuration(used)
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal used
+        now = certificates.pem
+        if now is used:
+            return None
+        used = now
+        return _configuration(now)
+
+    # The stubs do not know that nothing changed is None.
+    return grpc.dynamic_ssl_server_credentials(first, changed, tls.mutual)  # type: ignore[arg-type]
 
 
-def _read(path: str) -> bytes | None:
-    if not path:
-        return None
-    with open(path, "rb") as file:
-        return file.read()
+def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(pem.key, pem.certificate)], pem.root_certificate or None
+    )
 
 
 def options(settings: GrpcSettings) -> list[tuple[str, int]]:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -21,6 +21,8 @@ import grpc
 import grpc.aio
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
+from penstock.access.certificate_names import names_of_kinds
+from penstock.access.policy import Permit
 from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.log_fields import error_fields
@@ -40,6 +42,7 @@ from penstock.rpc.grpcio.listening import listen, options
 from penstock.rpc.status import StatusCode, retry_metadata, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings
 from penstock.system.body_room import BodyRoom
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 
 logger = logging.getLogger(__name__)
@@ -77,6 +80,7 @@ class GrpcioContext:
     request_compressed: bool | None = None
     writes_at_once = False
     trace_id: int = 0
+    permit: Permit | None = None
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
@@ -105,6 +109,16 @@ class GrpcioContext:
     @property
     def peer(self) -> str:
         return "" if self._closed else unquote(self._context.peer())  # else grpc would crash
+
+    @property
+    def certificate(self) -> Sequence[str]:
+        shown = self._context.auth_context()
+        kinds = (("URI", "peer_uri"), ("DNS", "peer_dns"))
+        return names_of_kinds(
+            (kind, text.decode("utf-8", "replace"))
+            for kind, name in kinds
+            for text in shown.get(name, ())
+        )
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._initial = metadata
@@ -175,11 +189,13 @@ async def open_grpcio(
     registry: ChannelzRegistry | None = None,
     descriptors: DescriptorReserve | None = None,
     bodies: BodyRoom | None = None,
+    certificates: ServerCertificates | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
 
     With a `registry`, grpc counts for channelz, and its counters are registered there. It opens
     sockets and reads messages by itself: `descriptors` and `bodies` do not count them.
+    `certificates` are those of the settings, followed.
     """
     del descriptors, bodies
     if registry is not None:
@@ -189,9 +205,11 @@ async def open_grpcio(
         compression=_COMPRESSION[settings.response_compression],
     )
     most = settings.max_control_message_size
-    handlers = [each for service in services for each in _handlers(service, grace, most)]
+    # A certificate is not known before a message is read: then handlers refuse calls themselves.
+    early = not settings.tls.mutual
+    handlers = [each for service in services for each in _handlers(service, grace, most, early)]
     server.add_generic_rpc_handlers((*handlers, _Unknown()))
-    port = listen(server, settings)
+    port = listen(server, settings, certificates or ServerCertificates("gRPC", settings.tls))
     await server.start()
     try:
         yield port
@@ -200,12 +218,22 @@ async def open_grpcio(
 
 
 def _handlers(
-    service: Service, grace: ExitDeadline, most: int
+    service: Service, grace: ExitDeadline, most: int, early: bool
 ) -> Iterable[grpc.GenericRpcHandler[Any, Any]]:
-    restricted = [method for method in service.methods if method.admits is not None]
+    restricted = [method for method in service.methods if early and method.admits is not None]
     yield _Forbidden(service.name, restricted, grace)
     methods = {method.name: _handler(method, grace, most) for method in service.methods}
     yield grpc.method_handlers_generic_handler(service.name, methods)
+
+
+class _Head:
+    """A call of which only its metadata is known yet."""
+
+    permit: Permit | None = None
+    certificate: Sequence[str] = ()
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self.metadata = metadata
 
 
 class _Forbidden(grpc.GenericRpcHandler):  # type: ignore[type-arg]
@@ -220,7 +248,7 @@ class _Forbidden(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if method is None or method.admits is None:
             return None
         fields = call.invocation_metadata or ()
-        if method.admits({key: value for key, value in fields if isinstance(value, str)}):
+        if method.admits(_Head({key: value for key, value in fields if isinstance(value, str)})):
             return None
         # Of this kind, the call is handled without waiting for a message.
         refusing = replace(method, client_streaming=True)

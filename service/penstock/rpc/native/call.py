@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from penstock.access.policy import Permit
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.log.log_fields import error_fields
 from penstock.core.log.log_throttle import log_fault
@@ -77,6 +78,10 @@ class CallHost(Protocol):
         """`ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
 
     @property
+    def certificate(self) -> Sequence[str]:
+        """The names in the client's certificate."""
+
+    @property
     def begun(self) -> list[RpcCall]:
         """Calls with a deadline that were opened in this read: see `start_deadline`."""
 
@@ -97,6 +102,7 @@ class RpcCall(Stream):
     request_compressed: bool | None = False
     deadline: float | None = None
     trace_id: int = 0
+    permit: Permit | None = None
     _initial: Sequence[Field] = ()
     _trailing: Sequence[Field] = ()
     _task: asyncio.Task[Any] | None = None
@@ -144,6 +150,10 @@ class RpcCall(Stream):
     @property
     def peer(self) -> str:
         return self._host.peer
+
+    @property
+    def certificate(self) -> Sequence[str]:
+        return self._host.certificate
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._initial = write_metadata(metadata)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import cast
 
+from penstock.access.certificate_names import certificate_names
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
 from penstock.http2.frame_parser import DIRECT
@@ -39,6 +40,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self.send_buffer = self.connection.send_buffer
         self.send_buffer.splits = not server.encrypted  # each part would become a TLS record
         self.peer = ""
+        self.certificate: Sequence[str] = ()
         self.keepalives = 0
         self.begun: list[RpcCall] = []
         self._transport: asyncio.Transport | None = None
@@ -57,6 +59,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         self.peer = peer_name(transport)
+        self.certificate = certificate_names(transport.get_extra_info("peercert"))
         if not self.server.accept(self, transport):
             transport.abort()
             return

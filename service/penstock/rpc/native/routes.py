@@ -70,10 +70,11 @@ def _call_class(
 
 def _asked_call(host: CallHost, stream_id: int, head: CallHead, method: Method) -> RpcCall:
     """A call of a method that asks who calls: each time, since a policy may change meanwhile."""
-    if method.admits is not None and not method.admits(head.metadata):
-        return RefusedCall(host, stream_id, head, method)
     kind = StreamCall if method.client_streaming else UnaryCall
-    return kind(host, stream_id, head, method)
+    call = kind(host, stream_id, head, method)
+    if method.admits is None or method.admits(call):
+        return call
+    return RefusedCall(host, stream_id, head, method)
 
 
 class RefusedCall(RpcCall):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,9 +20,9 @@ from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings
 from penstock.system.body_room import BodyRoom
+from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.system.local_socket import LocalSocket
-from penstock.system.tls import server_context
 from penstock.system.tls_handshakes import TlsHandshakes
 
 _BACKLOG = 1024
@@ -41,12 +40,14 @@ async def open_native(
     descriptors: DescriptorReserve | None = None,
     bodies: BodyRoom | None = None,
     ages: ConnectionAges | None = None,
+    certificates: ServerCertificates | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port, 0 for a Unix socket.
 
     With a `registry`, connections are counted, and the counters registered there. `descriptors` and
-    `bodies` are shared with other ports; `ages` hold for what the settings do not say. On closing,
-    running calls get what is left of `grace`. Raises `OSError` if the address is in use or invalid.
+    `bodies` are shared with other ports; `ages` hold for what the settings do not say;
+    `certificates` are those of the settings, followed. On closing, running calls get what is left
+    of `grace`. Raises `OSError` if the address is in use or invalid.
     """
     descriptors = descriptors or DescriptorReserve()
     state = ServerState(
@@ -60,7 +61,8 @@ async def open_native(
     )
     handshakes: TlsHandshakes | None = None
     if settings.tls.enabled:
-        handshakes = TlsHandshakes(_tls(settings.tls), descriptors, state.ages.opening)
+        context = (certificates or ServerCertificates("gRPC", settings.tls)).context("h2")
+        handshakes = TlsHandshakes(context, descriptors, state.ages.opening)
     listener, remove = _listen(settings)
     protocol = _protocol(services, state, listener, settings.tls, registry)
     if handshakes is not None:
@@ -136,13 +138,3 @@ def _port(listener: socket.socket) -> int:
 
 def _certificate(settings: TlsSettings) -> str:
     return settings.certificate if settings.enabled else ""
-
-
-def _tls(settings: TlsSettings) -> ssl.SSLContext:
-    return server_context(
-        "h2",
-        settings.certificate,
-        settings.key,
-        settings.root_certificate,
-        mutual=settings.mutual,
-    )

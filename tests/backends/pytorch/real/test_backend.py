@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import wave
 from collections.abc import Awaitable, Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from backends.pytorch.real.conftest import Opened
 from penstock.backend import (
@@ -82,6 +86,18 @@ async def test_texts_are_tokenized_before_an_encoder(ask: Ask) -> None:
     assert vectors.numpy().tolist() == [[6, 3], [2, 1]]
 
 
+async def test_files_of_images_and_audio_come_as_tensors(ask: Ask) -> None:
+    image, sound = BytesIO(), BytesIO()
+    Image.new("RGB", (40, 30), (200, 64, 8)).save(image, "PNG")
+    with wave.open(sound, "wb") as file:
+        file.setparams((1, 2, 8000, 4, "NONE", ""))
+        file.writeframes(np.array([0, 3, 1234, -9], "<i2").tobytes())
+    rows = {"pixels": image, "sound": sound}
+    given = {name: [[one.getvalue()]] * 2 for name, one in rows.items()}
+    [answer] = await ask("bright", given)
+    assert answer.numpy().tolist() == [[200, 64, 8, 1234]] * 2
+
+
 async def test_memory_of_a_client_is_not_written_to(ask: Ask) -> None:
     theirs = A.copy()
     theirs.flags.writeable = False
@@ -121,6 +137,42 @@ async def test_module_in_python_has_its_weights(ask: Ask) -> None:
     y, total = await ask("in_python", {"x": np.tile(B, (2, 1))})
     assert y.numpy().tolist() == [[10, 20]] * 2
     assert total.numpy().tolist() == [[10]] * 2
+
+
+def _pages_of(file: Path) -> tuple[int, int]:
+    """How much of a file this process has mapped and touched, and how much of that is its own."""
+    text = Path("/proc/self/smaps").read_text("utf-8")
+    found = re.findall(rf"{re.escape(str(file))}\n(.*?)VmFlags", text, re.DOTALL)
+    sizes = [
+        re.search(rf"^{name}: +(\d+)", part, re.MULTILINE) for part in found for name in _SIZES
+    ]
+    kib = [int(size[1]) for size in sizes if size]
+    return sum(kib[::2]), sum(kib[1::2])
+
+
+_SIZES = ("Rss", "Anonymous")
+
+
+@pytest.mark.contract("B-09")
+@pytest.mark.parametrize("model", ["wide_shared", "wide_exported"])
+async def test_weights_that_instances_share_lie_in_the_file(
+    opened: Callable[..., Opened], repository: Path, ask: Ask, model: str
+) -> None:
+    """Twice, since a run that writes to a buffer must not be seen by the next that maps the file.
+
+    4 MiB of weights and 16 KiB of a buffer, which is written to, so becomes the process's own.
+    """
+    x = np.linspace(-1, 1, 2048, dtype=np.float32).reshape(2, 1024)
+    expected, _ = await ask("wide", {"x": x})
+    (file,) = (repository / model / "1").iterdir()
+    for _ in range(2):
+        async with opened(model) as instance:
+            [response] = [each async for each in instance.infer({"x": x})]
+            mapped, own = _pages_of(file)
+        np.testing.assert_allclose(response.outputs["y"].numpy(), expected.numpy(), atol=1e-5)
+        assert response.outputs["runs"].numpy().tolist() == [[1], [1]]
+        assert mapped >= 4096
+        assert own <= 64
 
 
 _REFUSED = {

@@ -56,6 +56,7 @@ def parameters(function: Any) -> list[str]:
         (AsyncLLM.remove_lora, ["lora_id"]),
         (AsyncLLM.sleep, ["level", "mode"]),
         (AsyncLLM.wake_up, ["tags"]),
+        (AsyncLLM.collective_rpc, ["method"]),
         (AsyncLLM.pause_generation, ["mode", "clear_cache"]),
         (AsyncLLM.resume_generation, []),
         (AsyncLLM.reset_prefix_cache, ["reset_running_requests", "reset_connector"]),

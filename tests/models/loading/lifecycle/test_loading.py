@@ -55,6 +55,17 @@ async def test_a_version_that_fails_to_load_is_unavailable_and_says_why(
     assert house.states == {1: f"UNAVAILABLE: {reason}"}
 
 
+async def test_a_slip_of_a_backend_while_it_loads_is_logged_with_its_traceback(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_model(house.path, versions=(2,), config=ALL)
+    slip = KeyError("slip")
+    house.builder.failures = {1: slip, 2: InvalidRequestError("said so")}
+    with pytest.raises(InvalidRequestError):
+        await house.lifecycle.load("m")
+    assert [one.exc_info[1] for one in caplog.records if one.exc_info] == [slip]
+
+
 @pytest.mark.contract("X-19")
 async def test_a_load_names_every_version_that_failed(house: House) -> None:
     write_model(house.path, versions=(2, 3), config=ALL)

@@ -1,0 +1,214 @@
+"""`KServeModel`: a model of a server of KServe v2, asked over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from google.protobuf.message import DecodeError
+
+from penstock.backend import (
+    InferenceError,
+    InferenceRequest,
+    InternalError,
+    ModelConfig,
+    Outcome,
+    ResponseStream,
+    UnavailableError,
+)
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock_backends.remote.call_failures import error_of
+from penstock_backends.remote.fleet import Fleet
+from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall, Received
+from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
+from penstock_backends.remote.kserve_calls import (
+    INFER,
+    READY,
+    STREAM,
+    UNIMPLEMENTED,
+    Heads,
+    ask,
+    timeout_field,
+)
+from penstock_backends.remote.kserve_messages import (
+    decode_response,
+    decode_streamed,
+    encode_request,
+)
+from penstock_backends.remote.settings import RemoteSettings
+
+_AHEAD = 16
+"""Responses of a stream that wait for its reader before the server gets no more credit."""
+_LARGE = 4096
+"""Bytes of one from which fewer of them may."""
+
+
+class KServeModel:
+    """Passes each request on as a call of its own, by `ModelStreamInfer` if it is decoupled."""
+
+    def __init__(self, settings: RemoteSettings, config: ModelConfig) -> None:
+        self.settings = settings
+        context = settings.tls(["h2"])
+        self.fleet = Fleet([GrpcEndpoint(one, settings, context) for one in settings.addresses])
+        self.heads = Heads(settings)
+        self.decoupled = config.decoupled
+        self.loop = asyncio.get_running_loop()
+
+    async def start(self) -> None:
+        """Look at all addresses, and go on with it; a remote that is away is no failure."""
+        await self.fleet.look(self.probe)
+        self.fleet.watch(self.probe)
+
+    async def probe(self, endpoint: GrpcEndpoint) -> str:
+        """Why an address does not serve the model now; empty if it does."""
+        settings = self.settings
+        request = pb.ModelReadyRequest(name=settings.model, version=settings.version)
+        status, answer = await ask(endpoint, self.heads, READY, request)
+        self.fleet.note_load(endpoint, status)
+        if status.code == UNIMPLEMENTED:
+            return ""
+        if answer is None:
+            return status.message or f"ModelReady failed with gRPC code {status.code}"
+        return "" if answer.ready else f"model '{settings.model}' is not ready there"
+
+    def unready(self) -> str:
+        """Why no call can be made; empty if one can."""
+        return self.fleet.unready()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers of the addresses."""
+        return self.fleet.metrics()
+
+    async def close(self) -> None:
+        """End all calls and connections."""
+        await self.fleet.close()
+
+    def infer(self, request: InferenceRequest) -> Outcome:
+        """Pass a request on; raises `InferenceError` where there is nobody to pass it to."""
+        call = _InferCall(self, request)
+        call.begin()
+        return call.stream
+
+
+class _InferCall(GrpcCall):
+    """One request at the remote: its responses go to `stream`, whose reader may cancel it.
+
+    It goes to another address only as long as nothing was answered.
+    """
+
+    def __init__(self, model: KServeModel, request: InferenceRequest) -> None:
+        self._model = model
+        self._request = request
+        self._attempts = 0
+        self._begun = False
+        settings, self._decoupled = model.settings, model.decoupled
+        self._message = encode_request(
+            request, settings.model, settings.version, streamed=self._decoupled
+        )
+        self._endpoint: GrpcEndpoint | None = None
+        self.stream = ResponseStream()
+        self.stream.connect(self._left, self._taken)
+
+    def begin(self) -> None:
+        """Send it to an address; raises `UnavailableError` where none is up."""
+        request, model = self._request, self._model
+        endpoint = model.fleet.pick(request.correlation_id, begins=request.sequence_start)
+        self._endpoint = endpoint
+        self._attempts += 1
+        method = STREAM if self._decoupled else INFER
+        fields = self._fields() if request.scope.deadline or request.scope.timeline else ()
+        if request.scope.timeline is not None:
+            request.scope.timeline.facts["remote.address"] = str(endpoint.address)
+            request.mark("REMOTE_START")
+        endpoint.start(self, model.heads.head(endpoint, method, fields), self._message)
+
+    def _fields(self) -> list[tuple[bytes, bytes]]:
+        fields, scope = [], self._request.scope
+        if scope.deadline is not None:
+            fields.append(timeout_field(scope.deadline - self._model.loop.time()))
+        if scope.timeline is not None:
+            for name, value in scope.timeline.context.headers.items():
+                fields.append((name.encode(), value.encode("latin-1", "replace")))
+        return fields
+
+    # -- GrpcCall -----------------------------------------------------------------------------
+
+    def received(self, message: Received) -> None:
+        stream = self.stream
+        if stream.ended:  # it goes on behind its last response
+            self._cancel()
+            return
+        self._begun = True
+        try:
+            self._take(message)
+        except DecodeError as error:
+            self._fail(InternalError(f"the remote's answer is no message: {error}"))
+        except InferenceError as error:
+            self._fail(error)
+        if self._decoupled and (ahead := stream.backlog):
+            self.paused = ahead >= _AHEAD or (len(message) > _LARGE and stream.full)
+
+    def _take(self, message: Received) -> None:
+        stream = self.stream
+        if not self._decoupled:
+            stream.send(decode_response(message).as_final())
+            return
+        response = decode_streamed(message)
+        if response.final and response.empty and not response.parameters:
+            stream.end()
+        else:
+            stream.send(response)
+
+    def ended(self, status: CallStatus) -> None:
+        endpoint, request = self._endpoint, self._request
+        assert endpoint is not None
+        self._model.fleet.ended(endpoint, status)
+        request.mark("REMOTE_END")
+        self._endpoint = None
+        if self.stream.ended:
+            pass
+        elif status.code and self._again(endpoint, status):
+            return
+        elif status.code:
+            self.stream.fail(error_of(status, endpoint.address))
+        elif self._decoupled:
+            self.stream.end()
+        else:
+            self.stream.fail(InternalError(f"remote {endpoint.address} has answered nothing"))
+        if request.sequence_end:
+            self._model.fleet.forget(request.correlation_id)
+
+    def _again(self, endpoint: GrpcEndpoint, status: CallStatus) -> bool:
+        """Begin anew, where that is allowed: whether it was."""
+        fleet, stateful = self._model.fleet, bool(self._request.correlation_id)
+        if self._begun or self._attempts > self._model.settings.retries:
+            return False
+        if stateful and not (status.untouched and self._request.sequence_start):
+            return False
+        if not fleet.may_retry(endpoint, status):
+            return False
+        fleet.retries += 1
+        self.connection = None
+        try:
+            self.begin()
+        except UnavailableError:
+            return False
+        return True
+
+    # -- the reader ---------------------------------------------------------------------------
+
+    def _taken(self, _: int) -> None:
+        if self.paused and self.stream.backlog < _AHEAD and self.connection is not None:
+            self.connection.resume(self)
+
+    def _left(self) -> None:
+        self._cancel()
+
+    def _fail(self, error: InferenceError) -> None:
+        self.stream.fail(error)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            endpoint.cancel(self)

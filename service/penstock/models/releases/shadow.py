@@ -1,0 +1,336 @@
+"""`ShadowTraffic`: copies of an alias's requests for a model whose answers no client gets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from random import random
+
+from penstock.core.errors import (
+    DeadlineExceededError,
+    InferenceError,
+    RequestCancelledError,
+    as_inference_error,
+)
+from penstock.core.request import (
+    ANY_VERSION,
+    Draw,
+    InferenceRequest,
+    InferenceResponse,
+    RequestScope,
+)
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock.models.releases.alias import Shadow
+from penstock.models.releases.comparison import Answer, Difference, first_difference
+from penstock.models.releases.window import LatencySketch
+from penstock.models.serving.served_model import ServedModel
+
+logger = logging.getLogger(__name__)
+
+Find = Callable[[str, int], ServedModel]
+
+SIDE_EFFECTS = "penstock.side_effects"
+"""The parameter of a model's configuration that says that its requests must not be copied."""
+NO_SHADOW = "penstock_no_shadow"
+"""The parameter of a request that is not to be copied."""
+
+_MOST_WAITING = 64
+"""Copies that wait for their turn; while there are so many, others are dropped."""
+_MOST_RUNNING = 1
+_MOST_BYTES = 32 << 20
+"""Bytes that copies and the answers to their originals hold together."""
+_COPIED_AT_ONCE = 256 << 10
+"""Bytes of inputs in memory that does not last, up to which they are copied."""
+_OLDEST = 10.0
+"""Seconds that a copy waits at most."""
+_LONGEST = 120.0
+"""Seconds that the answer to a copy may take."""
+_LATER = 0.001
+"""Seconds after an answer, so that it is on its way before the copy is."""
+_BUSY = 0.01
+"""Seconds after which a model that has requests waiting is looked at again."""
+_COMPARED_AT_ONCE = 64 << 10
+"""Bytes of answers that are compared on the event loop."""
+_MOST_DIFFERENCES = 20
+
+
+class Outcome(StrEnum):
+    """What came of a request that was to be copied."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A request whose two answers differ: its id, when it was answered (seconds since the epoch),
+    the target that answered it, and how.
+    """
+
+    id: str
+    at: float
+    target: str
+    difference: Difference
+
+
+@dataclass(slots=True)
+class ShadowCounts:
+    """What came of copies, how long both answers took, and the last differing requests."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    first: LatencySketch = field(default_factory=LatencySketch)
+    second: LatencySketch = field(default_factory=LatencySketch)
+    differing: deque[Differing] = field(default_factory=lambda: deque(maxlen=_MOST_DIFFERENCES))
+
+
+class Copied:
+    """A request to be copied, whose answer is kept until that of the copy is there."""
+
+    __slots__ = ("began", "copy", "ended", "error", "responses", "size", "target")
+
+    def __init__(self, copy: InferenceRequest, target: str) -> None:
+        self.copy = copy
+        self.target = target
+        self.began = time.monotonic()
+        self.ended = 0.0
+        self.responses: list[InferenceResponse] = []
+        self.error: InferenceError | None = None
+        self.size = sum(tensor.nbytes for tensor in copy.inputs.values())
+
+    def kept(self, response: InferenceResponse) -> InferenceResponse:
+        """Keep a response, which passes unchanged."""
+        self.responses.append(response)
+        return response
+
+    @property
+    def answer(self) -> Answer:
+        """The answer of the target."""
+        return Answer(self.responses, self.error, self.ended - self.began)
+
+
+class ShadowTraffic:
+    """Sends copies one after another, when the originals are answered; compares the answers.
+
+    A copy is made only while few wait, and starts only while no other request waits for its model:
+    so it is the first to go under load, and costs who calls no more than its own making.
+    """
+
+    def __init__(self, alias: str, shadow: Shadow, find: Find) -> None:
+        self.shadow = shadow
+        self.counts = ShadowCounts()
+        self._alias = alias
+        self._find = find
+        self._open = 0
+        self._bytes = 0
+        self._waiting: deque[Copied] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def take(self, request: InferenceRequest, target: str, model: ServedModel) -> Copied | None:
+        """A copy of a request that goes to `target`, if it is to have one.
+
+        To be made before the request is admitted: some of its inputs lie in memory that goes.
+        """
+        if random() * 100 >= self.shadow.percent or not self._copies(request, target, model):
+            return None
+        if self._open >= _MOST_WAITING or self._bytes >= _MOST_BYTES:
+            self.counts.outcomes[Outcome.DROPPED] += 1
+            return None
+        inputs = _lasting(request.inputs)
+        if inputs is None:
+            return None
+        shadow, scope = self.shadow, RequestScope()
+        scope.draw = Draw(random(), shadowed=True)
+        version = "" if shadow.version == ANY_VERSION else str(shadow.version)
+        copy = request._replace(
+            model_name=shadow.model, model_version=version, inputs=inputs, scope=scope
+        )
+        copied = Copied(copy, target)
+        self._open += 1
+        self._bytes += copied.size
+        return copied
+
+    def follow(self, copied: Copied, stream: ResponseStream) -> None:
+        """Keep the answer, and send the copy once that has ended."""
+        stream.add_transform(copied.kept)
+        stream.also_at_end(partial(self._answered, copied))
+
+    def refused(self, copied: Copied) -> None:
+        """The request was not admitted: there is nothing to compare."""
+        self._forget(copied)
+
+    async def close(self) -> None:
+        """Drop what waits, and cancel what runs."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiting:
+            self._drop(self._waiting.popleft())
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # -- which ones ---------------------------------------------------------------------------
+
+    def _copies(self, request: InferenceRequest, target: str, model: ServedModel) -> bool:
+        """Whether a request may be copied: see docs/releases.md."""
+        draw = request.scope.draw
+        return (
+            not request.correlation_id
+            and target != self.shadow.text
+            and not request.output_places
+            and not request.parameters.get(NO_SHADOW)
+            and not (draw is not None and draw.shadowed)
+            and not _has_effects(model)
+        )
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _answered(self, copied: Copied, error: InferenceError | None) -> None:
+        copied.ended = time.monotonic()
+        left = isinstance(error, RequestCancelledError)
+        if left and not isinstance(error, DeadlineExceededError):
+            self._drop(copied)
+            return
+        copied.error = error
+        size = copied.answer.size
+        copied.size += size
+        self._bytes += size
+        if self._closed:
+            self._drop(copied)
+            return
+        self._waiting.append(copied)
+        self._later(_LATER)
+
+    def _later(self, seconds: float) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
+
+    def _start(self) -> None:
+        self._timer = None
+        while self._waiting and len(self._tasks) < _MOST_RUNNING:
+            if time.monotonic() - self._waiting[0].ended > _OLDEST:
+                self._drop(self._waiting.popleft())
+                continue
+            model = self._model()
+            if model is not None and _is_busy(model):
+                self._later(_BUSY)
+                return
+            copied = self._waiting.popleft()
+            task = asyncio.get_running_loop().create_task(self._run(copied, model))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._waiting:
+            self._later(0.0)
+
+    def _model(self) -> ServedModel | None:
+        try:
+            return self._find(self.shadow.model, self.shadow.version)
+        except InferenceError:
+            return None
+
+    async def _run(self, copied: Copied, model: ServedModel | None) -> None:
+        outcome = Outcome.DROPPED
+        try:
+            if model is None:
+                outcome = Outcome.FAILED
+            elif not _has_effects(model):
+                outcome = await self._compared(copied, await _answer(model, copied.copy))
+        except Exception:  # a bug must be logged, and is no business of clients
+            logger.exception("the shadow of alias '%s' failed", self._alias)
+            outcome = Outcome.FAILED
+        finally:
+            self.counts.outcomes[outcome] += 1
+            self._forget(copied)
+
+    async def _compared(self, copied: Copied, second: Answer) -> Outcome:
+        first, how = copied.answer, self.shadow.compare
+        if first.error is None:
+            self.counts.first.add(first.seconds)
+        if second.error is None:
+            self.counts.second.add(second.seconds)
+        if first.size + second.size <= _COMPARED_AT_ONCE:
+            found = first_difference(first, second, how)
+        else:
+            found = await asyncio.to_thread(first_difference, first, second, how)
+        if found is None:
+            return Outcome.EQUAL
+        differing = Differing(copied.copy.id, time.time(), copied.target, found)
+        self.counts.differing.append(differing)
+        failed = second.error is not None and first.error is None
+        return Outcome.FAILED if failed else Outcome.DIFFERENT
+
+    def _drop(self, copied: Copied) -> None:
+        self.counts.outcomes[Outcome.DROPPED] += 1
+        self._forget(copied)
+
+    def _forget(self, copied: Copied) -> None:
+        self._open -= 1
+        self._bytes -= copied.size
+
+
+async def _answer(model: ServedModel, request: InferenceRequest) -> Answer:
+    """What a model answers; an error of its own is part of that."""
+    began = time.monotonic()
+    responses: list[InferenceResponse] = []
+    problem: InferenceError | None = None
+    try:
+        stream = model.infer(request)
+        try:
+            async with asyncio.timeout(_LONGEST):
+                async for response in stream:
+                    responses.append(response)
+                    problem = response.error or problem
+        finally:
+            stream.close()
+    except TimeoutError:
+        problem = DeadlineExceededError(f"there was no answer within {_LONGEST:g} s")
+    except InferenceError as error:
+        problem = as_inference_error(error)
+    return Answer(responses, problem, time.monotonic() - began)
+
+
+def _lasting(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor] | None:
+    """The inputs in memory that lasts; `None` if they are too many to copy, or a client's.
+
+    Memory of clients is written again when they have their answer; that of large messages may be
+    overwritten by the model that gets them.
+    """
+    passing = [tensor for tensor in inputs.values() if tensor.shared is not None]
+    if not passing:
+        return inputs
+    if sum(tensor.nbytes for tensor in passing) > _COPIED_AT_ONCE:
+        return None
+    if any(one.shared is not None and one.shared.region.number > 0 for one in passing):
+        return None
+    return {
+        name: one
+        if one.shared is None
+        else Tensor(one.datatype, one.shape, bytes(one.buffer), count=one.count)
+        for name, one in inputs.items()
+    }
+
+
+def _has_effects(model: ServedModel) -> bool:
+    return model.config.parameter(SIDE_EFFECTS) == "true"
+
+
+def _is_busy(model: ServedModel) -> bool:
+    """Whether requests wait for a model; not known of one that is not loaded."""
+    statistics = getattr(model, "statistics", None)
+    return statistics is not None and statistics.pending > 0

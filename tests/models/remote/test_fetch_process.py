@@ -1,0 +1,145 @@
+"""Large objects, which another process fetches."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.object_store import ObjectStore
+from harness.processes import command_of, processes_below
+from harness.serving import wait_until
+from models.remote.opening import files_of, opened, remote
+from penstock.models.remote.store_thread import StoppedError
+
+pytestmark = pytest.mark.slow
+
+SIZE = (33 << 20) + 7
+"""Four whole segments and one of a MiB."""
+
+
+def fetchers() -> list[int]:
+    """The processes that fetch for this one."""
+    name = b"penstock.models.remote.fetch_process"
+    return [pid for pid in processes_below(os.getpid()) if name in command_of(pid)]
+
+
+def test_a_large_object_is_fetched_by_another_process_and_hashed(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    content = os.urandom(SIZE)
+    store.put("m/1/weights", content)
+    store.put("m/1/small", "small")
+    store.hold_after = 1 << 20
+    store.resume.clear()
+    with remote(tmp_path) as repositories, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repositories.open(store.address).take, "m")
+        wait_until(lambda: bool(store.sent["m/1/weights"]))
+        (fetcher,) = fetchers()
+        assert os.getpriority(os.PRIO_PROCESS, fetcher) == 10
+        store.resume.set()
+        assert files_of(taking.result()) == {"1/weights": content, "1/small": b"small"}
+        assert repositories.traffic.fetched_bytes == SIZE + 5
+    assert not fetchers()
+    assert store.sent["m/1/weights"] == SIZE
+
+
+def test_a_fetching_process_that_is_killed_is_replaced_by_this_one(
+    store: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = os.urandom(SIZE)
+    store.put("m/1/weights", content)
+    store.hold_after = 1 << 20
+    store.resume.clear()
+    with opened(store, tmp_path) as repository, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repository.take, "m")
+        wait_until(lambda: bool(store.sent["m/1/weights"]))
+        os.kill(fetchers()[0], signal.SIGKILL)
+        store.resume.set()
+        assert files_of(taking.result()) == {"1/weights": content}
+    assert "the process that fetches objects has ended" in caplog.text
+
+
+def test_an_object_that_is_replaced_is_fetched_anew(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("m/1/weights", b"old" * (SIZE // 3))
+    store.cut_after = [1 << 20]
+    store.hold_after = 1 << 19
+    store.resume.clear()
+    with opened(store, tmp_path) as repository, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repository.take, "m")
+        wait_until(lambda: bool(store.sent["m/1/weights"]))
+        store.put("m/1/weights", b"new" * (SIZE // 3))
+        store.resume.set()
+        assert files_of(taking.result()) == {"1/weights": b"new" * (SIZE // 3)}
+
+
+def test_a_stopped_download_goes_on_where_it_was(store: ObjectStore, tmp_path: Path) -> None:
+    content = os.urandom(SIZE)
+    store.put("m/1/weights", content)
+    store.hold_after = 2 << 20  # all segments but the last
+    store.resume.clear()
+    with remote(tmp_path) as repositories, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repositories.open(store.address).take, "m")
+        wait_until(lambda: len([*_whole(tmp_path)]) == 1)
+        repositories.stop()
+        with pytest.raises(StoppedError):
+            taking.result()
+    assert not fetchers()
+    assert store.gets["m/1/weights"] == 5
+    store.resume.set()
+    with opened(store, tmp_path) as again:
+        assert files_of(again.take("m")) == {"1/weights": content}
+    assert store.gets["m/1/weights"] == 9
+
+
+def _whole(cache: Path) -> Iterator[str]:
+    """The segments that are whole, of all objects."""
+    for log in (cache / "parts").glob("*.done"):
+        yield from log.read_text().split()[1:]
+
+
+def test_a_refusal_is_the_store_s(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("m/1/weights", bytes(SIZE))
+
+    def refuse() -> None:
+        store.key = "another"
+
+    with opened(store, tmp_path) as repository:
+        store.on_list = lambda: refuse
+        with pytest.raises(OSError, match="InvalidAccessKeyId"):
+            repository.take("m")
+
+
+def test_a_full_disk_is_named(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import errno, os\n"
+        "def refuse(*given):\n    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
+        "os.pwrite = refuse\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    store.put("m/1/weights", bytes(SIZE))
+    with (
+        opened(store, tmp_path / "cache") as repository,
+        pytest.raises(OSError, match=r"cannot be written: No space .*-cache-dir"),
+    ):
+        repository.take("m")
+    assert not list((tmp_path / "cache" / "parts").iterdir())
+
+
+def test_where_no_process_can_be_started_this_one_fetches(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    content = os.urandom(SIZE)
+    store.put("m/1/weights", content)
+    with opened(store, tmp_path / "cache") as repository:
+        assert files_of(repository.take("m")) == {"1/weights": content}
