@@ -173,3 +173,24 @@ def test_the_command_without_an_address_says_how_it_is_used(
     with pytest.raises(SystemExit):
         cli.main(["pull"])
     assert "ADDRESS" in capsys.readouterr().err
+
+
+def test_what_is_larger_than_the_cache_may_be_is_not_fetched(
+    store: ObjectStore, cache: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = "--repository-cache-byte-size"
+    status, _, told = _run("pull", store.address, "a", cache, f"{size}=1000")
+    assert status == 1
+    assert told.startswith("penstock: model 'a' is not fetched: ")
+    assert size in told
+    with pytest.raises(SystemExit):
+        cli.main(["pull", store.address, f"{size}=1k"])
+    assert f"{size}: a number of bytes, not '1k'" in capsys.readouterr().err
+
+
+def test_nothing_to_remove_is_told_for_each_address(store: ObjectStore, cache: str) -> None:
+    _run("pull", store.address, "a", cache)
+    status, told, refused = _run("remove", "s3://none/x", f"{store.address}/a", cache)
+    assert (status, told) == (1, f"{store.address}/a: 3.00 MiB removed\n")
+    text = "nothing was fetched from 's3://none/x'; `penstock list` shows what was"
+    assert refused == f"penstock: {text}\n"

@@ -16,7 +16,9 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
+from penstock.core.region import HostSlice, Region, RegionSlice
 from penstock.core.request import InferenceResponse, RequestScope, Sender
+from penstock.core.tensor import Tensor
 from penstock.inflight.statistics import FailureReason
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 from scheduling.ensembles.fake_models import (
@@ -342,3 +344,31 @@ def test_a_stream_that_was_closed_by_the_reader_is_an_error_of_that_kind() -> No
     _, _, asked = _chain()
     asked.stream.close()
     assert isinstance(asked.failure, RequestCancelledError)
+
+
+# -- memory of inputs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_exclusive", [True, False])
+def test_inputs_in_memory_of_one_reader_lose_their_place_and_others_keep_it(
+    is_exclusive: bool,
+) -> None:
+    """No step may overwrite what another reads."""
+
+    class Memory(Region):
+        @property
+        def exclusive(self) -> bool:
+            return is_exclusive
+
+        def slice(self, offset: int, size: int) -> RegionSlice:
+            return HostSlice(self, offset, memoryview(bytearray(size)))
+
+    place = Memory(1, "r", 4).slice(0, 4)
+    given = Tensor(ONE.datatype, ONE.shape, ONE.buffer, place)
+    left, right, join = FakeModel(), FakeModel(), FakeModel()
+    ask(EnsembleScheduler(FORK, [left, right, join]), {"A": given})
+    for model in (left, right):
+        (request,) = model.requests
+        arrived = request.inputs["A"]
+        assert arrived.numpy().tolist() == [1]
+        assert arrived.shared is (None if is_exclusive else place)

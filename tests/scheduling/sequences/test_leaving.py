@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -157,3 +159,17 @@ async def test_a_sequence_gives_up_waiting_for_a_slot_after_its_timeout() -> Non
     assert all(isinstance(error, RejectedError) for error in errors)
     assert str(errors[0]) == "timeout of the corresponding sequence has been expired"
     assert await outcome(first) == "a"
+
+
+@BOTH
+@in_virtual_time
+async def test_nothing_of_a_drained_batcher_waits_for_a_time(model: ModelConfig) -> None:
+    """Its timers would keep it, with all that it refers to, until the idle timeout."""
+    scene = Scene(model)
+    await outcome(scene.send(1, "a", start=True))
+    await scene.batcher.drain()
+    kept = weakref.ref(scene.batcher)
+    del scene
+    await turns()
+    gc.collect()
+    assert kept() is None

@@ -188,3 +188,11 @@ def test_counters_of_a_thousand_idle_tenants_are_kept() -> None:
     assert share.tenant("0") is first
     assert share.tenant("2").counter == 0.0
     assert len(share._tenants) <= 2 * 1024
+
+
+def test_a_tenant_that_was_never_seen_has_no_burst_yet() -> None:
+    share = FairShare(FairnessPolicy({"burst": TenantPolicy(weight=2.0, burst=50.0)}))
+    for _ in range(2):
+        request(share, "busy")
+    taken(share)
+    assert request(share, "burst").tenant.counter == 138.0
