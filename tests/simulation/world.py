@@ -162,16 +162,23 @@ class World:
         late = 0.0 if deadline is None else self.loop.time() - deadline
         if kind == "whole" and late > 0.02 * (answers + 1):
             raise WrongError(f"{model}: request {number} was answered {late:.3f} s too late")
-        excused = self.killed or fails or deadline is not None or model in ("local", "pipeline")
-        if kind == "failed" and self.reloaded and "the load of model" in str(got[-1]):
-            kind = "refused"  # an unload gives up a load, and tells who waits for it
-        if kind == "failed" and not excused:
-            raise WrongError(f"{model}: request {number} failed: {got[-1]}")
-        if kind == "refused" and not (self.killed or self.reloaded or model == "local"):
-            raise WrongError(f"{model}: request {number} was refused: {got[-1]}")
+        if not (self.killed or model == "local"):
+            self.hold_reason(request, kind, got, may_fail=fails or deadline is not None)
         if kind == "whole":
             expected = answer(answer(number)) if model == "pipeline" else answer(number)
             self.compare(model, number, got, [expected + at for at in range(answers)])
+
+    def hold_reason(
+        self, request: InferenceRequest, kind: str, got: list[Any], *, may_fail: bool
+    ) -> None:
+        """There must be a reason for what failed or was refused."""
+        what = f"{request.model_name}: request {request.id}"
+        if kind == "failed" and self.reloaded and "the load of model" in str(got[-1]):
+            kind = "refused"  # an unload gives up a load, and tells who waits for it
+        if kind == "failed" and not may_fail and request.model_name != "pipeline":
+            raise WrongError(f"{what} failed: {got[-1]}")
+        if kind == "refused" and not self.reloaded:
+            raise WrongError(f"{what} was refused: {got[-1]}")
 
     async def crowd(self, first: int) -> None:
         """Calls of one model at once, of which streams go on side by side."""
