@@ -163,9 +163,7 @@ class World:
         if kind == "whole" and late > 0.02 * (answers + 1):
             raise WrongError(f"{model}: request {number} was answered {late:.3f} s too late")
         excused = self.killed or fails or deadline is not None or model in ("local", "pipeline")
-        if kind == "failed" and self.reloaded and "the load of model" in str(got[-1]):
-            kind = "refused"  # an unload gives up a load, and tells who waits for it
-        if kind == "failed" and not excused:
+        if kind == "failed" and not (excused or self._gave_up_load(got[-1])):
             raise WrongError(f"{model}: request {number} failed: {got[-1]}")
         if kind == "refused" and not (self.killed or self.reloaded or model == "local"):
             raise WrongError(f"{model}: request {number} was refused: {got[-1]}")
@@ -300,6 +298,10 @@ class World:
             if any(model.statistics.in_flight >= least for model in models):
                 return
             await asyncio.sleep(0.001)
+
+    def _gave_up_load(self, error: object) -> bool:
+        """Whether a call failed as an unload gave up the load that it waited for."""
+        return self.reloaded and "the load of model" in str(error)
 
     async def kill(self) -> None:
         """Kill a model process."""
