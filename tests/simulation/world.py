@@ -173,9 +173,8 @@ class World:
     ) -> None:
         """There must be a reason for what failed or was refused."""
         what = f"{request.model_name}: request {request.id}"
-        if kind == "failed" and self.reloaded and "the load of model" in str(got[-1]):
-            kind = "refused"  # an unload gives up a load, and tells who waits for it
-        if kind == "failed" and not may_fail and request.model_name != "pipeline":
+        may_fail = may_fail or request.model_name == "pipeline"
+        if kind == "failed" and not (may_fail or self._gave_up_load(got[-1])):
             raise WrongError(f"{what} failed: {got[-1]}")
         if kind == "refused" and not self.reloaded:
             raise WrongError(f"{what} was refused: {got[-1]}")
@@ -307,6 +306,10 @@ class World:
             if any(model.statistics.in_flight >= least for model in models):
                 return
             await asyncio.sleep(0.001)
+
+    def _gave_up_load(self, error: object) -> bool:
+        """Whether a call failed as an unload gave up the load that it waited for."""
+        return self.reloaded and "the load of model" in str(error)
 
     async def kill(self) -> None:
         """Kill a model process."""
