@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from access.issuer import Issuer, with_tokens
-from access.policies import ALICE, POLICY, gate, hashed
-from penstock.access.gate import AccessGate
+from access.policies import ALICE, gate, hashed
 from penstock.access.globs import Glob
 from penstock.access.key_set import KeySet
 from penstock.access.policy import Permit, key_hash
@@ -259,11 +258,3 @@ def test_a_key_is_made_once_for_each_algorithm() -> None:
     found = KeySet.parse(ISSUED.key_set())
     assert found.key("rsa", "RS256") is found.key("rsa", "RS256")
     assert found.key("rsa", "RS512") is not found.key("rsa", "RS256")
-
-
-def test_admission_is_a_permit_that_is_not_used() -> None:
-    asked: AccessGate = gate(POLICY)
-    key = {"x-api-key": ALICE}
-    told = [asked.admits(key, one) for one in (Feature.INFERENCE, Feature.TRACE, Feature.HEALTH)]
-    assert told == [True, False, True]
-    assert [asked.admits({}, one) for one in (Feature.INFERENCE, Feature.HEALTH)] == [False, True]

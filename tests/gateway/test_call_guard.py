@@ -27,7 +27,8 @@ GATE = AccessGate(
 
 def call(method: str = "POST", **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return SimpleNamespace(method=method, headers=named, permit=None)
+    given = {"permit": None, "audit": None, "path": "/v2/trace/setting", "certificate": None}
+    return SimpleNamespace(method=method, headers=named, on_end=None, **given)
 
 
 def told(error: InferenceError | None) -> str:
@@ -35,7 +36,7 @@ def told(error: InferenceError | None) -> str:
 
 
 def test_a_secret_is_asked_for_by_its_name() -> None:
-    guard = CallGuard(SECRET, ())
+    guard = CallGuard(Feature.TRACE, SECRET, ())
     assert told(guard.refusal(call(x_key="secret"))) == ""
     for wrong in (call(), call(x_key="other"), call("GET")):
         text = "This API is restricted, expecting header 'X-Key'"
@@ -56,7 +57,7 @@ def test_a_secret_is_asked_for_by_its_name() -> None:
 )
 def test_pages_of_other_origins_change_nothing(origin: str, host: str, is_let_in: bool) -> None:
     headers = {"origin": origin, **({"host": host} if host else {})}
-    refused = CallGuard(None, ("https://page",)).refusal(call(**headers))
+    refused = CallGuard(Feature.TRACE, None, ("https://page",)).refusal(call(**headers))
     assert (refused is None) is is_let_in
     if refused is not None:
         assert refused.message == (
@@ -64,9 +65,9 @@ def test_pages_of_other_origins_change_nothing(origin: str, host: str, is_let_in
             " those that may"
         )
     for method in ("GET", "HEAD", "OPTIONS"):
-        assert CallGuard(None, ()).refusal(call(method, **headers)) is None
-    assert CallGuard(None, None).refusal(call(**headers)) is None
-    assert CallGuard(None, ()).refusal(call()) is None
+        assert CallGuard(Feature.TRACE, None, ()).refusal(call(method, **headers)) is None
+    assert CallGuard(Feature.TRACE, None, None).refusal(call(**headers)) is None
+    assert CallGuard(Feature.TRACE, None, ()).refusal(call()) is None
 
 
 def test_a_policy_is_asked_first_and_its_permit_is_the_call_s() -> None:
