@@ -23,6 +23,8 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.protocol import releases_pb2
+from penstock.protocol.releases_pb2_grpc import ReleasesStub
 from penstock.rpc.server import open_grpc
 from penstock.server.control_policy import ControlPolicy
 from penstock.settings import Feature, GrpcSettings, Restriction
@@ -188,3 +190,21 @@ async def test_changed_files_are_told(tmp_path: Path) -> None:
         ("", "certificate", "gRPC", "refused"),
     ]
     assert "rules" in kept.events[1].detail
+
+
+async def test_changes_of_aliases_by_grpc_are_told(local: GrpcSettings, repository: Path) -> None:
+    kept = Kept()
+    admin = [*bearer(ADMIN).items()]
+    async with over_grpc(repository, local, kept) as client:
+        stub: Any = ReleasesStub(client.channel)
+        await stub.AliasList(releases_pb2.AliasListRequest(), metadata=admin)
+        for asked in (
+            stub.AliasRemove(releases_pb2.AliasRemoveRequest(name="absent"), metadata=admin),
+            stub.AliasRollback(releases_pb2.AliasRollbackRequest(name="absent"), metadata=admin),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await asked
+    assert kept.told == [
+        ("admin", "AliasRemove", "absent", "NOT_FOUND"),
+        ("admin", "AliasRollback", "absent", "NOT_FOUND"),
+    ]

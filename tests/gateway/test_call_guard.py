@@ -27,8 +27,8 @@ GATE = AccessGate(
 
 def call(method: str = "POST", **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    given = {"permit": None, "audit": None, "path": "/v2/trace/setting", "certificate": None}
-    return SimpleNamespace(method=method, headers=named, on_end=None, **given)
+    of_host = {"certificate": (), "audit": None, "path": "/"}
+    return SimpleNamespace(method=method, headers=named, permit=None, **of_host)
 
 
 def told(error: InferenceError | None) -> str:

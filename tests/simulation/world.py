@@ -163,6 +163,8 @@ class World:
         if kind == "whole" and late > 0.02 * (answers + 1):
             raise WrongError(f"{model}: request {number} was answered {late:.3f} s too late")
         excused = self.killed or fails or deadline is not None or model in ("local", "pipeline")
+        if kind == "failed" and self.reloaded and "the load of model" in str(got[-1]):
+            kind = "refused"  # an unload gives up a load, and tells who waits for it
         if kind == "failed" and not excused:
             raise WrongError(f"{model}: request {number} failed: {got[-1]}")
         if kind == "refused" and not (self.killed or self.reloaded or model == "local"):

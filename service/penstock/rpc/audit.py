@@ -17,15 +17,18 @@ from penstock.core.errors import (
     UnauthenticatedError,
 )
 from penstock.rpc.context import Method, Reply, RpcContext, Service, StatusError
-from penstock.rpc.restrictions import RestrictedError
+from penstock.rpc.restrictions import RestrictedError, group_of
 from penstock.rpc.status import StatusCode, status_code
+from penstock.settings import Feature
 
 _CHANGING: Final = frozenset(
+    {Feature.MODEL_REPOSITORY, Feature.SHARED_MEMORY, Feature.TRACE, Feature.LOGGING}
+)
+"""The groups whose methods change the server, but for these:"""
+_READING: Final = frozenset(
     {
-        *("RepositoryModelLoad", "RepositoryModelUnload"),
-        *("SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
-        *("CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
-        *("TraceSetting", "LogSettings"),
+        *("RepositoryIndex", "AliasList", "AliasShow", "AliasWatch"),
+        *("SystemSharedMemoryStatus", "CudaSharedMemoryStatus"),
     }
 )
 _DENIALS: Final = (PermissionDeniedError, UnauthenticatedError, RestrictedError)
@@ -45,7 +48,8 @@ def audited(
 
 
 def _audited(method: Method, audit: AuditSink, gate: AccessGate | None) -> Method:
-    inner, always = method.handler, method.name in _CHANGING
+    inner = method.handler
+    always = group_of(method.name) in _CHANGING and method.name not in _READING
 
     async def handler(request: Any, context: RpcContext) -> Reply | None:
         failure: Exception | None = None

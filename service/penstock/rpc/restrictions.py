@@ -71,6 +71,11 @@ _FEATURES = {
 """The feature of each method, by which restrictions name it."""
 
 
+def group_of(method: str) -> Feature:
+    """The group of calls that a method is in, by its name."""
+    return _FEATURES[method]
+
+
 class RestrictedError(UnavailableError):
     """A secret header is missing or wrong; told as Triton tells it."""
 

@@ -42,7 +42,7 @@ class Pem(NamedTuple):
     """What the files hold that are in use; empty where there is none."""
 
     certificate: bytes
-    key: bytes
+    private_key: bytes
     root_certificate: bytes
 
 
@@ -62,7 +62,7 @@ class ServerCertificates:
     def __init__(
         self,
         name: str,
-        files: TlsFiles,
+        tls: TlsFiles,
         audit: AuditSink | None = None,
         make: Callable[..., ssl.SSLContext] = server_context,
     ) -> None:
@@ -71,8 +71,8 @@ class ServerCertificates:
         self._make = make
         self.name = name
         self.changes = self.failures = 0
-        self._paths = files.certificate, files.key, files.root_certificate
-        self._mutual = files.mutual
+        self._paths = tls.certificate, tls.key, tls.root_certificate
+        self._mutual = tls.mutual
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._seen: tuple[FileState, ...] = ()
         self._doubted: tuple[FileState, ...] = ()

@@ -40,7 +40,8 @@ def test_a_large_object_is_fetched_by_another_process_and_hashed(
         taking = threads.submit(repositories.open(store.address).take, "m")
         wait_until(lambda: bool(store.sent["m/1/weights"]))
         (fetcher,) = fetchers()
-        assert os.getpriority(os.PRIO_PROCESS, fetcher) == 10
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, fetcher) == min(own + 10, 19)
         store.resume.set()
         assert files_of(taking.result()) == {"1/weights": content, "1/small": b"small"}
         assert repositories.traffic.fetched_bytes == SIZE + 5

@@ -396,7 +396,7 @@ def test_unload_gives_up_a_load_that_never_ends(start: Start, repository: Reposi
     repository.write("slow", *_slow_to_load(repository, seconds=1000))
     for name in ("a", "b"):
         repository.add(name, min_resident_seconds="0")
-    with start(models=2.5) as server, ThreadPoolExecutor(1) as pool:
+    with start("--spare-processes=0", models=2.5) as server, ThreadPoolExecutor(1) as pool:
         call = pool.submit(server.answer, "slow")
         wait_until(lambda: "slow" in repository.loads())
         server.client.unload_model("slow")
@@ -423,7 +423,7 @@ def test_a_server_exits_at_once_while_a_load_never_ends(
 
 def test_a_load_that_nobody_waits_for_is_given_up(start: Start, repository: Repository) -> None:
     repository.write("slow", *_slow_to_load(repository, seconds=1000))
-    with start("--demand-load-timeout-secs=1") as server:
+    with start("--spare-processes=0", "--demand-load-timeout-secs=1") as server:
         with pytest.raises(InferenceServerException, match="not loaded within 1 seconds"):
             server.answer("slow")
         wait_until(lambda: not _processes(server))

@@ -167,7 +167,7 @@ def test_a_python_model_is_shrunk_and_answers_on(
     repository: Repository,  # noqa: F811
 ) -> None:
     repository.add("plain", _FREES, rest_seconds="0.5")
-    with start() as server:
+    with start("--spare-processes=0") as server:
         assert server.answer("plain") == 1
         [process] = [
             pid

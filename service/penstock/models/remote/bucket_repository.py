@@ -181,13 +181,13 @@ class BucketRepository:
             names = self.folders()
             with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
                 return dict(zip(names, pool.map(self._state_of, names), strict=True))
-        models = groupby(objects, key=lambda each: each.path.partition("/")[:2])
-        found = {folder: _state(of_model) for (folder, slash), of_model in models if slash}
+        grouped = groupby(objects, key=lambda each: each.path.partition("/")[:2])
+        found = {folder: _state(of_model) for (folder, slash), of_model in grouped if slash}
         self._warn_of_names(found)
-        models = {folder: state for folder, state in found.items() if _is_model(folder)}
-        if models.keys() - self._seen:  # the library takes the key '/m/x' for 'm/x'
+        states = {folder: state for folder, state in found.items() if _is_model(folder)}
+        if states.keys() - self._seen:  # the library takes the key '/m/x' for 'm/x'
             self.folders()
-        return {folder: state for folder, state in models.items() if folder in self._seen}
+        return {folder: state for folder, state in states.items() if folder in self._seen}
 
     def _state_of(self, folder: str) -> State:
         """What a model is; of one that cannot be listed only that."""

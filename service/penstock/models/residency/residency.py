@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import ceil
 from typing import Any
 
 from penstock.core.errors import (
@@ -27,7 +26,8 @@ from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.residency.known_model import Kept, KnownModel
 from penstock.models.residency.measuring import GpuProcesses, ModelMeter, no_gpus
-from penstock.models.residency.memory import ModelMemory, Resident, victims
+from penstock.models.residency.memory import ModelMemory, victims
+from penstock.models.residency.residents import Residents, is_busy
 from penstock.models.residency.rests import Rests
 from penstock.models.residency.standby import StandbyModel
 from penstock.models.residency.turns import Step, next_step
@@ -52,21 +52,14 @@ _LOOK_SECONDS = 0.1
 _WAITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
-_TURN = 4.0
-"""How many times as long as its load took a busy model serves before others have their turn, so
-that of the time of each part of the memory no more than a fifth goes into loading.
-"""
-
-
 @dataclass(slots=True)
 class ResidencyCounts:
     """Loads and unloads since the start, by model and cause, and the seconds that calls waited.
 
-    `loading` and `resident` are the seconds that models were loading, and loaded.
+    `loading` are the seconds that models were loading.
     """
 
     loading: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    resident: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     loads: Counter[tuple[str, str]] = field(default_factory=Counter)
     unloads: Counter[tuple[str, str]] = field(default_factory=Counter)
     waits: Histogram = field(default_factory=lambda: Histogram(_WAITS))
@@ -116,15 +109,13 @@ class ModelResidency:
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._roomless = Counter[str]()
         self._stopping = False
-        self._entering = Counter[str]()
         self._failed: dict[str, _Failed] = {}
         self._unreadable: dict[str, InferenceError] = {}
         self._speaks: dict[str, bool] = {}
-        self._since: dict[str, float] = {}
-        self._used: dict[str, tuple[int, float]] = {}
         self._turn = asyncio.Lock()
         self.counts = ResidencyCounts()
         self.rests = Rests()
+        self._residents = Residents(lifecycle, self._known, self._memory)
         self._waiters = Waiters(self.counts.waits.observe, self._give_up, timeout)
 
     # -- what is known ------------------------------------------------------------------------
@@ -295,7 +286,7 @@ class ModelResidency:
             f" (--demand-load-timeout-secs); {self._memory.holders()}"
         )
         if name in self._roomless:
-            return NoRoomError(text, self._retry_after())
+            return NoRoomError(text, self._residents.retry_after())
         return UnavailableError(text)
 
     async def load(self, name: str, override: ModelOverride | None = None) -> None:
@@ -322,7 +313,7 @@ class ModelResidency:
             async with asyncio.timeout_at(deadline):
                 await self._room_in_turn(name, changed={name})
         except TimeoutError:
-            raise NoRoomError(self._late(name).message, self._retry_after()) from None
+            raise NoRoomError(self._late(name).message, self._residents.retry_after()) from None
 
     def _load(self, name: str) -> asyncio.Task[None]:
         """The load of a model: one for all who wait for it; raises while it is not tried again."""
@@ -411,17 +402,16 @@ class ModelResidency:
         group = self._group(name)
         fresh = self._unloaded(name)
         self._memory.ask_again(group)
-        self._entering.update(group)
+        self._residents.entering.update(group)
         try:
             errors = await self._lifecycle.load_all({name: override})
         finally:
-            self._entering.subtract(group)
-        now = time.monotonic()
+            self._residents.entering.subtract(group)
         for one in group:
             loaded = self._lifecycle.catalog.served(one)
             if loaded:
                 if one in fresh:
-                    self._since[one] = now
+                    self._residents.begin(one)
                     self.counts.loading[one] += max(m.load_seconds for m in loaded.values())
                 self._remember(one, loaded)
                 if self._meter is not None:
@@ -456,7 +446,7 @@ class ModelResidency:
         if not self._waiters.of(name):
             raise _UnwantedError
         group = self._group(name)
-        residents = [one for one in self._residents() if not self._group(one.name) & group]
+        residents = [one for one in self._residents.found() if not self._group(one.name) & group]
         stuck = self._waiters.callers(*self._roomless)
         turn = next_step(
             residents,
@@ -481,17 +471,11 @@ class ModelResidency:
         return NoRoomError(
             f"model '{name}' finds no room: it lacks {self._shown(missing)} of the"
             f" --memory-budget, {why}; {self._memory.holders()}",
-            self._retry_after(),
+            self._residents.retry_after(),
         )
 
     def _shown(self, sizes: Sizes) -> str:
         return self._memory.shown(sizes)
-
-    def _retry_after(self) -> int:
-        """Seconds until a model may have had its turn, rounded up."""
-        now = time.monotonic()
-        left = [self._turn_seconds(name) - now + since for name, since in self._since.items()]
-        return max(1, ceil(min(left, default=0.0)))
 
     def _leaving(self) -> bool:
         """Whether models are being unloaded, or others loaded, which may change what is held."""
@@ -505,83 +489,11 @@ class ModelResidency:
                 logger.info("model '%s' is unloaded: %s", one, _CAUSES[cause])
                 self.counts.unloads[one, cause] += 1
             await self._lifecycle.unload(one)  # what failed to load is forgotten
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Forget when models were loaded and used that are gone, and count how long they were."""
-        now = time.monotonic()
-        for name in [one for one in self._since if not self._lifecycle.catalog.served(one)]:
-            self.counts.resident[name] += now - self._since.pop(name)
-            self._used.pop(name, None)
+        self._residents.tidy()
 
     def resident_seconds(self) -> Mapping[str, float]:
         """Seconds that each model was loaded, since the start."""
-        now, found = time.monotonic(), self.counts.resident.copy()
-        for name, since in self._since.items():
-            found[name] += now - since
-        return found
-
-    def _residents(self) -> list[Resident]:
-        """The models that are loaded, with what is known of each."""
-        held = self._memory.by_limit()
-        now = time.monotonic()
-        found = []
-        for name in {model.config.name for model in self._lifecycle.catalog.models()}:
-            models = self._with_dependents(name)
-            seconds = now - self._since.setdefault(name, now)
-            idle = now - self._used_at(name, models, now)
-            took = max(model.load_seconds for model in models)
-            may_go = self._may_go(name, seconds)
-            free = may_go and not any(map(_busy, models))
-            found.append(
-                Resident(
-                    name,
-                    held.get(name, {}),
-                    idle,
-                    took,
-                    evictable=free,
-                    ripe=may_go
-                    and not any(map(_has_sequences, models))
-                    and seconds >= self._turn_seconds(name),
-                    pinned=self._is_pinned(name),
-                )
-            )
-        return found
-
-    def _turn_seconds(self, name: str) -> float:
-        """How long a busy model serves at least after its load."""
-        models = self._lifecycle.catalog.served(name).values()
-        took = max((model.load_seconds for model in models), default=0.0)
-        known = self._known.get(name)
-        return max(0.0 if known is None else known.min_resident_seconds, _TURN * took)
-
-    def _is_pinned(self, name: str) -> bool:
-        """Whether a model, or an ensemble that needs it, stays whatever happens."""
-        models = [self._known.get(one) for one in [name, *self._lifecycle.dependents(name)]]
-        return any(one is None or one.kept is not Kept.DEMAND for one in models)
-
-    def _used_at(self, name: str, models: Iterable[LoadedModel], now: float) -> float:
-        """When a model was used last; clocks that jump make a difference of a second at most."""
-        last = max(model.statistics.last_inference for model in models)
-        before, at = self._used.get(name, (None, now))
-        if last != before:
-            at = now
-            self._used[name] = last, at
-        return at - min(max(time.time() - last / 1000, 0.0), 1.0)
-
-    def _with_dependents(self, name: str) -> list[LoadedModel]:
-        names = [name, *self._lifecycle.dependents(name)]
-        return [model for one in names for model in self._lifecycle.catalog.served(one).values()]
-
-    def _may_go(self, name: str, resident_seconds: float) -> bool:
-        """Whether a model, and each ensemble that needs it, may be unloaded if it is idle."""
-        if self._is_pinned(name):
-            return False
-        for one in [name, *self._lifecycle.dependents(name)]:
-            least = self._known[one].min_resident_seconds
-            if self._entering[one] or resident_seconds < least:
-                return False
-        return True
+        return self._residents.seconds()
 
     def states(self) -> Mapping[str, str]:
         """The state of each model that is `loaded`, `loading`, `asleep` or `shrunk`."""
@@ -630,15 +542,15 @@ class ModelResidency:
         await self._meter.measure_idle(self._lifecycle.catalog.models())
         if (excess := self._memory.excess()) and not self._turn.locked():
             async with self._turn:
-                idle = [one for one in self._residents() if one.evictable]
+                idle = [one for one in self._residents.found() if one.evictable]
                 for one in victims(idle, excess):
                     await self._let_go(one, "memory")
 
     async def unload_idle(self) -> None:
         """Unload the models that were idle for long enough, or let them rest before."""
-        self._tidy()
+        self._residents.tidy()
         self.rests.look(self._lifecycle.catalog.models())
-        for one in self._residents():
+        for one in self._residents.found():
             known = self._known.get(one.name)
             limit = 0.0 if known is None else known.idle_seconds
             if one.evictable and 0 < limit <= one.idle_seconds:
@@ -649,7 +561,7 @@ class ModelResidency:
     async def _rest(self, known: KnownModel) -> None:
         """Let an idle model rest, and count what it still takes."""
         for model in [*self._lifecycle.catalog.served(known.config.name).values()]:
-            rests = known.config.is_ensemble or _busy(model)
+            rests = known.config.is_ensemble or is_busy(model)
             if not rests and await self.rests.rest(model, known) and self._meter is not None:
                 await asyncio.sleep(_LOOK_SECONDS)  # until it has freed what it can
                 await self._meter.measure(model)
@@ -662,12 +574,3 @@ def _require(model: KnownModel, version: int) -> None:
     """Refuse a version that a load would not bring: others are not to make room for that."""
     if not model.serves(version):
         raise not_found(model.config.name, version)
-
-
-def _busy(model: LoadedModel) -> bool:
-    """Whether requests or sequences keep a model; an ensemble that needs it is asked itself."""
-    return bool(model.statistics.in_flight) or _has_sequences(model)
-
-
-def _has_sequences(model: LoadedModel) -> bool:
-    return model.sequences is not None and model.sequences.has_sequences

@@ -55,7 +55,7 @@ def _credentials(tls: TlsSettings, certificates: ServerCertificates) -> grpc.Ser
 
 def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
-        [(pem.key, pem.certificate)], pem.root_certificate or None
+        [(pem.private_key, pem.certificate)], pem.root_certificate or None
     )
 
 
