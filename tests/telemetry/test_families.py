@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from math import inf
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
 from penstock.metrics.exposition import render
-from penstock.metrics.histogram import Histogram
 from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.families import (
     access_families,
@@ -20,7 +19,6 @@ from penstock.telemetry.families import (
     model_families,
     queue_families,
     repository_families,
-    residency_families,
     trace_families,
 )
 
@@ -243,41 +241,6 @@ def test_wrong_policies_and_traffic_of_repositories_are_told() -> None:
             "Requests to repositories that broke, and were made again from where they broke",
             *("counter", " 4"),
         ),
-    ]
-
-
-def test_models_that_calls_load_are_told_with_their_causes() -> None:
-    waits = Histogram((1.0,))
-    waits.observe(0.5)
-    waits.observe(2.0)
-    counts = SimpleNamespace(
-        loads={("m", "call"): 2}, unloads={("m", "memory"): 1, ("n", "request"): 3}, waits=waits
-    )
-    residency = SimpleNamespace(counts=counts, resident_bytes=lambda: {"m": 9})
-    told = lines(residency_families(cast(Any, residency)))
-    assert told == [
-        *family(
-            "penstock_model_resident_bytes",
-            "Bytes of the memory budget that a loaded model has",
-            *("gauge", '{model="m"} 9'),
-        ),
-        *family(
-            "penstock_model_loads_total",
-            "Loads of models, by what caused them",
-            *("counter", '{model="m",cause="call"} 2'),
-        ),
-        *family(
-            "penstock_model_unloads_total",
-            "Unloads of models, by what caused them",
-            *("counter", '{model="m",cause="memory"} 1', '{model="n",cause="request"} 3'),
-        ),
-        "# HELP penstock_model_load_wait_seconds Seconds that calls waited for the load of their"
-        " model",
-        "# TYPE penstock_model_load_wait_seconds histogram",
-        'penstock_model_load_wait_seconds_bucket{le="1"} 1',
-        'penstock_model_load_wait_seconds_bucket{le="+Inf"} 2',
-        "penstock_model_load_wait_seconds_sum 2.5",
-        "penstock_model_load_wait_seconds_count 2",
     ]
 
 
