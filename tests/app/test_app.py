@@ -77,6 +77,7 @@ def test_a_closed_output_does_not_stop_the_server(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={tmp_path}/models"]
     command += ["--grpc-port=0", "--http-port=0", "--metrics-port=0"]
+    command += ["--grpc-address=127.0.0.1", "--http-address=127.0.0.1"]  # else it warns
     with (tmp_path / "errors").open("wb") as errors:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
     assert server.stdout is not None

@@ -87,12 +87,8 @@ def test_a_verbose_log_has_completed_configurations(server: Served) -> None:
     assert [tensor["name"] for tensor in found["plus"]["input"]] == ["x"]
 
 
-def test_a_forest_is_served_as_soon_as_its_lines_are_pasted(author: Path, tmp_path: Path) -> None:
+def test_a_forest_whose_file_says_what_it_answers_is_served(author: Path, tmp_path: Path) -> None:
     forest = forests.lightgbm(ROWS.repeat(20, 0), "regression", author / "trees.txt")
-    refused = _refusal(tmp_path / "log", f"{author}/trees.txt")
-    assert f"into '{author}/trees.pbtxt':" in refused
-    lines = refused.partition("\n\n")[2].replace('"true"', '"false"')
-    (author / "trees.pbtxt").write_text(lines)
     with serving(None, tmp_path / "log", f"{author}/trees.txt") as server:
         answer = _ask(server, "trees", ROWS, input="input__0", output="output__0")
     assert np.allclose(answer[:, 0], forest.predict(ROWS), atol=1e-5)

@@ -107,7 +107,7 @@ def test_a_python_model_comes_without_its_neighbours(tmp_path: Path) -> None:
     [
         (["models"], "is a repository of models, not a model"),
         (["none.onnx"], "there is no file"),
-        (["s3://bucket"], "no folder of a model at 's3://bucket'"),
+        (["s3://bucket"], "there is no model at 's3://bucket': no folder"),
         (["s3://bucket/m", "--link"], "it is copied"),
         (["s3a://bucket/models"], "did you mean 's3://bucket/models'?"),
         (["as://box"], "is no address: as://ACCOUNT"),
@@ -146,7 +146,9 @@ def test_a_model_in_a_bucket_is_fetched(
         store.put("raw/sums/plus.onnx_data", model.with_suffix(".onnx_data").read_bytes())
         source = f"{store.address}/raw/sums"
         assert cli.main(["import", source, str(tmp_path / "models")]) == 0
-        assert "no folder of a model" in _refusal(capsys, f"{store.address}/raw/none", "out")
+        assert "no folder, and no file of an engine" in _refusal(
+            capsys, f"{store.address}/raw/none", "out"
+        )
     files = [path for path in (tmp_path / "models" / "sums").rglob("*") if path.is_file()]
     assert {path.name for path in files} == {"config.pbtxt", "plus.onnx", "plus.onnx_data"}
     assert not any(path.is_symlink() for path in files)

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -35,6 +36,7 @@ class _Server:
     """A facade of one model, which has answered one request in ten seconds."""
 
     repository_traffic = access = residency = None
+    releases = SimpleNamespace(aliases=list, went_back=())
 
     def __init__(self, settings: Settings) -> None:
         counted = statistics_of(config_from_json(_DECOUPLED), settings.metrics.latencies)

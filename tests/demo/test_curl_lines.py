@@ -25,6 +25,11 @@ ELSEWHERE = {
     "/adapters/": "an engine with adapters is needed; tests/backends/vllm ask it",
     "curl -s http://": "one's own file is served; tests/app/test_first_calls.py asks such lines",
     '"inputs":[...]': "it stands for any request",
+    "/models/square/": "another server is needed; tests/backends/remote ask it",
+    "/models/chat/": "another server is needed; tests/backends/remote ask it",
+    '"model": "chat"': "another server is needed; tests/backends/remote ask it",
+    "/models/ensemble/": "tests/backends/tensorrt_llm ask such a model",
+    "grep rollbacks_total": "no alias has gone back; tests/models/releases ask it",
 }
 """What in a line keeps it from being run here, and why."""
 

@@ -42,6 +42,12 @@ class ObjectStore:
     """What to do before a listing is answered, asked at each."""
     hold_after: int | None = None
     """Bytes after which answers wait for `resume`."""
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def count_sent(self, key: str, size: int) -> None:
+        """Count bytes of an object, on any thread."""
+        with self._counting:
+            self.sent[key] += size
 
     def put(self, key: str, content: bytes | str = b"", changed: float = LONG_AGO) -> None:
         """Store an object."""
@@ -143,14 +149,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, key: str, content: bytes) -> None:
         store = self.store
         cut = store.cut_after.pop(0) if store.cut_after else None
-        if store.hold_after is not None and len(content) > store.hold_after:
-            self.wfile.write(content[: store.hold_after])
+        hold = store.hold_after  # which may be changed while this waits
+        if hold is not None and len(content) > hold:
+            self.wfile.write(content[:hold])
             self.wfile.flush()
-            store.sent[key] += store.hold_after
+            store.count_sent(key, hold)
             store.resume.wait()
-            content = content[store.hold_after :]
+            content = content[hold:]
         self.wfile.write(content[:cut])
-        store.sent[key] += len(content[:cut])
+        store.count_sent(key, len(content[:cut]))
         if cut is not None:
             self.wfile.flush()
             self.close_connection = True

@@ -50,8 +50,12 @@ def openai_client(url: str, model: str, tool: Any) -> Iterator[str]:
     """The official client, in both forms."""
     import openai
 
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
+        yield from _asked(client, url, model, tool)
+
+
+def _asked(client: Any, url: str, model: str, tool: Any) -> Iterator[str]:
     asked: Any = {"model": model, "messages": MESSAGES, "temperature": 0, "max_tokens": 16}
-    client: Any = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
     assert model in [one.id for one in client.models.list()]
     yield "models"
     whole = client.chat.completions.create(**asked)
