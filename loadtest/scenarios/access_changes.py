@@ -156,12 +156,15 @@ class Report:
 class Run:
     """One run: clients, and whoever changes the files."""
 
-    def __init__(self, server: Server, files: Files, message: bytes, calls: int) -> None:
+    def __init__(
+        self, server: Server, files: Files, message: bytes, calls: int, changes: int
+    ) -> None:
         self.report = Report()
         self._server = server
         self._files = files
         self._message = message
-        self._left = calls
+        self._least = calls
+        self._least_changes = changes
         self._given = files.credentials(1)
 
     async def measured(self) -> Report:
@@ -220,6 +223,11 @@ class Run:
 
     # -- clients ------------------------------------------------------------------------------
 
+    @property
+    def _done(self) -> bool:
+        report = self.report
+        return report.calls >= self._least and report.changes >= self._least_changes
+
     def _http(self, given: Credentials) -> httpx.AsyncClient:
         context = client_context(self._files.server.pem, given.pair, "http/1.1")
         url = f"https://localhost:{self._server.http_port}"
@@ -232,14 +240,14 @@ class Run:
         return grpc.aio.secure_channel(f"localhost:{self._server.grpc_port}", shown, options)
 
     async def _over_http(self, headers: Headers) -> None:
-        while self._left > 0:
+        while not self._done:
             self.report.connections += 1
             async with self._http(self._given) as client:
                 for _ in range(_ON_ONE_CONNECTION):
                     await self._counted(partial(self._ask, client, headers))
 
     async def _over_grpc(self, headers: Headers) -> None:
-        while self._left > 0:
+        while not self._done:
             self.report.connections += 1
             async with self._channel(self._given) as channel:
                 method = channel.unary_unary(_METHOD, bytes, bytes)
@@ -255,9 +263,8 @@ class Run:
         return ""
 
     async def _counted(self, call: Callable[[], Awaitable[str]]) -> None:
-        if self._left <= 0:
+        if self._done:
             return
-        self._left -= 1
         self.report.calls += 1
         try:
             problem = await call()
@@ -269,8 +276,8 @@ class Run:
             self.report.failed[problem] += 1
 
 
-def measure(calls: int) -> Report:
-    """Make so many calls of a server of its own."""
+def measure(calls: int, changes: int = 0) -> Report:
+    """Make at least so many calls of a server of its own, and so many changes meanwhile."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_repository(folder / "models")
@@ -281,7 +288,7 @@ def measure(calls: int) -> Report:
         trusted = client_context(files.server.pem, pair, "http/1.1")
         trusted.check_hostname = False  # it is asked by its number
         with penstock(folder / "models", *flags(files.folder), tls=trusted) as server:
-            return asyncio.run(Run(server, files, message, calls).measured())
+            return asyncio.run(Run(server, files, message, calls, changes).measured())
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from loadtest.scenarios.access_changes import measure
 
 @pytest.mark.slow
 def test_no_call_fails_while_everything_changes() -> None:
-    report = measure(1500)
+    report = measure(1500, changes=2)
     assert report.failed == {}
-    assert report.calls == 1500
-    assert report.changes >= 1
+    assert report.calls >= 1500
+    assert report.changes >= 2

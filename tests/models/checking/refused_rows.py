@@ -378,13 +378,21 @@ ROWS: Mapping[str, Row] = {
     "OpenVINO's kinds": Row(f'backend: "openvino" {T} instance_group [ {{ kind: KIND_MODEL }} ]'),
     "form of trees": Row(FOREST + parameters(model_type="catboost")),
     "kind of trees": Row(FOREST),
+    "a folder in place of trees": Row(
+        FOREST + parameters(is_classifier="true"), {"1/xgboost.model/x": ""}
+    ),
     "flag of trees": Row(FOREST + parameters(is_classifier="perhaps")),
     "threads of trees": Row(FOREST + parameters(is_classifier="true", cpu_nthread="all")),
     "threshold": Row(FOREST + parameters(is_classifier="true", threshold="high")),
     "trees on GPUs": Row(FOREST + GPU + parameters(is_classifier="true"), gpus=(0,)),
     "no model.pt": Row(f'platform: "pytorch_libtorch" {T}'),
-    "a pickle": Row(
+    "a file that is none of PyTorch's": Row(
         f'platform: "pytorch_libtorch" {T}', {"1/model.pt": "x"}, elsewhere=_PYTORCH_FIRST
+    ),
+    "a pickle": Row(
+        f'platform: "pytorch_libtorch" {T}',
+        {"1/model.pt": b"\x80\x02x"},
+        elsewhere=_PYTORCH_FIRST,
     ),
     "names in an archive": Row(
         f'platform: "pytorch_libtorch" {T}',
