@@ -181,6 +181,10 @@ def test_the_least_valuable_model_goes_where_memory_ends(
 ) -> None:
     for name in ("a", "b", "c"):
         repository.add(name, min_resident_seconds="0")
+    costly = repository.path / "a" / "1" / "model.py"  # so that its load is worth more for sure
+    costly.write_text(
+        costly.read_text() + "\n    def initialize(self, args):\n        time.sleep(3)\n"
+    )
     with start(models=2.5) as server:
         for name in ("a", "b", "a", "c"):
             server.answer(name)
