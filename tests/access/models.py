@@ -9,7 +9,7 @@ from typing import Any
 
 from access.policies import gate
 from penstock.access.gate import AccessGate
-from penstock.core.audit import AuditSink
+from penstock.core.access import AuditSink
 from penstock.server.seen_models import seen
 from penstock.server.server import InferenceServer
 from rpc.serving import open_models

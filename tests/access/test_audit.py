@@ -18,7 +18,7 @@ from access.models import OPEN, SECRET, guarded
 from access.policies import ADMIN, ALICE, BOB, POLICY, bearer, replaced
 from gateway.serving import LOCAL
 from penstock.access.watch import PolicyWatch
-from penstock.core.audit import AuditEvent
+from penstock.core.access import AuditEvent
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.gateway.connections.open_connections import ConnectionRules

@@ -12,7 +12,7 @@ import pytest
 from access.models import OPEN, SECRET, guarded, write_models
 from access.policies import ADMIN, ALICE, bearer
 from gateway.serving import LOCAL
-from penstock.core.audit import AuditEvent
+from penstock.core.access import AuditEvent
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.clouds.sagemaker import open_sagemaker
 from penstock.gateway.clouds.vertex import open_vertex

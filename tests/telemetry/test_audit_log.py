@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.serving import wait_until
-from penstock.core.access import Access
-from penstock.core.audit import AuditEvent, event_of_call
+from penstock.core.access import Access, AuditEvent, event_of_call
 from penstock.telemetry.audit_log import AuditLog
 from penstock.telemetry.log_file import KEPT
 

@@ -89,7 +89,7 @@ def _name(datatype: DataType | None) -> str:
 
 
 async def _ask_fleet(settings: RemoteSettings) -> ModelConfig:
-    """What the first address says that says anything; all are asked at once."""
+    """The answer of the first address that gives one; all are asked at once."""
     context = settings.tls(["h2"])
     endpoints = [GrpcEndpoint(one, settings, context) for one in settings.addresses]
     asked = [asyncio.ensure_future(_ask_within(one, settings)) for one in endpoints]
@@ -110,7 +110,7 @@ async def _ask_fleet(settings: RemoteSettings) -> ModelConfig:
 
 
 async def _ask_within(endpoint: GrpcEndpoint, settings: RemoteSettings) -> ModelConfig:
-    """What an address says; raises `ModelLoadError` that names it."""
+    """The answer of an address; raises `ModelLoadError` that names it."""
     limit = settings.connect_timeout
     try:
         async with asyncio.timeout(limit):

@@ -1,4 +1,4 @@
-"""What the configuration of a remote model says: its addresses, its name there, limits."""
+"""Settings of a remote model, from its configuration: its addresses, its name there, limits."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class _Text:
         return text if self.stops is None else self.stops.feed(text)
 
     def flush(self) -> str:
-        """What was held back, at the end."""
+        """The text that was held back, at the end."""
         return "" if self.stops is None else self.stops.flush()
 
 

@@ -25,7 +25,7 @@ class Service(NamedTuple):
     module: str
     names: Mapping[str, str]
     whole_top_k: int
-    """What says that all tokens are looked at."""
+    """The number that says that all tokens are looked at."""
 
 
 SERVICES: Final = {
@@ -55,7 +55,7 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
     "skip_special_tokens": True,
     "spaces_between_special_tokens": True,
 }
-"""What vLLM takes where nothing is said; 0, protobuf's own default, would mean something else."""
+"""Values that vLLM takes where nothing is said; protobuf's own 0 would mean something else."""
 
 _INTEGERS: Final = ("max_tokens", "min_tokens", "n", "seed", "top_k", "truncate_prompt_tokens")
 _NUMBERS: Final = (

@@ -66,7 +66,7 @@ _NOTHING: Final = (
     "top_p",
     "end_id",
 )
-"""What is read elsewhere here, or says nothing without padding and without beams."""
+"""Tensors that are read elsewhere here, or say nothing without padding and without beams."""
 _REFUSED: Final = {"use_beam_search": "beam_width"}
 _MOST_SEQUENCES: Final = 128
 _DEEPEST: Final = 16

@@ -29,7 +29,7 @@ class Column:
 
 
 _SHORT_REASONS = ("asleep", "shrunk", "on demand")
-"""What a server that loads models when they are called says of those that do nothing."""
+"""Reasons of models that do nothing, of a server that loads models when they are called."""
 
 COLUMNS = (
     Column("ver", 4, 9, lambda model: model.key.version),

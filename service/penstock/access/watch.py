@@ -15,7 +15,7 @@ from penstock.access.policy import AccessPolicy
 from penstock.access.policy_file import read_policy
 from penstock.access.token_settings import TokenSettings
 from penstock.access.tokens import TokenVerifier
-from penstock.core.audit import AuditEvent, AuditSink
+from penstock.core.access import AuditEvent, AuditSink
 from penstock.core.errors import ConfigError
 from penstock.system.file_state import FileState, file_state
 from penstock.system.looking import looking

@@ -16,7 +16,7 @@ from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.registry import open_cache
-from penstock.core.audit import AuditSink
+from penstock.core.access import AuditSink
 from penstock.core.errors import ConfigError, InferenceError, UnsupportedError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
@@ -105,7 +105,7 @@ async def open_server(
                 lifecycle,
                 budget,
                 timeout=settings.repository.demand_timeout,
-                sizes=sizes if settings.devices.sizes_file != _NOT_MEASURED else None,
+                sizes=None if settings.devices.sizes_file == _NOT_MEASURED else sizes,
                 gpu_processes=gpus.processes,
             )
         server.has_repository = found is not None

@@ -1,4 +1,4 @@
-"""Accesses: what the access log says about finished requests, and the seam to it."""
+"""Accesses and audit events: what two logs are told of calls, and the seams to these logs."""
 
 from __future__ import annotations
 
@@ -35,3 +35,34 @@ class AccessSink(Protocol):
 
     def add(self, access: Access) -> None:
         """Keep an access; returns at once."""
+
+
+class AuditEvent(NamedTuple):
+    """One event. It has no key, token, header, body or tensor.
+
+    `at`: in seconds since the epoch. `what`: the RPC, or the method and path of HTTP; or what
+    changed, as `access-policy`. `result`: the status that the caller got, `changed` or `refused`.
+    `target`: the model. What is not known is empty: `caller` of whom no policy knows, both `caller`
+    and `peer` of what the server does by itself.
+    """
+
+    at: float
+    what: str
+    result: str
+    caller: str = ""
+    peer: str = ""
+    target: str = ""
+    detail: str = ""
+
+
+class AuditSink(Protocol):
+    """Takes events; implemented by the audit log (`telemetry.audit_log`)."""
+
+    def add(self, event: AuditEvent) -> None:
+        """Keep an event; returns at once, and never raises."""
+
+
+def event_of_call(access: Access, caller: str) -> AuditEvent:
+    """The event of a call that has ended."""
+    what = f"{access.method} {access.path}" if access.path else access.method
+    return AuditEvent(access.at, what, access.status, caller, access.peer, access.model)

@@ -7,25 +7,12 @@ from functools import partial
 
 from penstock.access.current import NO_PERMIT
 from penstock.access.gate import AccessGate
-from penstock.core.access import Access
-from penstock.core.audit import AuditSink, event_of_call
+from penstock.core.access import Access, AuditSink, event_of_call
 from penstock.core.errors import InferenceError, PermissionDeniedError, shortened
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.settings import Feature, Restriction, restriction_of
 
 _READING = ("GET", "HEAD", "OPTIONS")
-
-_CHANGING = frozenset(
-    {
-        Feature.MODEL_REPOSITORY,
-        Feature.SHARED_MEMORY,
-        Feature.TRACE,
-        Feature.LOGGING,
-        Feature.ENGINE_CONTROL,
-        Feature.REQUEST_CONTROL,
-    }
-)
-"""The groups whose calls the audit log is told of, but for those that read."""
 
 
 class CallGuard:
@@ -40,7 +27,7 @@ class CallGuard:
     def __init__(
         self, feature: Feature, restriction: Restriction | None, origins: Collection[str] | None
     ) -> None:
-        self._changes = feature in _CHANGING
+        self._changes = feature.changes
         self._restriction = restriction
         self._origins = origins
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from penstock.access.gate import AccessGate
-from penstock.core.audit import AuditEvent, AuditSink
+from penstock.core.access import AuditEvent, AuditSink
 from penstock.core.errors import (
     InferenceError,
     PermissionDeniedError,
@@ -19,18 +19,14 @@ from penstock.core.errors import (
 from penstock.rpc.context import Method, Reply, RpcContext, Service, StatusError
 from penstock.rpc.restrictions import RestrictedError, group_of
 from penstock.rpc.status import StatusCode, status_code
-from penstock.settings import Feature
 
-_CHANGING: Final = frozenset(
-    {Feature.MODEL_REPOSITORY, Feature.SHARED_MEMORY, Feature.TRACE, Feature.LOGGING}
-)
-"""The groups whose methods change the server, but for these:"""
 _READING: Final = frozenset(
     {
         *("RepositoryIndex", "AliasList", "AliasShow", "AliasWatch"),
         *("SystemSharedMemoryStatus", "CudaSharedMemoryStatus"),
     }
 )
+"""Methods that read, of groups whose others change the server."""
 _DENIALS: Final = (PermissionDeniedError, UnauthenticatedError, RestrictedError)
 
 
@@ -49,7 +45,7 @@ def audited(
 
 def _audited(method: Method, audit: AuditSink, gate: AccessGate | None) -> Method:
     inner = method.handler
-    always = group_of(method.name) in _CHANGING and method.name not in _READING
+    always = group_of(method.name).changes and method.name not in _READING
 
     async def handler(request: Any, context: RpcContext) -> Reply | None:
         failure: Exception | None = None

@@ -8,8 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from penstock.access.gate import CREDENTIAL_HEADERS
-from penstock.core.access import AccessSink
-from penstock.core.audit import AuditSink
+from penstock.core.access import AccessSink, AuditSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.verbosity import VERBOSITY
 from penstock.header_forward import header_forward

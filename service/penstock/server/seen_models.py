@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
 from penstock.access.current import current_caller, current_permit
-from penstock.core.audit import AuditEvent
+from penstock.core.access import AuditEvent
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, NotFoundError, PermissionDeniedError
 from penstock.core.request import InferenceRequest, parse_version

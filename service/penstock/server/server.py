@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.access.gate import AccessGate
-from penstock.core.audit import AuditSink
+from penstock.core.access import AuditSink
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (

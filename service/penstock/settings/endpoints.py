@@ -36,6 +36,23 @@ class Feature(StrEnum):
     REQUEST_CONTROL = "request-control"
     METRICS = "metrics"
 
+    @property
+    def changes(self) -> bool:
+        """Whether its calls change the server, but for those among them that read."""
+        return self in _CHANGING
+
+
+_CHANGING = frozenset(
+    {
+        Feature.MODEL_REPOSITORY,
+        Feature.SHARED_MEMORY,
+        Feature.TRACE,
+        Feature.LOGGING,
+        Feature.ENGINE_CONTROL,
+        Feature.REQUEST_CONTROL,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Restriction:

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from penstock.core.audit import AuditEvent, AuditSink
+from penstock.core.access import AuditEvent, AuditSink
 from penstock.system.file_state import FileState, file_state
 from penstock.system.looking import looking
 from penstock.system.tls import server_context, validity

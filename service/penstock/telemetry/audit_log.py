@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from logging import INFO, LogRecord
 
-from penstock.core.audit import AuditEvent
+from penstock.core.access import AuditEvent
 from penstock.core.errors import shortened
 from penstock.telemetry.console import ConsoleHandler
 from penstock.telemetry.line_writer import LineWriter

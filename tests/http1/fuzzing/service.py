@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVarTuple
 
 from http1.fuzzing.valid_requests import Understood
-from penstock.core.access import AccessSink
-from penstock.core.audit import AuditSink
+from penstock.core.access import AccessSink, AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall

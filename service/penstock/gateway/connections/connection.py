@@ -11,8 +11,7 @@ from math import inf
 from typing import Any, cast
 
 from penstock.access.certificate_names import certificate_names
-from penstock.core.access import Access, AccessSink
-from penstock.core.audit import AuditSink
+from penstock.core.access import Access, AccessSink, AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections

@@ -10,8 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.access.policy import Permit
-from penstock.core.access import Access, AccessSink
-from penstock.core.audit import AuditSink
+from penstock.core.access import Access, AccessSink, AuditSink
 from penstock.core.body_quota import BodyQuota
 from penstock.core.buffer import Buffer
 from penstock.core.errors import request_prefix, shortened

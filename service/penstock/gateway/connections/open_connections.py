@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.core.access import AccessSink
-from penstock.core.audit import AuditSink
+from penstock.core.access import AccessSink, AuditSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.turns import LoopTurn
 from penstock.http1.limits import HttpLimits
