@@ -59,6 +59,8 @@ def test_schema_refuses_a_wrong_field() -> None:
         ({"models": {"source": "s3"}}, "source"),
         ({"models": {"configMap": {"files": {"../x/y": ""}}}}, "x/y"),
         ({"models": {"source": "pvc"}}, "models.pvc.claimName is needed"),
+        ({"models": {"source": "url"}}, "models.url is needed"),
+        ({"models": {"source": "url", "url": "bucket/models"}}, "url"),
         ({"tls": {"enabled": True}}, "tls.secretName is needed"),
         ({"security": {"secure": True}}, "security.secure needs tls.enabled or"),
         ({"security": {"restrictions": [{"header": "a"}]}}, "secretName"),
@@ -223,6 +225,31 @@ def test_models_of_a_config_map_are_a_repository(tmp_path: Path) -> None:
     repository = ModelRepository([tmp_path])
     assert repository.names() == ["echo"]
     assert [*repository.read("echo").versions] == [1]
+
+
+def test_models_of_a_store_are_no_volume() -> None:
+    server = container(render(VARIANTS["cloud repository"]))
+    settings = parse_arguments(server["args"], {}, print)
+    assert [str(path) for path in settings.repository.paths] == ["s3://bucket/models"]
+    assert {mount["name"] for mount in server["volumeMounts"]} == {"shm", "tmp", "home"}
+
+
+@pytest.mark.parametrize(
+    ("variant", "resource", "count"),
+    [("MIG slices", "nvidia.com/mig-1g.10gb", 2), ("shared GPU", "nvidia.com/gpu.shared", 1)],
+)
+def test_parts_of_gpus_are_limits(variant: str, resource: str, count: int) -> None:
+    assert container(render(VARIANTS[variant]))["resources"]["limits"][resource] == count
+
+
+def test_helm_test_asks_the_service_and_is_no_server() -> None:
+    manifests = render(VARIANTS["TLS and ingress"])
+    pod, service = only(manifests, "Pod"), only(manifests, "Service")
+    *_, url, header = pod["spec"]["containers"][0]["args"]
+    assert (url, header) == ("https://demo-penstock:8000/v2/health/ready", "health=yes")
+    assert service["metadata"]["name"] in url
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
 
 
 def test_change_of_the_files_is_a_rollout_unless_the_server_polls() -> None:

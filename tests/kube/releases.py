@@ -16,6 +16,7 @@ from kube.nodes import ready
 
 NAME = "demo"
 FULL_NAME = "demo-penstock"
+SELECTOR = f"app.kubernetes.io/name=penstock,app.kubernetes.io/instance={NAME}"
 
 
 class HelmError(Exception):
@@ -75,16 +76,16 @@ class Release:
 
     def pods(self) -> list[Object]:
         """Its pods."""
-        selector = f"app.kubernetes.io/instance={NAME}"
-        return self.api.list("v1/pods", self.namespace, selector)
+        return self.api.list("v1/pods", self.namespace, SELECTOR)
 
     def wait_rolled_out(self, seconds: float = 120.0) -> float:
         """Wait until it has the pods that it wants, and no others; the seconds that it took."""
         began = time.monotonic()
-        wait_for(self._rolled_out, seconds, f"the rollout of {self.namespace}")
+        wait_for(self.rolled_out, seconds, f"the rollout of {self.namespace}")
         return time.monotonic() - began
 
-    def _rolled_out(self) -> bool:
+    def rolled_out(self) -> bool:
+        """Whether it has the pods that it wants, all new and ready, and no others."""
         found = self.deployment()
         wanted, status = found["spec"]["replicas"], found.get("status", {})
         counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "readyReplicas")]

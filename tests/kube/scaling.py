@@ -31,6 +31,7 @@ from cryptography.x509.oid import NameOID
 from kube.api import Api, Object, condition
 from kube.cluster import wait_for
 from kube.nodes import address_of, ready
+from kube.releases import SELECTOR
 
 METRIC = "avg_time_queue_us"
 VERSION = "custom.metrics.k8s.io/v1beta2"
@@ -130,12 +131,8 @@ class Metrics:
     def run(self) -> None:
         """Read until stopped; for a thread of its own."""
         while not self._stop.wait(1.0):
-            found = ready(self.api.list("v1/pods", self.namespace))
-            pods = {
-                pod["metadata"]["name"]: pod["status"]["podIP"]
-                for pod in found
-                if "app.kubernetes.io/instance" in pod["metadata"]["labels"]
-            }
+            found = ready(self.api.list("v1/pods", self.namespace, SELECTOR))
+            pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in found}
             self._samples = {pod: self._read(pod, address) for pod, address in pods.items()}
 
     def _read(self, pod: str, address: str) -> deque[Sample]:

@@ -41,8 +41,6 @@ output { name: "NUMBER" data_type: TYPE_INT32 dims: [ 1 ] }
 
 PIECE_MILLISECONDS = 200
 PIECES = 25  # of a stream: five seconds
-_CALLERS, _STREAMERS = 4, 3
-_PAUSE = 0.04  # seconds between calls of one client
 _EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 
 # What stock gRPC clients are told in a service config, and urllib3 in a `Retry`.
@@ -190,15 +188,27 @@ class Tally:
 
 
 class Load:
-    """Clients that call without end: over gRPC, over HTTP, and streams. A context."""
+    """Clients that call without end: over gRPC, over HTTP, and streams. A context.
 
-    def __init__(self, proxy: Proxy) -> None:
-        self._proxy = proxy
+    Between two calls a client waits for `pause` seconds. Streams are not tried again.
+    """
+
+    def __init__(
+        self,
+        proxy: Proxy,
+        *,
+        grpc: int = 4,
+        http: int = 1,
+        streams: int = 3,
+        model: str = "copy",
+        pause: float = 0.04,
+    ) -> None:
+        self._proxy, self._model, self._pause = proxy, model, pause
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._tally = Tally()
-        callers: list[Callable[[], None]] = [self._call_grpc] * _CALLERS
-        callers += [self._call_http, *[self._stream] * _STREAMERS]
+        callers: list[Callable[[], None]] = [self._call_grpc] * grpc
+        callers += [*[self._call_http] * http, *[self._stream] * streams]
         self._threads = [threading.Thread(target=each) for each in callers]
 
     def __enter__(self) -> Load:
@@ -239,13 +249,13 @@ class Load:
         client = grpcclient.InferenceServerClient(self._proxy.grpc, channel_args=[config])
         with _closing(client):
             number = 0
-            while not self._stop.wait(_PAUSE):
+            while not self._stop.wait(self._pause):
                 number += 1
                 sent = grpcclient.InferInput("NUMBER", [1, 1], "INT32")
                 sent.set_data_from_numpy(np.array([[number]], np.int32))
                 began = time.monotonic()
                 try:
-                    answer = client.infer("copy", [sent], client_timeout=20)
+                    answer = client.infer(self._model, [sent], client_timeout=20)
                 except InferenceServerException as error:
                     self._count(began, str(error))
                 else:
@@ -256,10 +266,10 @@ class Load:
         retries = urllib3.Retry(
             total=5, backoff_factor=0.1, status_forcelist=(502, 503, 504), allowed_methods=None
         )
-        url = f"http://{self._proxy.http}/v2/models/copy/infer"
+        url = f"http://{self._proxy.http}/v2/models/{self._model}/infer"
         with urllib3.PoolManager(retries=retries) as pool:
             number = 0
-            while not self._stop.wait(_PAUSE):
+            while not self._stop.wait(self._pause):
                 number += 1
                 tensor = {"name": "NUMBER", "shape": [1, 1], "datatype": "INT32", "data": [number]}
                 began = time.monotonic()
@@ -274,7 +284,7 @@ class Load:
 
     def _stream(self) -> None:
         """One stream after the other, each on a connection of its own."""
-        while not self._stop.wait(_PAUSE):
+        while not self._stop.wait(self._pause):
             seen: queue.Queue[tuple[Any, Any]] = queue.Queue()
             pieces, error = 0, ""
             client = grpcclient.InferenceServerClient(self._proxy.grpc)
