@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,23 @@ def test_values_that_mean_nothing_are_refused(
     done = template(tmp_path, values)
     assert done.returncode != 0
     assert complaint in done.stderr
+
+
+def _undescribed(schema: Mapping[str, Any], values: Any, place: str) -> list[str]:
+    """Values that the schema has no description of, or does not have at all."""
+    known = schema.get("properties", {})
+    given = values if isinstance(values, Mapping) and known else {}
+    found = [f"{place}.{name}" for name in given if name not in known]
+    for name, each in known.items():
+        found += [] if each.get("description") else [f"{place}.{name}"]
+        found += _undescribed(each, given.get(name), f"{place}.{name}")
+        found += _undescribed(each.get("items", {}), None, f"{place}.{name}[]")
+    return found
+
+
+def test_schema_describes_each_value() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert _undescribed(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "") == []
 
 
 def test_server_takes_the_arguments(manifests: list[Manifest]) -> None:
