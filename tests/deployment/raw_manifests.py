@@ -1,6 +1,6 @@
 """Manifests without Helm, `deploy/kubernetes`: written from the chart, built by kustomize.
 
-    PYTHONPATH=tests:. .venv/bin/python tests/deployment/raw_manifests.py    write `base` anew
+PYTHONPATH=tests:. .venv/bin/python tests/deployment/raw_manifests.py    write `base` anew
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -42,7 +41,7 @@ KUBECTL = shutil.which("kubectl") or ""
 
 def from_chart(values: Mapping[str, Any]) -> list[Manifest]:
     """The chart's manifests with these values, without what is Helm's own."""
-    manifests = [each for each in render({"fullnameOverride": "penstock", **values})]
+    manifests = render({"fullnameOverride": "penstock", **values})
     return [_plain(each) for each in manifests if "helm.sh/hook" not in str(each["metadata"])]
 
 

@@ -14,9 +14,7 @@ needs_kubectl = pytest.mark.needs("kubectl", "" if KUBECTL else "there is no kub
 
 
 def _by_name(manifests: list[Manifest]) -> dict[tuple[str, str], Any]:
-    return {
-        (each["kind"], each["metadata"]["name"]): _without_order(each) for each in manifests
-    }
+    return {(each["kind"], each["metadata"]["name"]): _without_order(each) for each in manifests}
 
 
 def _without_order(value: Any) -> Any:

@@ -110,6 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if unknown := {*given.parts} - {*PARTS}:
         parser.error(f"there is no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
+    if clusters.missing():
+        print(f"==> building Kubernetes {clusters.VERSION}, half an hour on two cores", flush=True)
     for line in clusters.refresh():
         print(f"    {line}", flush=True)
     if reason := clusters.missing():
@@ -134,8 +136,11 @@ def _run(parts: Sequence[str], folder: Path) -> list[str]:
     began = time.monotonic()
     with cluster(folder) as running, Nodes(running.api, folder / "pods") as nodes:
         version = running.api.call("GET", "/version").json()
-        print(f"==> Kubernetes {clusters.VERSION} ({version['goVersion']}), ready in "
-              f"{running.ready_seconds:.1f} s", flush=True)
+        print(
+            f"==> Kubernetes {clusters.VERSION} ({version['goVersion']}), ready in "
+            f"{running.ready_seconds:.1f} s",
+            flush=True,
+        )
         prepare_nodes(running, nodes)
         run = Run(running, nodes, folder)
         for part in parts:

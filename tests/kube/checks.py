@@ -64,7 +64,10 @@ _WRONG: Mapping[str, tuple[Mapping[str, Any], Sequence[str]]] = {
     "a value that there is not": ({"replica": 2}, ("replica",)),
     "a value of the wrong type": ({"replicas": "two"}, ("replicas", "integer")),
     "a source of models that there is not": ({"models": {"source": "s3"}}, ("source",)),
-    "an address without a scheme": ({"models": {"source": "url", "url": "bucket/models"}}, ("url",)),
+    "an address without a scheme": (
+        {"models": {"source": "url", "url": "bucket/models"}},
+        ("url",),
+    ),
     "TLS without a secret": ({"tls": {"enabled": True}}, ("tls.secretName is needed",)),
 }
 
@@ -82,14 +85,15 @@ def _strict(release: Release) -> Iterator[Check]:
         for each in render({"podSecurityContext": {"runAsNobody": True}})
         if each["kind"] == "Deployment"
     )
-    deployment["metadata"]["namespace"] = release.namespace
-    said = _refusal(lambda: release.api.apply(deployment, dry_run=True))
+    said = _refusal(lambda: release.api.apply(deployment, release.namespace, dry_run=True))
     yield _said("`podSecurityContext.runAsNobody`", said, "runAsNobody", "not declared in schema")
 
 
 def _immutable(release: Release) -> Iterator[Check]:
     release.install({})
-    said = _refusal(lambda: release.upgrade({"nameOverride": "other", "fullnameOverride": FULL_NAME}))
+    said = _refusal(
+        lambda: release.upgrade({"nameOverride": "other", "fullnameOverride": FULL_NAME})
+    )
     yield _said("an upgrade with another `nameOverride`", said, "field is immutable")
     stored = release.deployment()["spec"]
     defaulted = {
@@ -126,13 +130,11 @@ def _rights(release: Release) -> Iterator[Check]:
     api, space = release.api, release.namespace
     for user, role in (("deployer", "edit"), ("viewer", "view")):
         api.apply(_binding(user, role), space)
-    manifests = [*render({"podDisruptionBudget": {"enabled": True}, **_SCALED})]
-    for manifest in manifests:
-        manifest["metadata"]["namespace"] = space
+    manifests = render({"podDisruptionBudget": {"enabled": True}, **_SCALED})
     deployer, viewer = api.user("deployer"), api.user("viewer")
-    said = {_refusal(lambda m=m: deployer.apply(m, dry_run=True)) for m in manifests}  # type: ignore[misc]
+    said = {_refusal(lambda m=m: deployer.apply(m, space, dry_run=True)) for m in manifests}  # type: ignore[misc]
     yield _said("the chart by a user with the role `edit`", ", ".join(said), "taken")
-    said_to = _refusal(lambda: viewer.apply(manifests[0], dry_run=True))
+    said_to = _refusal(lambda: viewer.apply(manifests[0], space, dry_run=True))
     yield _said("the chart by a user with the role `view`", said_to, "forbidden", "viewer")
     for each in (deployer, viewer):
         each.close()
@@ -209,9 +211,13 @@ def _quota(release: Release) -> Iterator[Check]:
     said = _wait_for_text(release.refusal)
     yield _said("two pods of four GPUs, where a quota has four", said, "exceeded quota: gpus")
     wait_for(lambda: release.ready() == 1)
-    release.upgrade({"replicas": 1, "gpu": {"count": 2}})
+    release.uninstall()
+    wait_for(lambda: not release.pods())
+    release.install({"gpu": {"count": 2}})
+    release.wait_rolled_out()
+    release.upgrade({"gpu": {"count": 2}, "podAnnotations": {"version": "2"}})
     yield Check(
-        "a rollout within the quota: two GPUs, with one pod more meanwhile",
+        "a rollout of a pod of two GPUs, with another one meanwhile",
         f"rolled out in {release.wait_rolled_out():.1f} s",
         right=True,
     )
@@ -224,7 +230,11 @@ def _room(release: Release) -> Iterator[Check]:
     release.install({"replicas": 5, "gpu": {"count": 4}})
     said = _wait_for_text(release.unscheduled)
     wait_for(lambda: release.ready() == 4)
-    yield _said("five pods of four GPUs, of which there are 16", said, "Insufficient nvidia.com/gpu")
+    yield _said(
+        "five pods of four GPUs, of which there are 16", said, "Insufficient nvidia.com/gpu"
+    )
+    release.upgrade({"replicas": 4, "gpu": {"count": 4}})
+    release.wait_rolled_out()
     release.upgrade({"replicas": 4, "gpu": {"count": 4}, "podAnnotations": {"version": "2"}})
     said = _wait_for_text(release.unscheduled)
     yield _said("a rollout on GPUs that are all taken", said, "Insufficient nvidia.com/gpu")
@@ -260,7 +270,9 @@ def _evict(release: Release, pod: str) -> None:
         "kind": "Eviction",
         "metadata": {"name": pod, "namespace": release.namespace},
     }
-    release.api.call("POST", f"/api/v1/namespaces/{release.namespace}/pods/{pod}/eviction", eviction)
+    release.api.call(
+        "POST", f"/api/v1/namespaces/{release.namespace}/pods/{pod}/eviction", eviction
+    )
 
 
 _CHECKS = (

@@ -32,8 +32,8 @@ VERSION = re.findall(r"k8s.io/kubernetes v(\S+)", _MODULE.read_text())[0]
 _READY_SECONDS = 120.0
 
 TIMES: Mapping[str, str] = {
-    # A node counts as dead after so long; ten times as long is usual.
-    "node-monitor-grace-period": "4s",
+    # A node counts as dead after so long; 50 s are usual.
+    "node-monitor-grace-period": "8s",
     "node-monitor-period": "1s",
     "horizontal-pod-autoscaler-sync-period": "2s",
 }

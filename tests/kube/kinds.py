@@ -38,7 +38,11 @@ MODULES: Mapping[str, Sequence[str]] = {
 }
 """Files of definitions, by module and version."""
 
-MANIFESTS = ("kserve/serving-runtime.yaml", "kserve/inference-service.yaml", "kubernetes/inference-pool.yaml")
+MANIFESTS = (
+    "kserve/serving-runtime.yaml",
+    "kserve/inference-service.yaml",
+    "kubernetes/inference-pool.yaml",
+)
 
 
 def _module(name: str) -> Path | str:

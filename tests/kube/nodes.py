@@ -27,7 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from deploy.observability.programs import StackError
+import httpx
+
 from kube.api import STRATEGIC, Api, ApiError, Object, condition
 from kube.cluster import wait_for
 
@@ -192,8 +193,8 @@ class Nodes:
                 renewed = {"spec": {"renewTime": _now(fraction=True)}}
                 try:
                     self._api.patch(_LEASES, node.name, renewed, "kube-node-lease")
-                except ApiError as error:
-                    print(f"    node {node.name}: {error.message}", file=sys.stderr)
+                except (ApiError, httpx.HTTPError) as error:
+                    print(f"    node {node.name}: {error}", file=sys.stderr)
 
     def _seen(self, kind: str, found: Object) -> None:
         node = self._nodes.get(found["spec"].get("nodeName", ""))
@@ -284,7 +285,7 @@ class _Pod:
                 self._ending.wait()
             if not self._killed.is_set():
                 self._end()
-        except (ApiError, StackError, OSError, KeyError, ValueError) as error:
+        except (ApiError, httpx.HTTPError, OSError, KeyError, ValueError) as error:
             if not self._killed.is_set():
                 print(f"    pod {self.name}: {error!r}", file=sys.stderr)
 
@@ -320,7 +321,9 @@ class _Pod:
                 folder.mkdir(parents=True)
                 if "emptyDir" not in volume:
                     lay_out(folder, self._files(volume))
-        return {each["mountPath"]: folders[each["name"]] for each in self._container["volumeMounts"]}
+        return {
+            each["mountPath"]: folders[each["name"]] for each in self._container["volumeMounts"]
+        }
 
     def _files(self, volume: Object) -> dict[str, bytes]:
         if "configMap" in volume:

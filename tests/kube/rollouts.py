@@ -1,4 +1,4 @@
-"""Rollouts under load, each pod a real server: rolling update, rollback, scaling, a node's death."""
+"""Rollouts under load, each pod a real server: updates, scaling, a node's death."""
 
 from __future__ import annotations
 
@@ -144,10 +144,12 @@ def rollouts(cluster: Cluster, nodes: Nodes, folder: Path) -> Iterator[Event]:
         yield during("scale-down", upgrade(replicas=1), rolled)
         yield during("scale-up", upgrade(replicas=3), rolled)
         lost = release.pods()[0]["spec"]["nodeName"]
-        yield during(
-            "a node's death", lambda: nodes.kill(lost), lambda: _replaced(release, lost)
-        )
+        yield during("a node's death", lambda: nodes.kill(lost), lambda: _replaced(release, lost))
         cluster.api.delete("v1/nodes", lost)
+        for pod in release.pods():
+            if pod["spec"].get("nodeName") == lost:
+                name = pod["metadata"]["name"]
+                cluster.api.delete("v1/pods", name, release.namespace, gracePeriodSeconds=0)
 
 
 def _replaced(release: Release, node: str) -> None:

@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kube.api import Api, Object, condition
+from kube.api import Api, ApiError, Object, condition
 from kube.cluster import wait_for
 from kube.nodes import address_of, ready
 from kube.releases import SELECTOR
@@ -131,7 +132,10 @@ class Metrics:
     def run(self) -> None:
         """Read until stopped; for a thread of its own."""
         while not self._stop.wait(1.0):
-            found = ready(self.api.list("v1/pods", self.namespace, SELECTOR))
+            try:
+                found = ready(self.api.list("v1/pods", self.namespace, SELECTOR))
+            except (ApiError, httpx.HTTPError):
+                continue
             pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in found}
             self._samples = {pod: self._read(pod, address) for pod, address in pods.items()}
 

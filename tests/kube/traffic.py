@@ -292,7 +292,10 @@ class Load:
                 client.start_stream(lambda result, fault, seen=seen: seen.put((result, fault)))
                 client.async_stream_infer("story", _story())
                 while pieces < PIECES and not error:
-                    result, fault = seen.get(timeout=60)
+                    try:
+                        _, fault = seen.get(timeout=60)
+                    except queue.Empty:
+                        fault = "nothing for a minute"
                     error = str(fault) if fault else ""
                     pieces += not error
                 client.stop_stream(cancel_requests=bool(error))

@@ -1,4 +1,4 @@
-"""Every variant of the chart in a cluster: installed, upgraded, rolled back; what the server said."""
+"""Every variant of the chart in a cluster: installed, upgraded, rolled back."""
 
 from __future__ import annotations
 
@@ -90,6 +90,8 @@ def prepare_namespace(api: Api, namespace: str) -> None:
     }
     api.apply(volume)
     api.apply(claim, namespace)
+    claims = "v1/persistentvolumeclaims"
+    wait_for(lambda: api.get(claims, "models", namespace)["status"].get("phase") == "Bound", 60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,9 @@ def _try(release: Release, name: str, values: Mapping[str, Any]) -> Said:
 def _known(api: Api, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Values without the monitor where the cluster has no such kind."""
     if values.get("monitor") and not exists(
-        api, "apiextensions.k8s.io/v1/customresourcedefinitions", "podmonitors.monitoring.coreos.com"
+        api,
+        "apiextensions.k8s.io/v1/customresourcedefinitions",
+        "podmonitors.monitoring.coreos.com",
     ):
         address = {**values.get("security", {}), "metricsAddress": "0.0.0.0"}
         return {**values, "monitor": {"kind": "none"}, "security": address}, " (monitor left out)"
@@ -167,9 +171,8 @@ def _dry_run(release: Release, values: Mapping[str, Any]) -> tuple[str, list[Man
     manifests = render(values)
     found: list[str] = []
     for manifest in manifests:
-        placed = {**manifest, "metadata": {**manifest["metadata"], "namespace": release.namespace}}
         try:
-            found += release.api.apply(placed, dry_run=True).warnings
+            found += release.api.apply(manifest, release.namespace, dry_run=True).warnings
         except ApiError as error:
             found.append(f"{manifest['kind']} REFUSED: {error.message}")
     return "; ".join(found), manifests
