@@ -34,12 +34,12 @@ def _lint(chart: Path, values: dict[str, Any]) -> int:
     return 1 if report["errors"] else 0
 
 
-_CHANGES = ("install", "upgrade", "rollback", "uninstall", "test", "history")
+_CHANGES = ("install", "upgrade", "rollback", "uninstall", "test")
 _TIMEOUT = 120  # seconds, of each
 
 
 def _change(given: argparse.Namespace, values: dict[str, Any]) -> int:
-    """Change a release of a cluster, or ask for its revisions."""
+    """Change a release of a cluster, or run its tests."""
     done: Any
     with helm.Config(kubeconfig_path=given.kubeconfig, namespace=given.namespace) as cluster:
         match given.command:
@@ -51,10 +51,8 @@ def _change(given: argparse.Namespace, values: dict[str, Any]) -> int:
                 done = cluster.rollback(given.name, version=given.revision, timeout=_TIMEOUT)
             case "uninstall":
                 done = cluster.uninstall(given.name, timeout=_TIMEOUT)
-            case "test":
-                done = cluster.test(given.name, timeout=_TIMEOUT)
             case _:
-                done = cluster.history(given.name)
+                done = cluster.test(given.name, timeout=_TIMEOUT)
     json.dump(done, sys.stdout)
     return 0
 
