@@ -57,7 +57,8 @@ def _plain(manifest: Manifest) -> Manifest:
 
 def written(manifest: Manifest) -> str:
     """The file of a manifest."""
-    return _HEAD + yaml.safe_dump(manifest, sort_keys=False, width=100)
+    text: str = yaml.safe_dump(manifest, sort_keys=False, width=100)
+    return _HEAD + text
 
 
 def built(overlay: str) -> list[Manifest]:

@@ -42,7 +42,7 @@ TIMES: Mapping[str, str] = {
 
 def kept() -> Path:
     """The folder of the programs."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return caches / "penstock" / "kubernetes" / VERSION
 
 
