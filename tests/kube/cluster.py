@@ -26,7 +26,7 @@ from kube.api import Api, ApiError
 from programs.install import CONTROL_PLANE
 
 _MODULE = Path(__file__).parents[1] / "programs" / "kubernetes" / "go.mod"
-VERSION = re.findall(r"k8s.io/kubernetes v(\S+)", _MODULE.read_text())[0]
+VERSION: str = re.findall(r"k8s.io/kubernetes v(\S+)", _MODULE.read_text())[0]
 """That of Kubernetes."""
 
 _READY_SECONDS = 120.0
@@ -42,7 +42,7 @@ TIMES: Mapping[str, str] = {
 
 def kept() -> Path:
     """The folder of the programs."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "penstock" / "kubernetes" / VERSION
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpcclient
@@ -285,21 +284,22 @@ class Load:
     def _stream(self) -> None:
         """One stream after the other, each on a connection of its own."""
         while not self._stop.wait(self._pause):
-            seen: queue.Queue[tuple[Any, Any]] = queue.Queue()
-            pieces, error = 0, ""
+            seen: queue.Queue[object] = queue.Queue()
+            pieces, fault = 0, None
             client = grpcclient.InferenceServerClient(self._proxy.grpc)
             with _closing(client):
-                client.start_stream(lambda result, fault, seen=seen: seen.put((result, fault)))
+                client.start_stream(
+                    lambda result, error, seen=seen: seen.put(error)  # by these names
+                )
                 client.async_stream_infer("story", _story())
-                while pieces < PIECES and not error:
+                while pieces < PIECES and not fault:
                     try:
-                        _, fault = seen.get(timeout=60)
+                        fault = seen.get(timeout=60)
                     except queue.Empty:
                         fault = "nothing for a minute"
-                    error = str(fault) if fault else ""
-                    pieces += not error
-                client.stop_stream(cancel_requests=bool(error))
-            self._count_stream(pieces, error)
+                    pieces += not fault
+                client.stop_stream(cancel_requests=bool(fault))
+            self._count_stream(pieces, str(fault or ""))
 
 
 def _story() -> list[grpcclient.InferInput]:
