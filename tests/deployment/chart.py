@@ -89,6 +89,10 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
             {
                 "name": "fetch",
                 "image": "fetch",
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
                 "volumeMounts": [{"name": "models", "mountPath": "/models"}],
             }
         ],

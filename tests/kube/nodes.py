@@ -322,7 +322,8 @@ class _Pod:
                 if "emptyDir" not in volume:
                     lay_out(folder, self._files(volume))
         return {
-            each["mountPath"]: folders[each["name"]] for each in self._container["volumeMounts"]
+            each["mountPath"]: folders[each["name"]]
+            for each in self._container.get("volumeMounts", ())
         }
 
     def _files(self, volume: Object) -> dict[str, bytes]:
@@ -400,6 +401,7 @@ class _Pod:
             {
                 "phase": "Running",
                 "hostIP": "10.0.0.1",
+                "hostIPs": [{"ip": "10.0.0.1"}],
                 "podIP": self.address,
                 "podIPs": [{"ip": self.address}],
                 "startTime": _now(),

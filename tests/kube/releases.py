@@ -78,7 +78,7 @@ class Release:
         """Its pods."""
         return self.api.list("v1/pods", self.namespace, SELECTOR)
 
-    def wait_rolled_out(self, seconds: float = 120.0) -> float:
+    def wait_rolled_out(self, seconds: float = 240.0) -> float:
         """Wait until it has the pods that it wants, and no others; the seconds that it took."""
         began = time.monotonic()
         wait_for(self.rolled_out, seconds, f"the rollout of {self.namespace}")
