@@ -16,7 +16,6 @@ from kube.scaling import metrics_api
 from kube.traffic import MODELS, Load, Proxy, Tally, proxy
 
 _LEAVE_SECONDS = 2
-_AFTER_SECONDS = 7.0  # in which streams end that began before a change
 _GONE = [
     {
         "key": f"node.kubernetes.io/{state}",
@@ -129,7 +128,7 @@ def rollouts(cluster: Cluster, nodes: Nodes, folder: Path) -> Iterator[Event]:
             change()
             through()
             seconds = time.monotonic() - began
-            time.sleep(_AFTER_SECONDS)
+            load.wait_for_streams()
             return Event(name, f"{before} -> {release.ready()}", seconds, load.take())
 
         def upgrade(**values: Any) -> Callable[[], object]:
@@ -224,8 +223,8 @@ def autoscaling(cluster: Cluster, nodes: Nodes, folder: Path) -> Iterator[Moment
 
         yield from until(0, lambda moment: moment.ready == 1, 60)
         with Load(balanced, grpc=clients, http=0, streams=0, model="slow", pause=0.001) as load:
-            yield from until(clients, lambda moment: moment.ready == 3, 120)
-            time.sleep(_AFTER_SECONDS)
+            yield from until(clients, lambda moment: moment.ready == 3, 180)
+            wait_for(lambda: len([each for each in metrics.means().values() if each]) == 3, 60)
             yield now(clients)
             yield load.take()
         yield from until(0, lambda moment: (moment.wanted, moment.ready) == (1, 1), 150)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -207,7 +209,9 @@ class Load:
         self._lock = threading.Lock()
         self._tally = Tally()
         callers: list[Callable[[], None]] = [self._call_grpc] * grpc
-        callers += [*[self._call_http] * http, *[self._stream] * streams]
+        callers += [self._call_http] * http
+        callers += [partial(self._stream, number) for number in range(streams)]
+        self._ended = [0] * streams
         self._threads = [threading.Thread(target=each) for each in callers]
 
     def __enter__(self) -> Load:
@@ -219,6 +223,11 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join(60)
+
+    def wait_for_streams(self) -> None:
+        """Wait until each stream that goes on now has ended."""
+        before = [*self._ended]
+        wait_for(lambda: all(map(operator.gt, self._ended, before)), 90, "the end of streams")
 
     def take(self) -> Tally:
         """What was seen since it was last taken."""
@@ -281,7 +290,7 @@ class Load:
                     said = None if bad else answer.json()["outputs"][0]["data"]
                     self._count(began, bad, right=bool(bad) or said == [number])
 
-    def _stream(self) -> None:
+    def _stream(self, number: int) -> None:
         """One stream after the other, each on a connection of its own."""
         while not self._stop.wait(self._pause):
             seen: queue.Queue[object] = queue.Queue()
@@ -300,6 +309,7 @@ class Load:
                     pieces += not fault
                 client.stop_stream(cancel_requests=bool(fault))
             self._count_stream(pieces, str(fault or ""))
+            self._ended[number] += 1
 
 
 def _story() -> list[grpcclient.InferInput]:
