@@ -218,5 +218,5 @@ def _error(answer: httpx.Response) -> ApiError:
 
 def condition(found: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """A condition of an object's status; empty if it has none of this type."""
-    conditions: Sequence[Mapping[str, Any]] = found.get("status", {}).get("conditions", ())
+    conditions: Sequence[Mapping[str, Any]] = found.get("status", {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == kind), {})

@@ -414,11 +414,14 @@ _PROGRAMS = (
 )
 
 _KUBERNETES = HERE / "kubernetes"
+_KUBERNETES_VERSION = "k8s.io/component-base/version"
 
 
 def kubernetes(name: str) -> Program:
     """A program of Kubernetes' control plane: ten minutes for all three, more beside other work."""
-    flags = ("-p=1", "-ldflags=-s -w")
+    # The build otherwise knows no version of its own, and Helm asks for one.
+    version = f"-X {_KUBERNETES_VERSION}.gitVersion=v1.34.4"
+    flags = ("-p=1", f"-ldflags=-s -w {version}")
     package = f"k8s.io/kubernetes/cmd/{name}"
     install = go(package, *flags, folder=_KUBERNETES, timeout=3600.0, CGO_ENABLED="0")
     return Program(name, _go_version(_KUBERNETES), install)
