@@ -61,8 +61,12 @@ def localized(
 
 
 def _localized(text: str, mounts: Mapping[str, Path], services: Mapping[str, str]) -> str:
-    for mount in sorted(mounts, key=len, reverse=True):
-        text = re.sub(rf"(^|=|:){re.escape(mount)}(?=/|$)", rf"\g<1>{mounts[mount]}", text)
+    # All at once: a folder of one mount may lie below the path of another.
+    paths = "|".join(re.escape(mount) for mount in sorted(mounts, key=len, reverse=True))
+    if paths:
+        text = re.sub(
+            rf"(^|=|:)({paths})(?=/|$)", lambda found: f"{found[1]}{mounts[found[2]]}", text
+        )
     for name, address in services.items():
         text = text.replace(name, address)
     return text
@@ -292,6 +296,7 @@ class _Pod:
     # -- its process
 
     def _start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         mounts = self._mounts()
         variables = self._variables()
         command = [*self._container["command"], *self._container.get("args", ())]

@@ -38,6 +38,11 @@ def test_arguments_of_a_pod_name_its_folders_and_its_address() -> None:
     ]
 
 
+def test_a_folder_of_a_mount_is_not_taken_for_another_mount() -> None:
+    mounts = {"/models": Path("/tmp/pod/models"), "/tmp": Path("/tmp/pod/tmp")}
+    assert nodes.localized(["--x=/models"], mounts, "", {}) == ["--x=/tmp/pod/models"]
+
+
 def test_a_mount_is_not_the_beginning_of_another_folder() -> None:
     assert nodes.localized(["--x=/models-2/a"], {"/models": Path("/pod")}, "", {}) == [
         "--x=/models-2/a"
