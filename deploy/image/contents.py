@@ -117,7 +117,7 @@ def install(engine: str, environment: Path) -> None:
 def _uv(environment: Path, *arguments: str) -> None:
     """uv checks the hashes that constraints have, resolves as pip does, and is fast."""
     uv = HERE / "uv" / "bin" / "uv"
-    variables = {"UV_NATIVE_TLS": "1", "UV_LINK_MODE": "copy", "UV_HTTP_TIMEOUT": "600"}
+    variables = {"UV_SYSTEM_CERTS": "1", "UV_LINK_MODE": "copy", "UV_HTTP_TIMEOUT": "600"}
     command = (str(uv), "pip", "install", "--no-progress", "--python", f"{environment}/bin/python")
     _run(*command, *arguments, **variables)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -198,9 +199,10 @@ def _make_debian(tool: Tool) -> None:
         tool.tell("import", archive, STAND_IN)
 
 
-def build(tool: Tool, variant: Variant, on: Base, log: Path) -> float:
+def build(tool: Tool, variant: Variant, on: Base, log: Path, compiled: bool = True) -> float:
     """Build an image; how many seconds it took. The log has what was printed."""
     arguments = {"BASE": on.image, "HEADERS": on.headers, "ENGINE": variant.engine}
+    arguments |= {"COMPILE": "1" if compiled else "0"}
     options = [f"--build-arg={name}={value}" for name, value in arguments.items()]
     command = [*tool.command, "build", *tool.build, *options, "--tag", tag(variant), str(ROOT)]
     begin = time.monotonic()
@@ -230,10 +232,20 @@ class Layer:
 
 
 def layers(history: str) -> list[Layer]:
-    """The layers in `history`'s lines of a size and a command, the lowest first."""
+    """The layers in `history`'s lines of a size and a command, the lowest first.
+
+    Docker tells bytes, podman also where it is asked for them `1.2 MB`.
+    """
     rows = (line.partition("\t") for line in history.splitlines() if line)
-    read = [Layer(int(size), " ".join(command.split())) for size, _, command in rows]
+    read = [Layer(_bytes(size), " ".join(command.split())) for size, _, command in rows]
     return read[::-1]
+
+
+def _bytes(text: str) -> int:
+    told = re.fullmatch(r"([\d.e+]+) ?([kMG]?)B?", text.strip())
+    if told is None:
+        raise ImageError(f"'{text}' is no size of a layer")
+    return round(float(told[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[told[2]])
 
 
 def sbom(name: str, packages: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, Any]:
@@ -367,6 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [variant.name for variant in VARIANTS]
     parser.add_argument("--only", default="base,cpu", help=f"of {', '.join(names)}: base,cpu")
     parser.add_argument("--base", default="", help="an image with Python, or 'debian' to make one")
+    parser.add_argument("--interpreted", action="store_true", help="compile nothing to C: minutes")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "images")
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -376,7 +389,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         tool = find_tool()
         on = base(tool, chosen.base)
-        rows = [_whole(tool, variant, on, chosen.out, trial.tried) for variant in wanted]
+        rows = []
+        for variant in wanted:
+            log = chosen.out / f"{variant.name}.build.log"
+            _say(f"building {tag(variant)}, with ENGINE={variant.engine or '(none)'}")
+            seconds = build(tool, variant, on, log, not chosen.interpreted)
+            rows.append(_measured(tool, variant, on, chosen.out, seconds, trial.tried))
     except ImageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -398,10 +416,8 @@ class Row:
     failures: Sequence[str] = ()
 
 
-def _whole(tool: Tool, variant: Variant, on: Base, out: Path, tried: Any) -> Row:
-    """Build, measure and try an image."""
-    _say(f"building {tag(variant)}, with ENGINE={variant.engine or '(none)'}")
-    seconds = build(tool, variant, on, out / f"{variant.name}.build.log")
+def _measured(tool: Tool, variant: Variant, on: Base, out: Path, seconds: float, tried: Any) -> Row:
+    """Measure and try an image that took so long to build."""
     whole = size(tool, tag(variant))
     above = whole - size(tool, on.image)
     _say(f"{tag(variant)}: {whole / 1e6:.0f} MB, {above / 1e6:.0f} above its Python")

@@ -31,6 +31,7 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 import yaml
+from tritonclient.utils import InferenceServerException
 
 from deploy.observability.observe import TOOLS, demo
 from deploy.observability.programs import StackError, Started, port, program
@@ -300,12 +301,20 @@ class Load:
                 yield
 
     def _stream(self) -> Iterator[None]:
-        """Texts of the language model, one after the other on one stream."""
+        """Texts of the language model, one after the other on one stream.
+
+        A text is lost if the stream ends while it comes.
+        """
         replies: queue.Queue[tuple[Any, Any]] = queue.Queue()
         with grpcclient.InferenceServerClient(self._grpc) as client:
             client.start_stream(lambda result, error: replies.put((result, error)))
             while True:
-                client.async_stream_infer("tiny_llm", _prompt(), enable_empty_final_response=True)
+                try:
+                    client.async_stream_infer(
+                        "tiny_llm", _prompt(), enable_empty_final_response=True
+                    )
+                except InferenceServerException:
+                    return  # a server that exits ends the stream after its text: begin another one
                 while True:
                     result, error = replies.get(timeout=30)
                     if error is not None:

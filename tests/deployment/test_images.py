@@ -108,8 +108,9 @@ def test_bill_of_materials_has_each_package_by_its_url() -> None:
 
 
 def test_layers_are_told_from_the_lowest() -> None:
-    history = "5\tCMD  now\n2000\tRUN   something   long\n"
-    assert layers(history) == [Layer(2000, "RUN something long"), Layer(5, "CMD now")]
+    history = "5\tCMD  now\n2000\tRUN   something   long\n1.5 MB\tCOPY it\n0 B\tENV\n"
+    told = [Layer(0, "ENV"), Layer(1_500_000, "COPY it"), Layer(2000, "RUN something long")]
+    assert layers(history) == [*told, Layer(5, "CMD now")]
 
 
 def test_table_says_what_the_python_below_is_and_what_failed() -> None:
