@@ -86,7 +86,7 @@ observe: install  ## serve the demo under a load, with Prometheus and Jaeger bes
 	@$(BIN)/python -m deploy.observability.observe $(ARGS)
 
 images: .venv/.test  ## build, start and measure the images that need no GPU, by docker or podman
-	@$(BIN)/python -m deploy.image.images $(ARGS)
+	@$(BIN)/python -m deploy.image $(ARGS)
 
 replicas: .venv/.test  ## two servers behind HAProxy under a load, with Prometheus and Jaeger; each dies once
 	@$(BIN)/python tests/programs/install.py haproxy prometheus jaeger

@@ -1,6 +1,6 @@
 """`make images`: builds the images that need no GPU, starts each, and measures it.
 
-    python -m deploy.image.images [--only base,cpu] [--base debian] [--out build/images]
+    python -m deploy.image [--only base,cpu] [--base debian] [--out build/images]
 
 Built and run by docker where its daemon answers, else by podman. The Python below is the official
 image, pulled where a registry is in reach; elsewhere one with Debian's own Python is made with
@@ -327,7 +327,13 @@ def running(tool: Tool, image: str, models: Path, log: Path, *command: str) -> I
     Only `/tmp` and the home are writable; it has no capabilities and gets none.
     """
     name = f"penstock-{uuid.uuid4().hex[:12]}"
-    options = ["--rm", f"--name={name}", "--read-only", "--tmpfs=/tmp", "--tmpfs=/home/penstock"]
+    options = [
+        "--rm",
+        f"--name={name}",
+        "--read-only",
+        "--tmpfs=/tmp",
+        "--tmpfs=/home/penstock:mode=1777",
+    ]
     options += ["--cap-drop=ALL", "--security-opt=no-new-privileges", *tool.run]
     options += [f"--volume={models}:/models:ro"]
     options += [f"--publish=127.0.0.1::{port}" for port in _PORTS.values()]
@@ -382,6 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--interpreted", action="store_true", help="compile nothing to C: minutes")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "images")
     chosen = parser.parse_args(arguments)
+    chosen.out = chosen.out.resolve()
     chosen.out.mkdir(parents=True, exist_ok=True)
     wanted = [variant for variant in VARIANTS if variant.name in chosen.only.split(",")]
     if not wanted:
@@ -459,7 +466,3 @@ def table(rows: Sequence[Row], on: Base, tool: str) -> str:
     for row in rows:
         lines += [f"\n**{row.variant.name} FAILED**: {failure}" for failure in row.failures]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
