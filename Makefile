@@ -54,7 +54,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
-	test-clients kube gpu gpu-packages pins audit clean
+	test-clients kube gpu gpu-packages pins audit clean images replicas
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -84,6 +84,13 @@ observe: install  ## serve the demo under a load, with Prometheus and Jaeger bes
 	@echo "==> Prometheus and Jaeger; the first time Jaeger is built, a few minutes"
 	@$(BIN)/python tests/programs/install.py prometheus jaeger
 	@$(BIN)/python -m deploy.observability.observe $(ARGS)
+
+images: .venv/.test  ## build, start and measure the images that need no GPU, by docker or podman
+	@$(BIN)/python -m deploy.image $(ARGS)
+
+replicas: .venv/.test  ## two servers behind HAProxy under a load, with Prometheus and Jaeger; each dies once
+	@$(BIN)/python tests/programs/install.py haproxy prometheus jaeger
+	@$(BIN)/python -m deploy.replicas.seen $(ARGS)
 
 gates: lint  ## what to run before each commit: lint, and the tests that read the code or the docs
 	@echo "==> tests that read the code or the docs"

@@ -240,6 +240,12 @@ READ = (
         "Folder of the environments that Python models bring.",
     ),
     Variable(
+        "PENSTOCK_IMAGE_ENGINE",
+        "set by the image",
+        ("core/errors.py",),
+        "What the image was built with, for the message about an engine that it lacks.",
+    ),
+    Variable(
         "PENSTOCK_MODEL_ENV",
         "`NAME,BEGINNING*`",
         ("system/model_variables.py",),

@@ -75,3 +75,29 @@ def test_a_foreign_error_without_text_is_named() -> None:
 
 def test_a_cancellation_becomes_one_of_ours() -> None:
     assert type(as_inference_error(asyncio.CancelledError())) is RequestCancelledError
+
+
+@pytest.mark.parametrize(
+    ("built", "extra", "said"),
+    [
+        ("", "onnx", ""),
+        ("none", "onnx", "built with ENGINE=none: build one with --build-arg ENGINE=onnx"),
+        ("onnx,openai", "fil", "build one with --build-arg ENGINE=onnx,openai,fil"),
+        ("onnx,openai", "vllm", "build one with --build-arg ENGINE=vllm"),
+        ("onnx", "trtllm", "build one with --target trtllm"),
+    ],
+)
+def test_in_an_image_a_missing_engine_names_the_image_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, built: str, extra: str, said: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_IMAGE_ENGINE", built)
+    text = f"backend needs a package: pip install 'penstock[{extra}]'"
+    told = BackendNotInstalledError(text).message
+    assert told.startswith(text)
+    assert told.endswith(said)
+    assert (told == text) == (said == "")
+
+
+def test_a_missing_package_that_is_no_extra_names_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_IMAGE_ENGINE", "onnx")
+    assert BackendNotInstalledError("pip install boto3").message == "pip install boto3"

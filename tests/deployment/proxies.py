@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.observability.programs import answers, port
+from deploy.replicas.seen import haproxy_on
 from harness.serving import Served, wait_until
 from programs.places import find
 
@@ -72,14 +73,7 @@ def _nginx(text: str, ports: _Ports, folder: Path) -> str:
 
 
 def _haproxy(text: str, ports: _Ports, _: Path) -> str:
-    # The port of the check is another one on each server here.
-    text = re.sub(
-        r"(penstock-\d):8001 (.*) port 8000",
-        lambda m: f"{m[1]}:8001 {m[2]} port {ports[m[1], 8000]}",
-        text,
-    )
-    text = re.sub(r"(penstock-\d):(\d+)", lambda m: f"127.0.0.1:{ports[m[1], int(m[2])]}", text)
-    return re.sub(r"bind :(\d+)", lambda m: f"bind 127.0.0.1:{ports['', int(m[1])]}", text)
+    return haproxy_on(text, ports)
 
 
 def _envoy(text: str, ports: _Ports, _: Path) -> str:

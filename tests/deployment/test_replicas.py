@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 import tritonclient.grpc as grpcclient
-import yaml
 
-from deployment.proxies import NAMES, PROXIES, Balanced, balancing, missing
+from deployment.proxies import NAMES, Balanced, balancing, missing
 from harness.client_models import write_client_models
-from harness.compose import needs_compose, project
 from harness.serving import Served, serving, wait_until
 from penstock_client.client import Client
 
@@ -158,15 +156,3 @@ async def test_death_of_a_server_is_not_noticed_by_clients(
     mortal.process.kill()
     mortal.process.wait(20)
     assert await _lost(clients, 10) == {}
-
-
-@needs_compose
-def test_compose_file_has_the_same_topology() -> None:
-    folder = PROXIES.parent / "replicas"
-    services = project(folder, "compose.yaml")["services"]
-    written = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
-    (mount,) = services["proxy"]["volumes"]
-    assert set(services) == {"penstock-1", "penstock-2", "proxy"}
-    assert written["penstock-1"] == written["penstock-2"]
-    assert Path(mount["source"]) == PROXIES / "haproxy.cfg"
-    assert {port["host_ip"] for port in services["proxy"]["ports"]} == {"127.0.0.1"}

@@ -7,6 +7,8 @@ travel as data (between processes), and equals the name of Triton's error code (
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from typing import ClassVar
 
 _LONGEST_REPEATED = 1 << 10
@@ -139,7 +141,29 @@ class ConfigError(ModelLoadError):
 
 
 class BackendNotInstalledError(ModelLoadError):
-    """A package that the backend needs is missing; the text holds the line that installs it."""
+    """A package that the backend needs is missing; the text holds the line that installs it.
+
+    In an image, where nobody installs anything, it says how to build one that has it.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text + _image_with(text))
+
+
+def _image_with(text: str) -> str:
+    """How the image comes to an engine that it was built without; nothing elsewhere."""
+    built = os.environ.get("PENSTOCK_IMAGE_ENGINE", "")
+    missing = re.search(r"penstock\[([\w,-]+)\]", text)
+    if not built or missing is None:
+        return ""
+    extra = missing[1]
+    if extra == "trtllm":
+        how = "--target trtllm"
+    elif built == "none" or extra == "vllm":  # vLLM brings versions of its own
+        how = f"--build-arg ENGINE={extra}"
+    else:
+        how = f"--build-arg ENGINE={built},{extra}"
+    return f"; this image was built with ENGINE={built}: build one with {how}"
 
 
 _BY_CODE: dict[str, type[InferenceError]] = {

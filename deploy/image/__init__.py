@@ -1,0 +1,1 @@
+"""What the image is made of, and what builds and tries it."""

@@ -1,0 +1,1 @@
+"""Two servers behind a proxy, in containers or without them."""
