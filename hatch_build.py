@@ -18,14 +18,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from shutil import copyfile, which
 from sysconfig import get_config_var, get_path, get_platform
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -58,8 +57,7 @@ _ROOTS = {
 """Where the sources of the packages are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """What is compiled for, in place of this machine: `PROCESSOR-linux-gnu.GLIBC`, zig's word."""
 
     name: str

@@ -177,20 +177,26 @@ def _build(
     kind: Kind, python: Path, source: Path, out: Path, variables: Mapping[str, str]
 ) -> list[Path]:
     """Build the wheels of a kind from a copy of the sources. Raises `RefusedError`."""
+    log = _WORK / "build.log"
     with tempfile.TemporaryDirectory(dir=_WORK) as temporary:
         for project in PROJECTS:
-            command = [UV, "build", "--quiet", "--wheel", "--python", python]
-            command += ["--build-constraint", _CONSTRAINTS, "--out-dir", temporary]
-            done = subprocess.run(
-                [*command, source / project], env={**os.environ, **variables}, check=False
-            )
+            command = [UV, "build", "--wheel", "--python", python, "--out-dir", temporary]
+            command += ["--build-constraint", _CONSTRAINTS, source / project]
+            with log.open("w") as output:
+                done = subprocess.run(
+                    command,
+                    env={**os.environ, **variables},
+                    stdout=output,
+                    stderr=output,
+                    check=False,
+                )
             if done.returncode:
-                raise RefusedError("it could not be built")
-        raw = sorted(Path(temporary).glob("*.whl"))
-        return [
-            _audited(wheel, kind, out, variables) if kind.python else _moved(wheel, out)
-            for wheel in raw
-        ]
+                said = log.read_text(errors="replace").splitlines()
+                raise RefusedError("it could not be built: " + "\n".join(said[-12:]))
+        made = sorted(Path(temporary).glob("*.whl"))
+        if not kind.python:
+            return [_moved(wheel, out) for wheel in made]
+        return [_audited(wheel, kind, out, variables) for wheel in made]
 
 
 def _audited(wheel: Path, kind: Kind, out: Path, variables: Mapping[str, str]) -> Path:
