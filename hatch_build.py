@@ -286,7 +286,7 @@ def _parallel_build(distribution: Any, header: Path, target: Target | None) -> A
 
     class ParallelBuild(build_ext):
         def get_ext_filename(self, fullname: str) -> str:
-            file: str = super().get_ext_filename(fullname)
+            file = str(super().get_ext_filename(fullname))  # type: ignore[no-untyped-call]
             return file.replace(get_config_var("EXT_SUFFIX"), target.suffix) if target else file
 
         def build_extensions(self) -> None:

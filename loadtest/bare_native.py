@@ -18,7 +18,7 @@ import uvloop
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
-from penstock.core.tensor import DataType, Tensor
+from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import CompletionCallbacks, Method, RpcContext, Service, coroutine_handler
 from penstock.rpc.messages import InferReader, decode_request
@@ -28,9 +28,7 @@ from penstock.rpc.servicer import NAME
 from penstock.rpc.typed_contents import ContentLimits
 from penstock.settings import GrpcSettings
 
-_RESPONSE = InferenceResponse(
-    {"OUTPUT0": Tensor(DataType.FP32, (16,), memoryview(np.zeros(16, np.float32)).cast("B"))}
-)
+_RESPONSE = InferenceResponse({"OUTPUT0": Tensor.from_numpy(np.zeros(16, np.float32))})
 _ENCODER = ResponseEncoder()
 
 

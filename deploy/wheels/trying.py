@@ -55,7 +55,7 @@ def install(python: Path, folder: Path, wheels: Sequence[Path]) -> Installed:
 
 def install_foreign(unpacked: Unpacked, folder: Path, wheels: Sequence[Path]) -> Installed:
     """Install wheels for another processor, to be emulated. Raises `NotHereError`."""
-    emulating = [emulator(unpacked.processor), "-L", unpacked.folder]
+    emulating: list[str | Path] = [emulator(unpacked.processor), "-L", unpacked.folder]
     shutil.rmtree(folder, ignore_errors=True)
     target = ["--python-platform", f"{unpacked.processor}-manylinux_2_28"]
     target += ["--python-version", unpacked.version, "--target", str(folder)]
@@ -75,7 +75,8 @@ def try_out(installed: Installed, folder: Path, compiled: bool) -> None:
     (model / "1").mkdir(parents=True, exist_ok=True)
     (model / "config.pbtxt").write_text(_CONFIG)
     ports = {name: port("", 0) for name in ("grpc", "http", "metrics")}
-    command = [*installed.python, "-m", "penstock", "serve", f"--model-repository={model.parent}"]
+    command = [*installed.python, "-m", "penstock", "serve"]
+    command.append(f"--model-repository={model.parent}")
     command += [f"--{name}-port={number}" for name, number in ports.items()]
     with program("server", command, folder, installed.variables) as server:
         http, rpc = f"127.0.0.1:{ports['http']}", f"127.0.0.1:{ports['grpc']}"

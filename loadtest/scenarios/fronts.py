@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -136,13 +137,12 @@ def _opened(way: str, directory: Path) -> Iterator[Together]:
             ]
             yield Together(f"127.0.0.1:{port}", servers)
             return
-        # Those of the tests, which nobody else needs; without them in PYTHONPATH they are missing.
-        from deployment.proxies import balancing
-        from harness.serving import Served
-
+        # Those of the tests, which nobody else needs.
+        balancing = import_module("deployment.proxies").balancing
+        served = import_module("harness.serving").Served
         servers = [stack.enter_context(penstock(directory / "models")) for _ in range(_TWO)]
         behind = [
-            Served(
+            served(
                 subprocess.Popen(["true"]),
                 {"http": server.http_port, "grpc": server.grpc_port},
                 directory / "log",
