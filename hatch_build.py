@@ -258,7 +258,9 @@ def _cache_folder() -> Path:
 
 def _common(compiler: list[str], options: Mapping[str, Any]) -> bytes:
     """Command, compiler and headers: all that objects depend on beside their own source."""
-    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
+    said = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
+    # zig's compiler says where it is installed, which is another folder in each build.
+    version = b"".join(one for one in said.splitlines(True) if not one.startswith(b"InstalledDir"))
     flags = [options[name] for name in ("macros", "debug", "extra_postargs")]
     command = [Path(compiler[0]).name, *compiler[1:]]
     told = repr((command, flags, sys.version, version, metadata.version("mypy")))

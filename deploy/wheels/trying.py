@@ -85,7 +85,7 @@ def try_out(installed: Installed, folder: Path, compiled: bool) -> None:
         _check("gRPC", _over_grpc(rpc))
         asked = ["infer", "identity", f"INPUT0={json.dumps(_VALUES)}", "--json", "-u", rpc]
         said = json.loads(installed.says("-m", "penstock", *asked))
-        _check("the client package", said["outputs"][0]["data"])
+        _check("the client package", said["outputs"]["OUTPUT0"]["data"])
         server.process.send_signal(signal.SIGTERM)
         if status := server.process.wait(_PATIENCE):
             raise TriedError(f"the server ended with status {status}:\n{server.last_lines()}")
