@@ -66,6 +66,25 @@ def test_only_what_is_for_a_named_processor_needs_the_compiler_of_the_index(
     assert any(each.startswith("ziglang==") for each in made.dependencies())
 
 
+def test_objects_are_kept_for_the_compiler_wherever_it_is_installed(
+    hook: ModuleType, tmp_path: Path
+) -> None:
+    """Each build installs it into another folder, of which it tells."""
+
+    def told(folder: Path, version: str) -> bytes:
+        folder.mkdir()
+        compiler = folder / "zig"
+        compiler.write_text(f"#!/bin/sh\necho clang {version}\necho InstalledDir: {folder}\n")
+        compiler.chmod(0o755)
+        options = {"macros": [], "debug": 0, "extra_postargs": [], "include_dirs": []}
+        common: bytes = hook._common([str(compiler), "cc"], options)
+        return common
+
+    one = told(tmp_path / "one", "21")
+    assert told(tmp_path / "two", "21") == one
+    assert told(tmp_path / "three", "22") != one
+
+
 def test_tools_that_make_wheels_are_pinned(hook: ModuleType) -> None:
     """The same versions make the same bytes."""
     pinned = (ROOT / "deploy/wheels/constraints.txt").read_text().splitlines()
