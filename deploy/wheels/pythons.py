@@ -23,6 +23,7 @@ _RELEASES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie", "3.14": "f
 """Version of Python -> the release of Debian that has it."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Processor -> Debian's word for it."""
+_INCLUDE = "import sysconfig; print(sysconfig.get_path('include'))"
 _MARKER = "complete"
 _TIMEOUT = 600.0  # seconds for a download
 
@@ -58,12 +59,8 @@ class Unpacked:
         return found[0]
 
     def headers(self, folder: Path) -> Path:
-        """A folder with all headers; Debian has those that differ by processor in another."""
-        name = f"python{self.version}"
-        shutil.copytree(self.folder / "usr/include" / name, folder, dirs_exist_ok=True)
-        differing = self.folder / "usr/include" / f"{self.processor}-linux-gnu" / name
-        shutil.copytree(differing, folder, dirs_exist_ok=True)
-        return folder
+        """A folder with all headers, which is this one."""
+        return _headers(self.folder / f"usr/include/python{self.version}", self.processor, folder)
 
 
 def interpreter(version: str) -> Path:
@@ -78,6 +75,11 @@ def interpreter(version: str) -> Path:
         except NotHereError as reason:
             reasons.append(str(reason))
     raise NotHereError("; ".join(reasons))
+
+
+def own_headers(python: Path, folder: Path) -> Path:
+    """The headers of an interpreter, put together in a folder where they lie in two."""
+    return _headers(Path(run(python, "-c", _INCLUDE)), platform.machine(), folder)
 
 
 def foreign_headers(version: str, processor: str, folder: Path) -> Path:
@@ -153,11 +155,21 @@ def _of_debian(version: str) -> Path:
 
 def _with_headers(python: Path) -> Path:
     """The same, if it has its headers."""
-    code = "import sysconfig; print(sysconfig.get_path('include'))"
-    folder = Path(run(python, "-c", code))
+    folder = Path(run(python, "-c", _INCLUDE))
     if not (folder / "Python.h").exists():
         raise NotHereError(f"{python} has no headers ({folder})")
     return python
+
+
+def _headers(include: Path, processor: str, folder: Path) -> Path:
+    """A folder with all headers; Debian has those that differ by processor in one of their own."""
+    differing = include.parent / f"{processor}-linux-gnu" / include.name
+    if not differing.is_dir():
+        return include
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(include, folder)
+    shutil.copytree(differing, folder, dirs_exist_ok=True)
+    return folder
 
 
 def _headers_of_uv(version: str, processor: str) -> Path:

