@@ -54,7 +54,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
-	test-clients kube gpu gpu-packages pins audit clean images replicas
+	test-clients kube gpu gpu-packages pins audit clean images replicas wheels
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -69,7 +69,10 @@ install: .venv/.serve  ## install the server, the client package and the demo mo
 
 serve: install $(if $(filter vllm,$(LLM)),vllm) demo  ## serve the demo models
 	@echo "==> starting; the models are loaded first, Ctrl-C stops"
-	@( $(BIN)/python deploy/announce.py $$$$ $(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT) & ); \
+	@build="$$($(BIN)/python deploy/compiled_build.py find)"; \
+	echo "==> $${build:-the sources, which are not compiled: make wheel does that, in a minute or two}"; \
+	test -z "$$build" || export PYTHONPATH="$$build$${PYTHONPATH:+:$$PYTHONPATH}"; \
+	( $(BIN)/python deploy/announce.py $$$$ $(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT) & ); \
 	exec $(BIN)/penstock serve --model-repository=$(DEMO) --http-port=$(HTTP_PORT) \
 		--grpc-port=$(GRPC_PORT) --metrics-port=$(METRICS_PORT) \
 		$(if $(filter vllm,$(LLM)),--backend-config=vllm$(comma)python=$(CURDIR)/$(VLLM_PYTHON)) $(ARGS)
@@ -128,8 +131,13 @@ check: gates  ## run every check that is not a test
 
 wheel: .venv/.uv  ## build wheels with compiled modules, for this Python, into dist
 	@echo "==> compiling, a minute or two"
-	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist
+	@key=$$($(BIN)/python deploy/compiled_build.py key) && \
+		PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist && \
+		$(BIN)/python deploy/compiled_build.py keep $$key dist
 	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist client
+
+wheels: install  ## build, check and try manylinux wheels for all Pythons into dist/wheels: docs/wheels.md
+	@$(BIN)/python -m deploy.wheels.release $(ARGS)
 
 test-compiled: .venv/.test  ## test what is compiled, in an environment of its own
 	@$(BIN)/python tests/whole_run.py compiled
@@ -199,7 +207,9 @@ clean:  ## remove the environments, the caches and the demo models
 .venv-compiled/.test: .venv/.uv hatch_build.py $(INPUTS) $(SOURCES)
 	@echo "==> compiling the package for .venv-compiled, a minute or two"
 	@rm -rf build/wheel
-	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir build/wheel
+	@key=$$($(BIN)/python deploy/compiled_build.py key) && \
+		PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir build/wheel && \
+		$(BIN)/python deploy/compiled_build.py keep $$key build/wheel
 	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir build/wheel client
 	@test -x .venv-compiled/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-compiled
 	@$(UV) pip install --python .venv-compiled/bin/python --reinstall-package penstock \

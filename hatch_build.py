@@ -3,6 +3,11 @@
 Which modules, and why not others, says the `pyproject.toml` of the server, and of the client.
 Without that variable, and in every editable installation, this does nothing: the wheel is pure
 Python.
+
+`PENSTOCK_TARGET=aarch64-linux-gnu.2.17` compiles for that processor and that C library, with the
+compiler of `ziglang` and flags of our own in place of this machine's: what comes of it are the same
+bytes wherever the same versions make it. `PENSTOCK_HEADERS` is the folder of that Python's headers,
+where it is not the one that runs.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from pathlib import Path
 from shutil import copyfile, which
 from sysconfig import get_config_var, get_path, get_platform
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -36,6 +41,9 @@ _OPTIONS = [
     "--no-warn-unused-ignores",
 ]
 _OPTIMISATION = "2"  # 3 was no faster, and takes longer to compile
+_ZIG = "ziglang==0.17.0"
+_FLAGS = ["-fPIC", "-fno-strict-overflow", "-DNDEBUG", "-g0", "-w"]
+"""What Python itself is built with, less what differs from one build of it to another."""
 _HEADERS = ("__native_", "__native_internal_")
 """Beginnings of the headers that each source of a library includes."""
 _CACHE_BYTES = 512 << 20
@@ -49,35 +57,82 @@ _ROOTS = {
 """Where the sources of the packages are."""
 
 
+class Target(NamedTuple):
+    """What is compiled for, in place of this machine: `PROCESSOR-linux-gnu.GLIBC`, zig's word."""
+
+    name: str
+    headers: Path
+
+    @property
+    def platform(self) -> str:
+        """As the tags of wheels and the folders of builds have it."""
+        return f"linux_{self._processor}"
+
+    @property
+    def suffix(self) -> str:
+        """The end of the names of extension modules."""
+        return f".{sys.implementation.cache_tag}-{self._processor}-linux-gnu.so"
+
+    @property
+    def tag(self) -> str:
+        """The tag of a wheel for this Python."""
+        version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+        return f"{version}-{version}-{self.platform}"
+
+    def command(self) -> list[str]:
+        """The compiler, which comes with the requirements, as a linker does."""
+        from ziglang import __file__ as package
+
+        return [str(Path(package).with_name("zig")), "cc", "-target", self.name]
+
+    @property
+    def _processor(self) -> str:
+        return self.name.partition("-")[0]
+
+
+def asked_target() -> Target | None:
+    """The target that the environment names; `None` for this machine."""
+    name = os.environ.get("PENSTOCK_TARGET", "")
+    headers = os.environ.get("PENSTOCK_HEADERS") or get_path("include")
+    return Target(name, Path(headers)) if name else None
+
+
 class CompiledModules(BuildHookInterface[BuilderConfig]):
     """Adds extension modules to a wheel, each beside the source that it was made from."""
 
     def dependencies(self) -> list[str]:
-        return _REQUIREMENTS if _asked() else []
+        if not _asked():
+            return []
+        return [*_REQUIREMENTS, _ZIG] if asked_target() else _REQUIREMENTS
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if not _asked() or version == "editable":
             return
-        _need_compiler()
+        target = asked_target()
+        _need_compiler(target)
         library = self.config["library"]
-        output = _BUILD / f"{get_platform()}-{sys.implementation.cache_tag}" / library
+        platform = target.platform if target else get_platform()
+        output = _BUILD / f"{platform}-{sys.implementation.cache_tag}" / library
         sources = side_by_side(output / "sources")
         modules = selected(sources, self.config["compiled"], self.config["interpreted"])
-        for file in compile_modules(sources, modules, output, library):
+        for file in compile_modules(sources, modules, output, library, target):
             build_data["force_include"][str(file)] = str(file.relative_to(output / "lib"))
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        if target is None:
+            build_data["infer_tag"] = True
+        else:
+            build_data["tag"] = target.tag
 
 
 def _asked() -> bool:
     return os.environ.get("PENSTOCK_COMPILE", "0") not in ("", "0")
 
 
-def _need_compiler() -> None:
+def _need_compiler(target: Target | None) -> None:
     command = os.environ.get("CC") or get_config_var("CC") or "cc"
-    if which(command.split()[0]) is None:
+    if target is None and which(command.split()[0]) is None:
         sys.exit(f"PENSTOCK_COMPILE=1 needs a C compiler, and there is no {command.split()[0]}")
-    headers = Path(get_path("include"))
+    headers = target.headers if target else Path(get_path("include"))
     if not (headers / "Python.h").exists():
         sys.exit(f"PENSTOCK_COMPILE=1 needs the headers of Python, and {headers} has none")
 
@@ -106,7 +161,11 @@ def selected(sources: Path, compiled: Sequence[str], interpreted: Mapping[str, s
 
 
 def compile_modules(
-    sources: Path, modules: Sequence[str], output: Path, library: str
+    sources: Path,
+    modules: Sequence[str],
+    output: Path,
+    library: str,
+    target: Target | None = None,
 ) -> list[Path]:
     """Translate to C, compile, and say what files came of it, below `output/lib`.
 
@@ -130,6 +189,8 @@ def compile_modules(
         # What a compiler newer than mypyc warns of shall not stop it.
         for extension in extensions:
             extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-error"]
+            if target is not None:  # before those of the Python that runs
+                extension.include_dirs.append(str(target.headers))
         package, name = library.split(".")
         shared = next(one for one in extensions if one.name.endswith(f"{library}__mypyc"))
         # The library's own headers lie in a folder as the library does.
@@ -139,7 +200,7 @@ def compile_modules(
         # By its name, since what a cache keeps is not for this folder alone.
         shared.extra_compile_args += ["-include", header.name]
         distribution = Distribution({"name": package, "ext_modules": extensions})
-        command = _parallel_build(distribution, header)
+        command = _parallel_build(distribution, header, target)
         command.build_lib = str(output / "lib")
         command.build_temp = str(output / "objects")
         command.ensure_finalized()
@@ -197,23 +258,27 @@ def _cache_folder() -> Path:
 
 def _common(compiler: list[str], options: Mapping[str, Any]) -> bytes:
     """Command, compiler and headers: all that objects depend on beside their own source."""
-    version = subprocess.run([compiler[0], "--version"], capture_output=True, check=True).stdout
+    said = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
+    # zig's compiler says where it is installed, which is another folder in each build.
+    version = b"".join(one for one in said.splitlines(True) if not one.startswith(b"InstalledDir"))
     flags = [options[name] for name in ("macros", "debug", "extra_postargs")]
-    told = repr((compiler, flags, sys.version, version, metadata.version("mypy")))
+    command = [Path(compiler[0]).name, *compiler[1:]]
+    told = repr((command, flags, sys.version, version, metadata.version("mypy")))
     headers = (file for folder in options["include_dirs"] for file in Path(folder).glob("*.h"))
     return told.encode() + b"".join(file.read_bytes() for file in sorted(headers))
 
 
-def _precompile(compiler: list[str], header: Path, options: Mapping[str, Any]) -> None:
+def _precompile(compiler: list[str], header: Path, options: Mapping[str, Any]) -> Path:
     """Parse once the headers that every source of the library includes: megabytes."""
     compiled = Path(f"{header}.gch")
     compiled.unlink(missing_ok=True)  # one of older headers would stand for this one, even here
     includes = [f"-I{folder}" for folder in [*options["include_dirs"], get_path("include")]]
     command = [*compiler, *includes, *options["extra_postargs"], "-x", "c-header", str(header)]
     subprocess.run([*command, "-o", str(compiled)], check=True)
+    return compiled
 
 
-def _parallel_build(distribution: Any, header: Path) -> Any:
+def _parallel_build(distribution: Any, header: Path, target: Target | None) -> Any:
     """setuptools compiles file by file and library by library; this does so on all cores, and takes
     from a cache what was compiled before. The header is what `-include` names, for some.
     """
@@ -222,7 +287,16 @@ def _parallel_build(distribution: Any, header: Path) -> Any:
     cores = len(os.sched_getaffinity(0))
 
     class ParallelBuild(build_ext):
+        def get_ext_filename(self, fullname: str) -> str:
+            file = str(super().get_ext_filename(fullname))  # type: ignore[no-untyped-call]
+            return file.replace(get_config_var("EXT_SUFFIX"), target.suffix) if target else file
+
         def build_extensions(self) -> None:
+            if target is not None:
+                command = target.command()
+                self.compiler.set_executables(
+                    compiler_so=[*command, *_FLAGS], linker_so=[*command, "-shared"]
+                )
             compile_some = self.compiler.compile
             compiler = self.compiler.compiler_so
 
@@ -232,13 +306,17 @@ def _parallel_build(distribution: Any, header: Path) -> Any:
                 files = dict(zip(sources, map(Path, names), strict=True))
                 missing = [source for source in sources if not cache.fetch(source, files[source])]
 
+                flags = list(options["extra_postargs"])
+                if missing and header.name in flags:
+                    made = _precompile(compiler, header, options)
+                    # gcc finds it by itself, beside the header.
+                    flags += [] if target is None else ["-include-pch", str(made)]
+
                 def compile_one(source: str) -> None:
                     _say(f"compiling {Path(source).name}")
-                    compile_some([source], **options)
+                    compile_some([source], **{**options, "extra_postargs": flags})
                     cache.keep(source, files[source])
 
-                if missing and header.name in options["extra_postargs"]:
-                    _precompile(compiler, header, options)
                 with ThreadPoolExecutor(cores) as pool:
                     list(pool.map(compile_one, missing))
                 return [str(file) for file in files.values()]

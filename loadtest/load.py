@@ -30,6 +30,7 @@ class Load:
     with `headers`; `certificates` are the files of the authority to trust, of the client's
     certificate and of its key, for TLS. Where there are `further` messages, calls take them in
     turns. With `rounds` each loop calls so many times instead, so that none is cut off at the end.
+    `connections` are the most of gRPC; over HTTP each loop has its own.
     """
 
     target: str
@@ -39,6 +40,7 @@ class Load:
     stream: bool = False
     further: tuple[str, ...] = ()
     rounds: int = 0
+    connections: int = _CONNECTIONS
     path: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     certificates: tuple[str, str, str] = ("", "", "")
@@ -79,7 +81,7 @@ def run(load: Load) -> Outcome:
         warmup=0.0 if load.rounds else _WARM_UP,
         requests=load.calls,
         drain=_DRAIN,
-        connections=min(_CONNECTIONS, load.in_flight),
+        connections=min(load.connections, load.in_flight),
     )
     point = Point(concurrency=load.in_flight)
     measured = measure(_traffic(load), point, limits, Observer(), lambda progress: None)

@@ -116,6 +116,15 @@ def bare_echo() -> Iterator[Server]:
 
 
 @contextmanager
+def bare_native(depth: str) -> Iterator[Server]:
+    """Our own gRPC transport without a core; `depth` is that of `loadtest.bare_native`."""
+    (port,) = free_ports(1)
+    with _running([sys.executable, "-m", "loadtest.bare_native", str(port), depth]) as process:
+        _wait_until_open(port)
+        yield Server(process.pid, port, 0)
+
+
+@contextmanager
 def bare_http() -> Iterator[Server]:
     """An HTTP server that answers a request with its body, and does nothing else."""
     (port,) = free_ports(1)
