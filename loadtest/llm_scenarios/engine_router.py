@@ -37,7 +37,7 @@ from penstock.demo.repository import TEMPLATES
 MODEL = "tiny_llm"
 _STREAMS = 8
 _TOKENS = 24
-_PREFIXES, _TIMES = 12, 5
+_PREFIXES, _TIMES = 11, 5
 
 
 @dataclass
@@ -103,7 +103,7 @@ def _worker(repository: Path, vllm: str) -> Iterator[Server]:
         arguments.append(f"--backend-config=vllm,python={vllm}")
     else:
         add_gguf(version)
-    with penstock(repository, *arguments) as server:
+    with penstock(repository, *arguments, timeout=900.0) as server:
         yield server
 
 
@@ -126,6 +126,8 @@ def _smg(program: str, servers: Sequence[Server], policy: str, folder: Path) -> 
             process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
+        told = Counter(re.findall(r"KV event stream connected|Learned block_size", log.read_text()))
+        print(f"{policy}: what the router's log says of KV events: {dict(told)}")
 
 
 def _wait_for_model(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

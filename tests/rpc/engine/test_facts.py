@@ -81,6 +81,32 @@ async def test_the_tokenizer_comes_with_what_only_the_server_knows(
         assert json.loads(archive.read("tokenizer_config.json"))["eos_token"] == "</s>"
 
 
+@pytest.mark.parametrize(
+    ("files", "template", "whole"),
+    [
+        (["tokenizer.json"], "{{ x }}", False),
+        (["tokenizer.json", "tokenizer_config.json"], "{{ x }}", False),
+        (["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"], "{{ x }}", True),
+        (["tokenizer.json", "tokenizer_config.json"], None, True),
+    ],
+)
+async def test_a_router_reads_files_itself_only_where_they_are_all_there(
+    stub: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: list[str],
+    template: str | None,
+    whole: bool,
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    file = str(tmp_path / "tokenizer.json")
+    facts = replace(ScriptedBackend.facts, tokenizer=file, chat_template=template)
+    monkeypatch.setattr(ScriptedBackend, "facts", facts)
+    told = await stub.GetModelInfo(pb.GetModelInfoRequest())
+    assert told.tokenizer_path == (str(tmp_path) if whole else f"{file}#GetTokenizer")
+
+
 async def test_a_model_without_files_of_a_tokenizer_says_so(stub: Any) -> None:
     call = stub.GetTokenizer(common.GetTokenizerRequest())
     code, text = await failure(call.read())

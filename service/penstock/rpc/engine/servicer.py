@@ -29,7 +29,7 @@ from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.context import Method, RpcContext, Service, Unary, method_name
 from penstock.rpc.engine.generation import Answers, embedded, embedding_of, request_of
 from penstock.rpc.engine.kv_events import KvEvents
-from penstock.rpc.engine.tokenizer import TokenizerBundles
+from penstock.rpc.engine.tokenizer import TokenizerBundles, tokenizer_path
 from penstock.rpc.orca import add_report
 from penstock.rpc.status import STOPPED
 from penstock.server.answers import Engine
@@ -211,7 +211,7 @@ class VllmEngineServicer:
             max_context_length=facts.context_length,
             vocab_size=facts.vocabulary,
             served_model_name=engine.name,
-            tokenizer_path=facts.tokenizer or facts.model or engine.name,
+            tokenizer_path=tokenizer_path(facts),
             model_type=facts.model_type,
             architectures=facts.architectures,
             eos_token_ids=facts.eos_token_ids,

@@ -20,6 +20,7 @@ _FILES: Final = (
 )
 _KINDS: Final = ("*.jinja", "*.model", "*.tiktoken")
 _TEMPLATE: Final = "chat_template.jinja"
+_ASK: Final = "#GetTokenizer"
 _LARGEST: Final = 256 << 20
 _MOST_KEPT: Final = 8
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
@@ -52,6 +53,20 @@ class TokenizerBundles:
                 self._kept.pop(next(iter(self._kept)))
             self._kept[key] = found
         return found
+
+
+def tokenizer_path(facts: EngineFacts) -> str:
+    """The folder that a router on this machine may read in place of the archive.
+
+    Where that has not all that the archive has, it is a path that nobody can read, so that routers
+    ask for the archive: they read what they find first.
+    """
+    at = Path(facts.tokenizer)
+    folder = at if at.is_dir() else at.parent
+    whole = facts.chat_template is None or (folder / _TEMPLATE).is_file()
+    if whole and (folder / _CONFIG).is_file():
+        return str(folder)
+    return f"{facts.tokenizer}{_ASK}"
 
 
 def _files(facts: EngineFacts) -> list[Path]:
