@@ -104,6 +104,13 @@ async def test_what_is_no_batch_ends_the_subscription(stub: Any, publisher: Publ
     assert (code, "1 tokens are no 2 blocks" in text) == (grpc.StatusCode.UNAVAILABLE, True)
 
 
+def test_a_release_may_send_values_of_batches_and_fields_of_events() -> None:
+    """As vLLM 0.32 does."""
+    batch = batch_of([1.5, [STORED, CLEARED], 1], 7, 0)
+    assert (batch.timestamp, batch.dp_rank, len(batch.events)) == (1.5, 1, 2)
+    assert [one.block_hash for one in batch.events[0].stored.blocks] == [-1, 5]
+
+
 def test_older_releases_send_only_the_values() -> None:
     values = ["BlockStored", [5], None, [1, 2], 2, None, "GPU", "adapter"]
     batch = batch_of([1.5, [values, ["AllBlocksCleared"], ["Unknown"]], 3], 7, 0)
