@@ -27,6 +27,9 @@ INPUTS := pyproject.toml client/pyproject.toml Makefile
 SOURCES := $(shell find service backends client -name '*.py')
 # What mypy knows of the code, for the next clone on this machine: without it, it takes a minute.
 MYPY_KEPT = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock/mypy
+# A router of engines, which no test installs.
+SMG_VERSION := 1.13.0
+SMG = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock/smg-$(SMG_VERSION)
 # Tests that read the code or the docs (tests/harness/folder_marks.py).
 GATE_TESTS := $(addprefix tests/,backends/python/test_documentation.py cli/test_settings_reference.py \
 	conformance/test_cited_rows.py conformance/test_contract.py docs observability/test_rules.py \
@@ -54,7 +57,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
-	test-clients kube gpu gpu-packages pins audit clean images replicas wheels
+	test-clients kube gpu gpu-packages pins audit clean images replicas wheels router
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -88,12 +91,19 @@ observe: install  ## serve the demo under a load, with Prometheus and Jaeger bes
 	@$(BIN)/python tests/programs/install.py prometheus jaeger
 	@$(BIN)/python -m deploy.observability.observe $(ARGS)
 
+<<<<<<< HEAD
 images: .venv/.test  ## build, start and measure the images that need no GPU, by docker or podman
 	@$(BIN)/python -m deploy.image $(ARGS)
 
 replicas: .venv/.test  ## two servers behind HAProxy under a load, with Prometheus and Jaeger; each dies once
 	@$(BIN)/python tests/programs/install.py haproxy prometheus jaeger
 	@$(BIN)/python -m deploy.replicas.seen $(ARGS)
+=======
+router: .venv/.test  ## run a real router of engines before three Penstocks, with a load and a kill
+	@test -x $(SMG)/bin/smg || { echo "==> installing the router in $(SMG)"; \
+		$(UV) venv --quiet --python $(BIN)/python $(SMG) && $(UV) pip install --quiet --python $(SMG)/bin/python smg==$(SMG_VERSION); }
+	@$(BIN)/python -m loadtest.llm_scenarios.engine_router --smg $(SMG)/bin/smg $(ARGS)
+>>>>>>> 790fbf249163c14c437ea13751a99fd9c7fcd60d
 
 gates: lint  ## what to run before each commit: lint, and the tests that read the code or the docs
 	@echo "==> tests that read the code or the docs"

@@ -20,6 +20,7 @@ from penstock.core.backend import (
     Outcome,
     Traits,
     WithApplication,
+    WithEngineFacts,
     WithInterpreter,
     WithMetrics,
     WithReadiness,
@@ -52,6 +53,7 @@ from penstock.core.config import (
 )
 from penstock.core.delivery import deliver
 from penstock.core.device_tensor import DeviceTensor
+from penstock.core.engine_facts import EngineFacts
 from penstock.core.errors import (
     AlreadyExistsError,
     BackendNotInstalledError,
@@ -123,6 +125,7 @@ __all__ = [
     "DeadlineExceededError",
     "DeviceTensor",
     "DynamicBatching",
+    "EngineFacts",
     "ExecutionAccelerators",
     "ExhaustedError",
     "Fact",
@@ -167,6 +170,7 @@ __all__ = [
     "UnsupportedError",
     "Window",
     "WithApplication",
+    "WithEngineFacts",
     "WithInterpreter",
     "WithMetrics",
     "WithReadiness",

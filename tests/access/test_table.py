@@ -32,9 +32,10 @@ from penstock.settings import Feature, GrpcSettings, MetricsSettings, OpenAiSett
 from rpc.serving import channel_to
 
 RPCS = {
-    "health": "ServerLive ServerReady ModelReady Check Watch List",
-    "metadata": "ServerMetadata ModelMetadata ServerReflectionInfo",
-    "inference": "ModelInfer ModelStreamInfer",
+    "health": "ServerLive ServerReady ModelReady Check Watch List HealthCheck",
+    "metadata": "ServerMetadata ModelMetadata ServerReflectionInfo GetModelInfo GetServerInfo"
+    " GetTokenizer",
+    "inference": "ModelInfer ModelStreamInfer Generate Embed Abort",
     "shared-memory": "SystemSharedMemoryStatus SystemSharedMemoryRegister"
     " SystemSharedMemoryUnregister CudaSharedMemoryStatus CudaSharedMemoryRegister"
     " CudaSharedMemoryUnregister",
@@ -42,8 +43,8 @@ RPCS = {
     "model-repository": "RepositoryIndex RepositoryModelLoad RepositoryModelUnload AliasList"
     " AliasShow AliasSet AliasRemove AliasPromote AliasRollback AliasWatch",
     "statistics": "ModelStatistics GetTopChannels GetServers GetServer GetServerSockets GetChannel"
-    " GetSubchannel GetSocket StreamCoreMetrics",
-    "trace": "TraceSetting",
+    " GetSubchannel GetSocket StreamCoreMetrics GetLoads",
+    "trace": "TraceSetting SubscribeKvEvents",
     "logging": "LogSettings",
 }
 RPC_GROUPS = {name: group for group, names in RPCS.items() for name in names.split()}
@@ -201,7 +202,7 @@ async def test_every_rpc_lets_in_its_group_and_no_other(
     local: GrpcSettings, repository: Path
 ) -> None:
     found, expected = {}, {}
-    settings = replace(local, channelz=True)
+    settings = replace(local, channelz=True, engine_rpc="vllm")
     async with (
         guarded(repository, gate(POLICY)) as server,
         open_grpc(server, settings, ExitDeadline(2)) as port,
@@ -215,5 +216,5 @@ async def test_every_rpc_lets_in_its_group_and_no_other(
             codes = [await outcome(channel, rpc, key) for key in ("", but, only)]
             found[rpc.path] = [*codes[:2], codes[2] in ("UNAUTHENTICATED", "PERMISSION_DENIED")]
             expected[rpc.path] = ["UNAUTHENTICATED", "PERMISSION_DENIED", False]
-    assert len(names) == 7
+    assert len(names) == 8
     assert found == expected

@@ -17,6 +17,7 @@ from penstock.core.backend import (
     InstanceContext,
     Traits,
     WithApplication,
+    WithEngineFacts,
     WithInterpreter,
     WithMetrics,
     WithReadiness,
@@ -75,6 +76,7 @@ def test_a_trait_that_is_set_as_an_attribute_is_refused_where_the_class_is_made(
     [
         ("control", Controllable),
         ("openai_app", WithApplication),
+        ("engine_facts", WithEngineFacts),
         ("interpreter", WithInterpreter),
         ("metrics", WithMetrics),
         ("histograms", WithMetrics),

@@ -90,6 +90,7 @@ class Call:
         self.metadata_fields: Metadata = ()
         self.deadline: float | None = None
         self.writes_at_once = False
+        self.authority = ""
         self.opened = 0
         self.trace_id = 0
         self.peer = "ipv4:127.0.0.1:1"
@@ -127,6 +128,9 @@ class Call:
         await self.may_write.wait()
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
+        """Not looked at."""
+
+    async def begin(self) -> None:
         """Not looked at."""
 
     def add_trailing_metadata(self, metadata: Metadata) -> None:

@@ -147,6 +147,7 @@ OURS: dict[str, object] = {
     "openai.allowed_origins": (),
     "openai.restrictions": (),
     "grpc.transport": "native",
+    "grpc.engine_rpc": "",
     "grpc.reflection": True,
     "grpc.max_message_size": 2147483647,
     "grpc.max_control_message_size": 1048576,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.backend import (
     BackendNotInstalledError,
+    EngineFacts,
     Histogram,
     InferenceError,
     InferenceRequest,
@@ -19,6 +20,7 @@ from penstock.backend import (
     Outcome,
     ResponseStream,
     WithApplication,
+    WithEngineFacts,
     WithMetrics,
     WithReadiness,
     package_missing,
@@ -42,7 +44,7 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
-from penstock_backends.openvino_genai.openai_app import open_openai_app
+from penstock_backends.openvino_genai.openai_app import open_openai_app, read_engine_facts
 from penstock_backends.openvino_genai.pipeline import NOT_INSTALLED, GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
 from penstock_backends.openvino_genai.sampling import BACKEND, Sampling, read_sampling
@@ -53,7 +55,9 @@ if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
 
 
-class OpenVinoGenAiBackend(WithApplication, WithMetrics, WithReadiness, LanguageModelBackend):
+class OpenVinoGenAiBackend(
+    WithApplication, WithEngineFacts, WithMetrics, WithReadiness, LanguageModelBackend
+):
     """A language model on the CPU, with the tensors of Triton's vLLM backend."""
 
     # Its own temporary folder is for copies of read-only model files.
@@ -97,6 +101,9 @@ class OpenVinoGenAiBackend(WithApplication, WithMetrics, WithReadiness, Language
         return open_openai_app(
             self._name, self._settings, self._tokenizer, self._prompts, self._start
         )
+
+    def engine_facts(self) -> EngineFacts:
+        return read_engine_facts(self._settings, self._tokenizer)
 
     async def healthy(self) -> bool:
         return self._engine.failure is None

@@ -9,6 +9,7 @@ from penstock.backend import (
     AsgiApp,
     Backend,
     ConfigError,
+    EngineFacts,
     Histogram,
     InferenceError,
     InferenceRequest,
@@ -18,6 +19,7 @@ from penstock.backend import (
     Outcome,
     Traits,
     WithApplication,
+    WithEngineFacts,
     WithMetrics,
     WithReadiness,
 )
@@ -29,7 +31,9 @@ from penstock_backends.remote.settings import KSERVE, OPENAI, read_settings
 from penstock_backends.remote.vllm_model import VllmModel
 
 
-class RemoteBackend(Inspectable, WithApplication, WithMetrics, WithReadiness, Backend):
+class RemoteBackend(
+    Inspectable, WithApplication, WithEngineFacts, WithMetrics, WithReadiness, Backend
+):
     """A model that another server has: here are its scheduling, admission, traces and metrics."""
 
     traits = Traits(serial=False, eager=True)
@@ -83,6 +87,9 @@ class RemoteBackend(Inspectable, WithApplication, WithMetrics, WithReadiness, Ba
     async def openai_app(self) -> AsgiApp | None:
         model = self._model
         return model.application() if isinstance(model, OpenAiModel) else None
+
+    def engine_facts(self) -> EngineFacts | None:
+        return self._model.engine_facts() if isinstance(self._model, VllmModel) else None
 
     def unready(self) -> str:
         return self._model.unready()

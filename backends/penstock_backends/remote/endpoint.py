@@ -25,6 +25,7 @@ class Endpoint(ABC):
         self, address: Address, settings: RemoteSettings, context: ssl.SSLContext | None
     ) -> None:
         self.address = address
+        self.name = str(address).encode()
         self.standing = Standing()
         self.calls = 0
         self.failed_calls = 0

@@ -6,6 +6,7 @@ import asyncio
 import binascii
 import random
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -15,7 +16,7 @@ from penstock.backend import UnavailableError, series_name
 from penstock.protocol import orca_load_report_pb2 as orca
 from penstock_backends.remote.endpoint import Endpoint, Probe
 from penstock_backends.remote.grpc_connection import CallStatus
-from penstock_backends.remote.standing import least_loaded
+from penstock_backends.remote.standing import least_loaded, preferred
 
 _REPORT = b"endpoint-load-metrics-bin"
 _MOST_SEQUENCES = 1 << 16
@@ -63,15 +64,19 @@ class Fleet(Generic[One]):
 
     # -- calls --------------------------------------------------------------------------------
 
-    def pick(self, sequence: int | str = 0, *, begins: bool = False) -> One:
+    def pick(self, sequence: int | str = 0, *, begins: bool = False, prefix: bytes = b"") -> One:
         """The address for a call; raises `UnavailableError` where none is up.
 
-        All calls of a sequence go where its first went, whose state is nowhere else.
+        All calls of a sequence go where its first went, whose state is nowhere else. Calls of equal
+        `prefix` go to one address as long as it is not much more loaded than others.
         """
         if sequence and not begins and (known := self._sequences.get(sequence)):
             return known
         if len(self.endpoints) == 1:
             found = self.endpoints[0] if self._standings[0].up else None
+        elif prefix:
+            order = self._order(prefix)
+            found = preferred(self.endpoints, self._standings, self._loop.time(), order)
         else:
             now, first = self._loop.time(), next(self._turn)
             found = least_loaded(self.endpoints, self._standings, now, first)
@@ -80,6 +85,16 @@ class Fleet(Generic[One]):
         if sequence:
             self._keep(sequence, found)
         return found
+
+    def _order(self, prefix: bytes) -> list[int]:
+        """The places of the addresses, for a prefix: the highest hash of both first (rendezvous).
+
+        So an address that comes or goes moves none but its own.
+        """
+        hashes = [
+            blake2b(prefix, digest_size=8, key=one.name[-64:]).digest() for one in self.endpoints
+        ]
+        return sorted(range(len(hashes)), key=hashes.__getitem__, reverse=True)
 
     def forget(self, sequence: int | str) -> None:
         """Note that a sequence has ended."""

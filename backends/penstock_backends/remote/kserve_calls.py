@@ -37,9 +37,15 @@ _FAIL_FAST = (b"triton_grpc_error", b"true")
 class Heads:
     """The header blocks of calls, which are the same for each call of a method to an address."""
 
-    def __init__(self, settings: RemoteSettings, service: str = KSERVE_SERVICE) -> None:
+    def __init__(
+        self,
+        settings: RemoteSettings,
+        service: str = KSERVE_SERVICE,
+        fields: Iterable[Field] = (),
+    ) -> None:
         self._settings = settings
         self._service = service
+        self._fields = tuple(fields)
         self._made: dict[tuple[GrpcEndpoint, str], bytes] = {}
 
     def head(self, endpoint: GrpcEndpoint, method: str, fields: Iterable[Field] = ()) -> bytes:
@@ -60,6 +66,7 @@ class Heads:
             (b"content-type", b"application/grpc"),
             (b"user-agent", b"penstock-remote"),
             *self._settings.fields(address),
+            *self._fields,
         ]
         if method == STREAM:
             fields.append(_FAIL_FAST)

@@ -15,7 +15,7 @@ from penstock.backend import ConfigError, ModelConfig, suggestion
 Value = TypeVar("Value", int, float)
 
 KSERVE, OPENAI = "kserve", "openai"
-_PROTOCOLS = (KSERVE, "vllm", "sglang")
+_PROTOCOLS = (KSERVE, "vllm", "sglang", "trtllm")
 
 _PORTS = {"grpc": 8001, "grpcs": 8001, "http": 80, "https": 443}
 _NONE: Mapping[str, str] = {}
@@ -33,6 +33,7 @@ _KEYS = (
     "chat",
     "protocol",
     "tokenizer",
+    "prefix_tokens",
 )
 _HEADER_NAME = re.compile(r"[0-9a-z_.\-]+")
 _MOST_ADDRESSES = 256
@@ -85,6 +86,10 @@ class RemoteSettings:
     chat: bool = False
     grpc_protocol: str = KSERVE
     tokenizer: str = ""
+    prefix_tokens: int = 0
+    """How many tokens of prompts choose the address; 0 for none."""
+    names_model: bool = False
+    """Whether `model` is what the configuration calls it."""
 
     @property
     def protocol(self) -> str:
@@ -138,6 +143,8 @@ def read_settings(config: ModelConfig, backend: Mapping[str, str] = _NONE) -> Re
         chat=_flag(given, "chat"),
         grpc_protocol=_protocol(given),
         tokenizer=given.get("tokenizer", ""),
+        prefix_tokens=_prefix_tokens(given),
+        names_model="remote_model" in given,
     )
 
 
@@ -222,6 +229,12 @@ def _protocol(given: Mapping[str, str]) -> str:
         known = ", ".join(_PROTOCOLS)
         raise ConfigError(f"parameter 'protocol' must be one of {known}, not '{name[:50]}'")
     return name
+
+
+def _prefix_tokens(given: Mapping[str, str]) -> int:
+    if "prefix_tokens" in given and given.get("protocol", KSERVE) == KSERVE:
+        raise ConfigError("parameter 'prefix_tokens' is for the protocols vllm, sglang and trtllm")
+    return _number(given, "prefix_tokens", int, 0, 0, 1 << 20)
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:

@@ -76,6 +76,11 @@ class Standing:
         return (self.in_flight + 1) * (1.0 + (_MOST_WEIGHT * self.utilization if fresh else 0.0))
 
 
+_SLACK = 4.0
+"""How much more loaded than the idlest one an address may be until a prefix goes elsewhere."""
+_TIMES = 2.0
+"""The same as a multiple."""
+
 One = TypeVar("One")
 
 
@@ -91,3 +96,19 @@ def least_loaded(
         if standings[at].up and (load := standings[at].load(now)) < least:
             found, least = candidates[at], load
     return found
+
+
+def preferred(
+    candidates: Sequence[One], standings: Sequence[Standing], now: float, order: Sequence[int]
+) -> One | None:
+    """The first in this order that is up and not much more loaded than the others; `None` if none
+    is up.
+
+    `order` are places of candidates, the same for calls that are to meet.
+    """
+    loads = {at: standings[at].load(now) for at in order if standings[at].up}
+    if not loads:
+        return None
+    least = min(loads.values())
+    bound = max(_TIMES * least, least + _SLACK)
+    return candidates[next(at for at in loads if loads[at] <= bound)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -37,7 +38,14 @@ from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall, Recei
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import Heads, timeout_field
 from penstock_backends.remote.settings import RemoteSettings
-from penstock_backends.remote.vllm_messages import TITLE, Service, read_sampling, request_of
+from penstock_backends.remote.vllm_messages import (
+    TITLE,
+    EngineOutput,
+    Service,
+    TokenLogprobs,
+    read_sampling,
+    request_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,7 @@ class VllmGeneration(GrpcCall):
         sampling = read_sampling(generation)
         self._asked = request_of(engine.pb, engine.service, sampling)
         self._prompt: Sequence[int] = ()
+        self._prefix = b""
         count: int = sampling["n"]
         record = record_of(request, TITLE, engine.settings.model)
         if record is not None:
@@ -128,16 +137,18 @@ class VllmGeneration(GrpcCall):
     def begin(self, prompt: Sequence[int]) -> None:
         """Send it with its prompt; raises `UnavailableError` where no address is up."""
         self._prompt = prompt
+        if count := self._engine.settings.prefix_tokens:
+            self._prefix = array("q", prompt[:count]).tobytes()
         self.delivery.answer.prompt_tokens = len(prompt)
         self._times.has_prompt(len(prompt))
-        self._asked.tokenized.input_ids.extend(prompt)
+        getattr(self._asked.tokenized, self._engine.service.tokens).extend(prompt)
         for text in self._texts:
             text.detokenizer.begin(prompt)
         self._ask()
 
     def _ask(self) -> None:
         engine, scope = self._engine, self._request.scope
-        endpoint = self._endpoint = engine.fleet.pick()
+        endpoint = self._endpoint = engine.fleet.pick(prefix=self._prefix)
         self._attempts += 1
         self._id = uuid4().hex  # an engine takes each but once
         if self._attempts == 1:
@@ -166,10 +177,12 @@ class VllmGeneration(GrpcCall):
             self._times.scheduled()
         try:
             answer = self._engine.pb.GenerateResponse.FromString(bytes(message))
-            if answer.HasField("complete"):
-                self._complete(answer.complete)
+            output = self._engine.service.output(answer)
+            if output.finish_reason is None:
+                self._add(output, output.tokens)
+                self.delivery.push()
             else:
-                self._chunk(answer.chunk)
+                self._complete(output)
         except (DecodeError, IndexError, ValueError, OverflowError) as error:
             self._give_up(InternalError(f"the remote's answer is none: {error}"))
 
@@ -204,61 +217,44 @@ class VllmGeneration(GrpcCall):
 
     # -- the answer ---------------------------------------------------------------------------
 
-    def _chunk(self, chunk: Any) -> None:
-        self._add(chunk.index, chunk.token_ids, chunk.output_logprobs, chunk.cached_tokens)
-        self.delivery.push()
-
-    def _complete(self, end: Any) -> None:
+    def _complete(self, end: EngineOutput) -> None:
         """The end of one answer, with all its tokens, of which most have come before."""
         text = self._texts[end.index]
-        self._add(end.index, end.output_ids[text.seen :], None, end.cached_tokens, finished=True)
+        self._add(end, end.tokens[text.seen :])
         candidate = self.delivery.answer.candidates[end.index]
         candidate.add(text.flush(), 0)
-        matched = end.WhichOneof("matched_stop")
-        if matched:
-            candidate.stop_reason = getattr(end, matched)
+        if end.stop_reason is not None:
+            candidate.stop_reason = end.stop_reason
         if end.finish_reason in ("abort", "error"):
             self._give_up(UnavailableError(f"the remote ended the request: {end.finish_reason}"))
             return
-        candidate.finish_reason = end.finish_reason or "stop"
+        candidate.finish_reason = end.finish_reason
         self.delivery.push()
 
-    def _add(
-        self,
-        index: int,
-        tokens: Sequence[int],
-        logprobs: Any,
-        cached: int,
-        *,
-        finished: bool = False,
-    ) -> None:
+    def _add(self, output: EngineOutput, tokens: Sequence[int]) -> None:
         answer, statistics = self.delivery.answer, self._engine.statistics
-        candidate, text = answer.candidates[index], self._texts[index]
-        answer.cached_tokens = cached
+        candidate, text = answer.candidates[output.index], self._texts[output.index]
+        answer.cached_tokens = output.cached_tokens
         candidate.add(text.feed(tokens), len(tokens))
         if self._wanted.token_ids:
             candidate.token_ids += tokens
-        if logprobs is not None and logprobs.token_ids:
-            self._add_logprobs(index, logprobs)
+        if output.logprobs:
+            self._add_logprobs(output.index, output.logprobs)
         if text.stops is not None and text.stops.found is not None:
             candidate.stop_reason = text.stops.found
         statistics.generation_tokens += len(tokens)
-        done = finished and all(
+        done = output.finish_reason is not None and all(
             other.finish_reason is not None for other in answer.candidates if other is not candidate
         )
         self._times.output(len(tokens), finished=done)
 
-    def _add_logprobs(self, index: int, given: Any) -> None:
+    def _add_logprobs(self, index: int, given: Sequence[TokenLogprobs]) -> None:
         places: list[Logprobs] = []
-        for at, token in enumerate(given.token_ids):
-            value = given.token_logprobs[at]
+        for token, value, top in given:
             self._sums[index] += value
             place = {token: self._told(token, value, 0)}
-            if at < len(given.top_logprobs):
-                top = given.top_logprobs[at]
-                pairs = zip(top.token_ids, top.values, strict=False)
-                for rank, (other, its) in enumerate(pairs, 1):
-                    place[other] = self._told(other, its, rank)
+            for rank, (other, its) in enumerate(top, 1):
+                place[other] = self._told(other, its, rank)
             places.append(place)
         candidate = self.delivery.answer.candidates[index]
         candidate.add_logprobs(places, self._sums[index])

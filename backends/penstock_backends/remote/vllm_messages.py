@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from penstock.backend import BackendNotInstalledError, InvalidRequestError
+from penstock.backend import BackendNotInstalledError, EngineFacts, InvalidRequestError
 from penstock_backends.language_model import GenerationRequest, ParameterReader, check_stops, refuse
 
 TITLE: Final = "remote"
@@ -16,9 +17,35 @@ NOT_INSTALLED: Final = (
 )
 
 
+class TokenLogprobs(NamedTuple):
+    """The log probability of a token, and pairs of the likeliest at its place and theirs."""
+
+    token: int
+    logprob: float
+    top: Sequence[tuple[int, float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutput:
+    """What came of one of the answers: new tokens; or its end, with the last tokens or all of them.
+
+    `finish_reason` is `None` while it goes on.
+    """
+
+    index: int
+    tokens: Sequence[int]
+    cached_tokens: int
+    logprobs: Sequence[TokenLogprobs] = ()
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
 class Service(NamedTuple):
-    """An engine's service: its full name, the module of its messages, and its names of sampling
-    parameters where they are not vLLM's; an empty one says that it has no such parameter.
+    """An engine's service: its full name, and the module of its messages.
+
+    `names` are its names of sampling parameters where they are not vLLM's; an empty one says that
+    it has no such parameter. `request` makes a request of sampling parameters, `output` reads an
+    answer; `tokens` is the field of a prompt's tokens.
     """
 
     name: str
@@ -26,27 +53,10 @@ class Service(NamedTuple):
     names: Mapping[str, str]
     whole_top_k: int
     """The number that says that all tokens are looked at."""
+    request: Callable[[Any, Service, dict[str, Any]], Any]
+    output: Callable[[Any], EngineOutput]
+    tokens: str = "input_ids"
 
-
-SERVICES: Final = {
-    "vllm": Service("vllm.grpc.engine.VllmEngine", "vllm_engine_pb2", {}, 0),
-    "sglang": Service(
-        "sglang.grpc.scheduler.SglangScheduler",
-        "sglang_scheduler_pb2",
-        {
-            "max_tokens": "max_new_tokens",
-            "min_tokens": "min_new_tokens",
-            "include_stop_str_in_output": "no_stop_trim",
-            "grammar": "ebnf_grammar",
-            "seed": "",
-            "truncate_prompt_tokens": "",
-            "choice": "",
-            "json_object": "",
-        },
-        -1,
-    ),
-}
-"""By the parameter `protocol` of a model."""
 
 _NEUTRAL: Final[Mapping[str, Any]] = {
     "top_p": 1.0,
@@ -79,6 +89,8 @@ _CONSTRAINTS: Final = {
     "structural_tag": "structural_tag",
     "json_object": "json_object",
 }
+_OURS: Final = "-"
+"""The name of what is done with the text here, and need not be sent."""
 _MOST_ANSWERS: Final = 128
 _LARGEST: Final = (1 << 31) - 1
 
@@ -125,18 +137,106 @@ def request_of(pb: Any, service: Service, read: Mapping[str, Any]) -> Any:
 
     Raises `InvalidRequestError` that names a parameter which the service has not.
     """
-    sampling, more = _renamed(pb, service, read), {}
+    try:
+        return service.request(pb, service, _renamed(pb, service, read))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"sampling parameters cannot be sent: {error}") from error
+
+
+def _request_of(pb: Any, service: Service, sampling: dict[str, Any]) -> Any:
+    """Of vLLM's or SGLang's service."""
+    more: dict[str, Any] = {}
     if sampling.get("top_k", 0) <= 0:
         sampling["top_k"] = service.whole_top_k
     if "logprobs" not in pb.SamplingParams.DESCRIPTOR.fields_by_name:  # SGLang's
         sampling.setdefault("temperature", 1.0)
         if (count := sampling.pop("logprobs", None)) is not None:
             more = {"return_logprob": True, "top_logprobs_num": count}
-    try:
-        message = pb.SamplingParams(**sampling)
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(f"sampling parameters cannot be sent: {error}") from error
+    message = pb.SamplingParams(**sampling)
     return pb.GenerateRequest(sampling_params=message, stream=True, **more)
+
+
+def _output_of(answer: Any) -> EngineOutput:
+    """Of vLLM's or SGLang's service."""
+    if not answer.HasField("complete"):
+        chunk = answer.chunk
+        given = chunk.output_logprobs
+        places = _places(given) if given.token_ids else ()
+        return EngineOutput(chunk.index, chunk.token_ids, chunk.cached_tokens, places)
+    end = answer.complete
+    matched = end.WhichOneof("matched_stop")
+    return EngineOutput(
+        end.index,
+        end.output_ids,
+        end.cached_tokens,
+        finish_reason=end.finish_reason or "stop",
+        stop_reason=getattr(end, matched) if matched else None,
+    )
+
+
+def _places(given: Any) -> list[TokenLogprobs]:
+    places = []
+    for at, token in enumerate(given.token_ids):
+        top = given.top_logprobs[at] if at < len(given.top_logprobs) else None
+        pairs = [] if top is None else [*zip(top.token_ids, top.values, strict=False)]
+        places.append(TokenLogprobs(token, given.token_logprobs[at], pairs))
+    return places
+
+
+# -- TensorRT-LLM's service -----------------------------------------------------------------------
+
+_OF_REQUEST: Final = (
+    *("max_tokens", "stop", "stop_token_ids", "ignore_eos"),
+    "include_stop_token_in_output",
+)
+_GUIDES: Final = {
+    "json_object": "GUIDE_TYPE_JSON",
+    "json_schema": "GUIDE_TYPE_JSON_SCHEMA",
+    "regex": "GUIDE_TYPE_REGEX",
+    "grammar": "GUIDE_TYPE_EBNF_GRAMMAR",
+    "structural_tag": "GUIDE_TYPE_STRUCTURAL_TAG",
+}
+_LENGTH: Final = 16
+"""Tokens of an answer for which nobody says how many: the service needs a number."""
+
+
+def _trtllm_request(pb: Any, service: Service, given: dict[str, Any]) -> Any:
+    of_request: dict[str, Any] = {"max_tokens": _LENGTH}
+    of_request |= {name: given.pop(name) for name in _OF_REQUEST if name in given}
+    if (count := given.pop("logprobs", None)) is not None:
+        of_request["output_config"] = pb.OutputConfig(logprobs=count)
+    for name, guide in _GUIDES.items():
+        if name in given:
+            value = given.pop(name)
+            of_request["guided_decoding"] = pb.GuidedDecodingParams(
+                guide_type=guide, guide="" if name == "json_object" else value
+            )
+    if given.get("top_k", 0) <= 0:
+        given.pop("top_k", None)
+    config = pb.SamplingConfig(beam_width=1, **given)
+    return pb.GenerateRequest(sampling_config=config, streaming=True, **of_request)
+
+
+def _trtllm_output(answer: Any) -> EngineOutput:
+    if answer.WhichOneof("response") != "complete":
+        chunk = answer.chunk
+        places = [
+            TokenLogprobs(
+                one.token_id, one.logprob, [(top.token_id, top.logprob) for top in one.top_logprobs]
+            )
+            for one in chunk.logprobs
+        ]
+        return EngineOutput(chunk.sequence_index, chunk.token_ids, chunk.cached_tokens, places)
+    end = answer.complete
+    matched = end.WhichOneof("matched_stop")
+    reason = end.finish_reason or "stop"
+    return EngineOutput(
+        end.sequence_index,
+        end.output_token_ids,
+        end.cached_tokens,
+        finish_reason="stop" if reason == "stop_word" else reason,
+        stop_reason=getattr(end, matched) if matched else None,
+    )
 
 
 def _renamed(pb: Any, service: Service, read: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +249,9 @@ def _renamed(pb: Any, service: Service, read: Mapping[str, Any]) -> dict[str, An
         given[name] = value
     for missing in [name for name in given if not service.names.get(name, name)]:
         refuse(missing, "is not supported by the remote's service")
-    return {service.names.get(name, name): value for name, value in given.items()}
+    named = {service.names.get(name, name): value for name, value in given.items()}
+    named.pop(_OURS, None)
+    return named
 
 
 def abort_of(pb: Any, request_id: str) -> Any:
@@ -157,6 +259,30 @@ def abort_of(pb: Any, request_id: str) -> Any:
     if "request_ids" in pb.AbortRequest.DESCRIPTOR.fields_by_name:
         return pb.AbortRequest(request_ids=[request_id])
     return pb.AbortRequest(request_id=request_id)
+
+
+def ill(found: Any) -> str | None:
+    """Why an engine that has answered a question after its health is not well; `None` if it is."""
+    if "status" in found.DESCRIPTOR.fields_by_name:  # TensorRT-LLM's
+        return None if found.status == "OK" else found.status[:500] or "the engine is not healthy"
+    return None if found.healthy else found.message[:500] or "the engine is not healthy"
+
+
+def facts_of(info: Any) -> EngineFacts:
+    """What an engine tells of its model, as far as it does."""
+    if info is None:
+        return EngineFacts()
+    if "max_seq_len" in info.DESCRIPTOR.fields_by_name:  # TensorRT-LLM's
+        return EngineFacts(model=info.model_id, context_length=info.max_seq_len)
+    return EngineFacts(
+        model=info.model_path,
+        context_length=info.max_context_length,
+        model_type=info.model_type,
+        architectures=[*info.architectures],
+        eos_token_ids=[*info.eos_token_ids],
+        bos_token_id=info.bos_token_id,
+        pad_token_id=info.pad_token_id,
+    )
 
 
 def _logprobs(reader: ParameterReader, request: GenerationRequest) -> dict[str, int]:
@@ -182,3 +308,44 @@ def _constraint(given: Any) -> dict[str, Any]:
     if name == "json" and not isinstance(value, str):
         value = json.dumps(value)
     return {"constraint": (_CONSTRAINTS[name], value)}
+
+
+SERVICES: Final = {
+    "vllm": Service(
+        "vllm.grpc.engine.VllmEngine", "vllm_engine_pb2", {}, 0, _request_of, _output_of
+    ),
+    "sglang": Service(
+        "sglang.grpc.scheduler.SglangScheduler",
+        "sglang_scheduler_pb2",
+        {
+            "max_tokens": "max_new_tokens",
+            "min_tokens": "min_new_tokens",
+            "include_stop_str_in_output": "no_stop_trim",
+            "grammar": "ebnf_grammar",
+            "seed": "",
+            "truncate_prompt_tokens": "",
+            "choice": "",
+            "json_object": "",
+        },
+        -1,
+        _request_of,
+        _output_of,
+    ),
+    "trtllm": Service(
+        "trtllm.TrtllmService",
+        "trtllm_service_pb2",
+        {
+            "n": "num_return_sequences",
+            "include_stop_str_in_output": "include_stop_token_in_output",
+            "truncate_prompt_tokens": "",
+            "skip_special_tokens": "-",
+            "spaces_between_special_tokens": "-",
+            "choice": "",
+        },
+        0,
+        _trtllm_request,
+        _trtllm_output,
+        "input_token_ids",
+    ),
+}
+"""By the parameter `protocol` of a model."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from penstock.backend import (
+    EngineFacts,
     Histogram,
     InferenceError,
     InferenceRequest,
@@ -30,7 +33,10 @@ from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import Heads, ask
 from penstock_backends.remote.settings import RemoteSettings
 from penstock_backends.remote.vllm_generation import Engine, VllmGeneration
-from penstock_backends.remote.vllm_messages import SERVICES, abort_of, messages
+from penstock_backends.remote.vllm_messages import SERVICES, abort_of, facts_of, ill, messages
+
+_MODEL = b"penstock-model"
+"""Metadata by which a Penstock with several language models is told which is meant."""
 
 _LONGEST_PROMPT = 1 << 20
 """Tokens of a prompt, which the engine bounds more tightly."""
@@ -50,14 +56,16 @@ class VllmModel:
         self._context = context
         tls = settings.tls(["h2"])
         self._fleet = Fleet([GrpcEndpoint(one, settings, tls) for one in settings.addresses])
-        self._heads = Heads(settings, self._service.name)
+        named = [(_MODEL, settings.model.encode())] if settings.names_model else []
+        self._heads = Heads(settings, self._service.name, named)
+        self._info: Any = None
         self._statistics = EngineStatistics()
         self._aborts: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Load the tokenizer, and look at all addresses; one that is away is no failure."""
         settings, context = self._settings, self._context
-        named = context.version_path / (settings.tokenizer or "tokenizer.json")
+        named = self._named = context.version_path / (settings.tokenizer or "tokenizer.json")
         if not await context.run(named.exists):
             raise ModelLoadError(
                 f"the service of an engine needs a tokenizer, and there is no '{named}': the"
@@ -88,8 +96,13 @@ class VllmModel:
         status, found = await ask(endpoint, self._heads, "HealthCheck", request, answer)
         if found is None:
             return status.message or f"HealthCheck failed with gRPC code {status.code}"
-        if not found.healthy:
-            return str(found.message)[:500] or "the engine is not healthy"
+        if (reason := ill(found)) is not None:
+            return reason
+        if self._info is None:
+            request, answer = pb.GetModelInfoRequest(), pb.GetModelInfoResponse
+            _, self._info = await ask(endpoint, self._heads, "GetModelInfo", request, answer)
+        if not hasattr(pb, "GetLoadsRequest"):  # TensorRT-LLM's service tells no load
+            return ""
         loads, answer = pb.GetLoadsRequest(include=["core"]), pb.GetLoadsResponse
         _, load = await ask(endpoint, self._heads, "GetLoads", loads, answer)
         if load is not None and load.loads:
@@ -100,6 +113,11 @@ class VllmModel:
     def unready(self) -> str:
         """Why no call can be made; empty if one can."""
         return self._fleet.unready()
+
+    def engine_facts(self) -> EngineFacts:
+        """What routers ask of the engine, as far as one address has told it."""
+        told = facts_of(self._info)
+        return replace(told, tokenizer=str(self._named), vocabulary=self._vocabulary)
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the addresses, and of a language model."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 from penstock.backend import (
     AsgiApp,
     Controllable,
+    EngineFacts,
     Histogram,
     InferenceError,
     InferenceRequest,
@@ -20,6 +21,7 @@ from penstock.backend import (
     ModelLoadError,
     Outcome,
     WithApplication,
+    WithEngineFacts,
     WithMetrics,
     WithReadiness,
     package_missing,
@@ -44,6 +46,7 @@ from penstock_backends.vllm.arguments.engine_args import (
 )
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
+from penstock_backends.vllm.engine_facts import read_engine_facts
 from penstock_backends.vllm.generation import VllmGeneration
 from penstock_backends.vllm.inputs.media import Medium, limits_of, load_media, read_media
 from penstock_backends.vllm.inputs.prompts import prompt_of
@@ -70,7 +73,9 @@ HEALTH_CHECK: Final = "ENABLE_VLLM_HEALTH_CHECK"
 Triton's backend; else its process is restarted."""
 
 
-class VllmBackend(Controllable, WithApplication, WithMetrics, WithReadiness, LanguageModelBackend):
+class VllmBackend(
+    Controllable, WithApplication, WithEngineFacts, WithMetrics, WithReadiness, LanguageModelBackend
+):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
 
     # Its own temporary folder is for vLLM's sockets and its workers' rendezvous files.
@@ -129,6 +134,9 @@ class VllmBackend(Controllable, WithApplication, WithMetrics, WithReadiness, Lan
         from penstock_backends.vllm.openai.application import vllm_application
 
         return await vllm_application(self._engine, self._arguments, self._name, self._media_limits)
+
+    def engine_facts(self) -> EngineFacts:
+        return read_engine_facts(self._engine)
 
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
         return await self._control.carry_out(action, arguments)

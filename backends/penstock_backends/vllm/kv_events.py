@@ -26,11 +26,13 @@ class KvEventsProof:
     """
 
     def __init__(self, sources: Mapping[int, Any]) -> None:
-        self._silent = {
+        self.addresses = {
             rank: address
             for rank, source in sources.items()
             if (address := _local_address(source)) is not None
         }
+        """Publishers of this machine that can be connected to, by the rank of the engine."""
+        self._silent = dict(self.addresses)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property

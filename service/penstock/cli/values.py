@@ -170,6 +170,18 @@ def one_of(name: str, *choices: str, fold: bool = True) -> Parser:
     return parse
 
 
+def one_of_with_name(name: str, *choices: str) -> Parser:
+    """One of a few words, and perhaps a colon and a name behind it."""
+
+    def parse(value: str) -> str:
+        word, colon, named = value.partition(":")
+        if word not in choices or (colon and not named):
+            raise ValueRefused(f"invalid argument for --{name}")
+        return value
+
+    return parse
+
+
 def member_of(kind: type[E], name: str) -> Parser:
     def parse(value: str) -> E:
         try:

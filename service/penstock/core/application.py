@@ -6,11 +6,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.core.backend import Backend, WithApplication
+from penstock.core.backend import Backend, WithApplication, WithEngineFacts
 from penstock.core.delivery import deliver, execute_batch
 from penstock.core.errors import (
     BackendNotInstalledError,
@@ -141,6 +142,12 @@ class BackendApplication:
     def _own(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def told_facts(backend: object) -> dict[str, Any]:
+    """The facts of a backend's engine, as values that JSON has; empty where it has none."""
+    facts = backend.engine_facts() if isinstance(backend, WithEngineFacts) else None
+    return {} if facts is None else asdict(facts)
 
 
 async def _no_application() -> AsgiApp | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
 from penstock.core.config import ModelConfig
+from penstock.core.engine_facts import EngineFacts
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.flow_control import WINDOW, Window
 from penstock.core.http_exchange import AsgiApp
@@ -193,8 +194,8 @@ class Backend(ABC):
     text; any other exception becomes an `InternalError` of its class and text.
 
     What only some backends have stands in parts of its own, which a class mixes in: `Controllable`,
-    `Inspectable`, `WithApplication`, `WithInterpreter`, `WithMetrics`, `WithReadiness`,
-    `WithVariants`.
+    `Inspectable`, `WithApplication`, `WithEngineFacts`, `WithInterpreter`, `WithMetrics`,
+    `WithReadiness`, `WithVariants`.
     """
 
     traits: ClassVar[Traits] = Traits()
@@ -327,6 +328,17 @@ class WithApplication(ABC):
         """
 
 
+class WithEngineFacts(ABC):
+    """Part of a backend whose models take and give tokens, for routers (`--engine-rpc`).
+
+    Without it, a model is none that routers of engines may use.
+    """
+
+    @abstractmethod
+    def engine_facts(self) -> EngineFacts | None:
+        """The facts of the loaded model; `None` for one that takes no tokens."""
+
+
 class WithInterpreter(ABC):
     """Part of a backend that chooses the Python of its processes.
 
@@ -413,6 +425,7 @@ _PARTS = (
     Controllable,
     Inspectable,
     WithApplication,
+    WithEngineFacts,
     WithInterpreter,
     WithMetrics,
     WithReadiness,

@@ -208,7 +208,8 @@ class CallHead:
 
     `refusal` is the reason if the call cannot be served; `http_status` is set if it is not gRPC.
     `metadata_fields` are all metadata, in order; `metadata` are those with text values, where the
-    last of equal keys wins. `timeout` is in seconds.
+    last of equal keys wins. `timeout` is in seconds; `authority` is the server as the client names
+    it, perhaps empty.
     """
 
     path: str
@@ -221,6 +222,7 @@ class CallHead:
     http_status: int = 0
     head_only: bool = False
     refusal: str = ""
+    authority: str = ""
 
 
 def read_call(fields: tuple[Field, ...] | None) -> CallHead:
@@ -246,6 +248,7 @@ def read_call(fields: tuple[Field, ...] | None) -> CallHead:
             named.get(b"grpc-encoding", IDENTITY),
             _accepted(named.get(b"grpc-accept-encoding", b"")),
             request.content_length,
+            authority=request.authority.decode("latin-1"),
         )
     except ValueError as error:
         return CallHead(path, content_length=request.content_length, refusal=str(error))

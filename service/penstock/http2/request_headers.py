@@ -28,6 +28,7 @@ class HttpRequest:
     path: bytes
     fields: tuple[Field, ...]
     content_length: int | None = None
+    authority: bytes = b""
 
 
 def read_request(fields: tuple[Field, ...]) -> HttpRequest:
@@ -46,7 +47,11 @@ def read_request(fields: tuple[Field, ...]) -> HttpRequest:
     if not (pseudo.get(b":method") and pseudo.get(b":scheme") and pseudo.get(b":path")):
         raise MalformedError("request without method, scheme or path")
     return HttpRequest(
-        pseudo[b":method"], pseudo[b":path"], tuple(regular), _content_length(regular)
+        pseudo[b":method"],
+        pseudo[b":path"],
+        tuple(regular),
+        _content_length(regular),
+        pseudo.get(b":authority", b""),
     )
 
 

@@ -285,6 +285,10 @@ class _ObservedContext:
         return self._context.peer
 
     @property
+    def authority(self) -> str:
+        return self._context.authority
+
+    @property
     def certificate(self) -> Sequence[str]:
         return self._context.certificate
 
@@ -310,6 +314,9 @@ class _ObservedContext:
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._context.set_initial_metadata(metadata)
+
+    async def begin(self) -> None:
+        await self._context.begin()
 
     def add_trailing_metadata(self, metadata: Metadata) -> None:
         self._context.add_trailing_metadata(metadata)

@@ -86,6 +86,10 @@ class RpcContext(Asking, Protocol):
         """All of the request's metadata, in order."""
 
     @property
+    def authority(self) -> str:
+        """The server's name and port as the client has them; empty where that is not known."""
+
+    @property
     def deadline(self) -> float | None:
         """The client's deadline in seconds on the event loop's clock; `None` for none."""
 
@@ -103,6 +107,9 @@ class RpcContext(Asking, Protocol):
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
         """Set the metadata sent before the first response; has no effect after it."""
+
+    async def begin(self) -> None:
+        """Send the initial metadata now, where the first response may be long in coming."""
 
     def add_trailing_metadata(self, metadata: Metadata) -> None:
         """Add to the metadata sent with the status."""

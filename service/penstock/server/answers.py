@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock.core.engine_facts import EngineFacts
 from penstock.core.errors import InvalidRequestError
 from penstock.models.releases.alias import Alias
 from penstock.models.serving.answers import ModelStatistics
@@ -19,6 +20,15 @@ RESIDENT = "penstock-resident"
 """HTTP header, and trailing metadata of gRPC, of an answer that a model is ready: whether it is
 loaded, where calls load models.
 """
+
+
+class Engine(NamedTuple):
+    """A language model for routers of engines: its name, its facts, and what serves it now."""
+
+    name: str
+    facts: EngineFacts
+    model: LoadedModel
+
 
 EXTENSIONS = (
     "classification",

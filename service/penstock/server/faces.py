@@ -19,7 +19,7 @@ from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
 from penstock.scheduling.tokens.tenants import Tenants
-from penstock.server.answers import EngineControlled, ModelIndexEntry, ServerMetadata
+from penstock.server.answers import Engine, EngineControlled, ModelIndexEntry, ServerMetadata
 from penstock.server.control_policy import ControlPolicy
 from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogValues
@@ -88,6 +88,14 @@ class Views(Protocol):
     async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]: ...
 
     async def openai_descriptions(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+
+class Engines(Inference, Views, Protocol):
+    """Serves language models to routers of engines."""
+
+    async def engine(self, name: str) -> Engine | None: ...
+
+    async def engines(self) -> Sequence[str]: ...
 
 
 class Repository(Protocol):

@@ -19,7 +19,7 @@ from penstock.models.releases.releases import Event, Releases
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import ServedModel
-from penstock.server.answers import EngineControlled, ModelIndexEntry, model_statistics
+from penstock.server.answers import Engine, EngineControlled, ModelIndexEntry, model_statistics
 from penstock.server.server import InferenceServer, untraced_model
 from penstock.tracing.settings import Texts
 
@@ -113,6 +113,13 @@ class SeenModels:
 
     async def speaks_openai(self, name: str) -> bool:
         return current_permit().sees(name) and await self._server.speaks_openai(name)
+
+    async def engine(self, name: str) -> Engine | None:
+        self._require(name, "")
+        return await self._server.engine(name)
+
+    async def engines(self) -> Sequence[str]:
+        return [*filter(current_permit().sees, await self._server.engines())]
 
     async def openai_descriptions(self) -> Mapping[str, Mapping[str, Any]]:
         sees = current_permit().sees

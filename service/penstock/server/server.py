@@ -43,6 +43,7 @@ from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import FinishingModel, ServedModel
 from penstock.scheduling.tokens.tenants import Tenants
 from penstock.server.answers import (
+    Engine,
     EngineControlled,
     ModelIndexEntry,
     ServerMetadata,
@@ -401,6 +402,23 @@ class InferenceServer:
     async def openai_descriptions(self) -> Mapping[str, Mapping[str, Any]]:
         """The OpenAPI documents of the models' own applications, by model; of those with any."""
         return await told_descriptions(self._catalog.models())
+
+    async def engine(self, name: str) -> Engine | None:
+        """A model as routers of engines see it; `None` for one that is not for them.
+
+        Raises for a name that nobody has, and where the server does not serve.
+        """
+        behind, version = self._behind(name, "")
+        model = await self._resident(behind, version)
+        facts = await model.engine_facts()
+        return None if facts is None else Engine(name, facts, model)
+
+    async def engines(self) -> Sequence[str]:
+        """The models that serve and that routers of engines may use, by name."""
+        named = {model.config.name: model for model in self._catalog.models()}
+        asked = (_within(_ADAPTERS_SECONDS, model.engine_facts()) for model in named.values())
+        told = zip(named, await asyncio.gather(*asked), strict=True)
+        return [name for name, facts in told if facts is not None]
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""

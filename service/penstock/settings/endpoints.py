@@ -170,7 +170,8 @@ class GrpcSettings:
     """The gRPC endpoint: its transport, TLS, keepalive and restrictions.
 
     `max_message_size` limits requests that carry tensors or files in bytes,
-    `max_control_message_size` all others.
+    `max_control_message_size` all others. `engine_rpc` is the service for routers of engines,
+    perhaps with the model that it asks for those that name none: `vllm`, or `vllm:MODEL`.
     """
 
     enabled: bool = True
@@ -179,6 +180,7 @@ class GrpcSettings:
     reuse_port: bool = False
     transport: Literal["native", "grpcio"] = "native"
     channelz: bool = False
+    engine_rpc: str = ""
     reflection: bool = True
     header_forward_pattern: str = ""
     infer_thread_count: int = 2

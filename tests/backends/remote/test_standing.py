@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_backends.remote.standing import LONGEST_BACKOFF, REFUSALS, Standing, least_loaded
+from penstock_backends.remote.standing import (
+    LONGEST_BACKOFF,
+    REFUSALS,
+    Standing,
+    least_loaded,
+    preferred,
+)
 
 
 def test_failed_address_is_out_until_it_recovers() -> None:
@@ -69,3 +75,29 @@ def test_least_loaded_of_those_that_are_up(known: list[tuple[bool, int]], first:
 def test_equals_take_turns() -> None:
     standings = [Standing(), Standing(), Standing()]
     assert [least_loaded("abc", standings, 0.0, first) for first in range(4)] == list("abca")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), min_size=1, max_size=6))
+def test_what_is_preferred_is_up_and_not_far_above_the_others(
+    known: list[tuple[bool, int]],
+) -> None:
+    standings = [Standing("" if up else "away", calls) for up, calls in known]
+    found = preferred(range(len(standings)), standings, 0.0, range(len(standings)))
+    loads = {at: standings[at].load(0.0) for at in range(len(standings)) if standings[at].up}
+    if not loads:
+        assert found is None
+        return
+    assert found is not None
+    least = min(loads.values())
+    assert loads[found] <= max(2 * least, least + 4)
+
+
+def test_a_prefix_goes_elsewhere_only_where_its_address_is_busy() -> None:
+    standings = [Standing(), Standing()]
+    assert preferred("ab", standings, 0.0, [1, 0]) == "b"
+    standings[1].in_flight = 4
+    assert preferred("ab", standings, 0.0, [1, 0]) == "b"
+    standings[1].in_flight = 5
+    assert preferred("ab", standings, 0.0, [1, 0]) == "a"
+    standings[1].in_flight, standings[1].reason = 0, "away"
+    assert preferred("ab", standings, 0.0, [1, 0]) == "a"

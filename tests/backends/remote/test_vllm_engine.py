@@ -60,6 +60,7 @@ def engine(*responses: Any, end: bool = True, health: Any = None, load: float = 
         told: Any = {
             "HealthCheck": found,
             "GetLoads": pb.GetLoadsResponse(loads=[pb.SchedulerLoad(token_usage=load)]),
+            "GetModelInfo": pb.GetModelInfoResponse(max_context_length=1024),
             "Abort": pb.AbortResponse(),
         }[method]
         return [begun(number), message(number, told.SerializeToString()), ended(number)]
@@ -303,6 +304,35 @@ async def test_load_of_the_engine_is_weighed(tmp_path: Path) -> None:
         assert "Generate" not in one.calls
 
 
+async def test_prompts_that_begin_alike_meet(tmp_path: Path) -> None:
+    answer = engine(complete(ids(" a")))
+    async with (
+        bad_server(answer) as one,
+        bad_server(answer) as two,
+        bad_server(answer) as three,
+        loaded(tmp_path, one, two, three, prefix_tokens="4") as instance,
+    ):
+        servers = (one, two, three)
+        used: dict[int, set[int]] = {}
+        for turn in range(3):
+            for start in range(12):
+                before = [server.calls.count("Generate") for server in servers]
+                prompt = np.array([start + 5, 6, 7, 8, turn + 9], np.int32)
+                [_] = [x async for x in instance.infer({"input_ids": prompt})]
+                after = [server.calls.count("Generate") for server in servers]
+                [at] = [n for n in range(3) if after[n] > before[n]]
+                used.setdefault(start, set()).add(at)
+    assert all(len(places) == 1 for places in used.values())
+    assert len(set.union(*used.values())) > 1
+
+
+async def test_a_prefix_chooses_for_engines_only(tmp_path: Path) -> None:
+    async with bad_server(engine()) as server:
+        with pytest.raises(ConfigError, match="'prefix_tokens' is for the protocols vllm"):
+            async with loaded(tmp_path, server, protocol="kserve", prefix_tokens="4"):
+                pass
+
+
 async def test_without_a_tokenizer_it_is_refused(tmp_path: Path) -> None:
     async with bad_server(engine()) as server:
         with pytest.raises(ModelLoadError, match=r"needs a tokenizer.*tokenizer\.json"):
@@ -312,7 +342,9 @@ async def test_without_a_tokenizer_it_is_refused(tmp_path: Path) -> None:
 
 async def test_unknown_protocol_is_named(tmp_path: Path) -> None:
     async with bad_server(engine()) as server:
-        with pytest.raises(ConfigError, match="'protocol' must be one of kserve, vllm, sglang"):
+        with pytest.raises(
+            ConfigError, match="'protocol' must be one of kserve, vllm, sglang, trtllm"
+        ):
             async with loaded(tmp_path, server, protocol="odd"):
                 pass
 
@@ -339,6 +371,7 @@ def scheduler(sg: Any, *responses: Any) -> Any:
         told: list[Any] = {
             "HealthCheck": [sg.HealthCheckResponse(healthy=True)],
             "GetLoads": [sg.GetLoadsResponse()],
+            "GetModelInfo": [sg.GetModelInfoResponse()],
             "Abort": [sg.AbortResponse(success=True)],
             "Generate": list(responses),
         }[method]
@@ -382,3 +415,93 @@ async def test_sglangs_scheduler_is_told_to_abort(tmp_path: Path) -> None:
         abort = sg.AbortRequest.FromString(await aborted(server))
         asked = sg.GenerateRequest.FromString(server.sent[server.calls.index("Generate")])
     assert abort.request_id == asked.request_id
+
+
+# -- TensorRT-LLM's service ------------------------------------------------------------------------
+
+
+def trtllm(trt: Any, *responses: Any, status: str = "OK", end: bool = True) -> Any:
+    """A servicer of TensorRT-LLM's, whose `Generate` answers so."""
+
+    def answer(number: int, method: str) -> Iterable[bytes]:
+        told: list[Any] = {
+            "HealthCheck": [trt.HealthCheckResponse(status=status)],
+            "GetModelInfo": [trt.GetModelInfoResponse(max_seq_len=1024)],
+            "Abort": [trt.AbortResponse(success=True)],
+            "Generate": list(responses),
+        }[method]
+        parts = [message(number, one.SerializeToString()) for one in told]
+        ends = [ended(number)] if end or method != "Generate" else []
+        return [begun(number), *parts, *ends]
+
+    return answer
+
+
+async def test_tensorrt_llms_service_is_asked_in_its_own_names(tmp_path: Path) -> None:
+    trt = pytest.importorskip("smg_grpc_proto.generated.trtllm_service_pb2")
+    made = ids(" upon a time")
+    place = trt.TokenLogprob(
+        token_id=made[0], logprob=-0.5, top_logprobs=[trt.TopLogprob(token_id=7, logprob=-2.0)]
+    )
+    chunk = trt.GenerateStreamChunk(token_ids=made[:1], logprobs=[place], cached_tokens=3)
+    complete = trt.GenerateComplete(
+        output_token_ids=made, finish_reason="stop_word", matched_stop_str="zzz"
+    )
+    answer = trtllm(trt, trt.GenerateResponse(chunk=chunk), trt.GenerateResponse(complete=complete))
+    async with (
+        bad_server(answer) as server,
+        loaded(tmp_path, server, protocol="trtllm") as instance,
+    ):
+        given = {"max_tokens": 9, "min_tokens": 1, "stop": ["zzz"], "top_k": 4, "seed": 3}
+        [found] = await answers(instance, given, return_logprobs=STREAM, return_stop_reason=STREAM)
+        request = trt.GenerateRequest.FromString(server.sent[server.calls.index("Generate")])
+        with pytest.raises(InvalidRequestError, match="'truncate_prompt_tokens' is not supported"):
+            await answers(instance, {"truncate_prompt_tokens": 3})
+    assert texts([found]) == tokenizer.decode(made)
+    assert json.loads(found.outputs["stop_reason"].elements()[0]) == "zzz"
+    [told] = json.loads(found.outputs["logprobs"].elements()[0])
+    assert (told[str(made[0])]["logprob"], told["7"]["rank"]) == (-0.5, 1)
+    sampling = request.sampling_config
+    assert (request.max_tokens, request.streaming, list(request.stop)) == (9, True, ["zzz"])
+    assert (sampling.min_tokens, sampling.top_k, sampling.seed) == (1, 4, 3)
+    assert (sampling.num_return_sequences, request.output_config.logprobs) == (1, 1)
+    assert list(request.tokenized.input_token_ids) == list(tokenizer.encode("Once").ids)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "guide"),
+    [
+        ({"json_object": True}, "GUIDE_TYPE_JSON", ""),
+        ({"json": {"type": "object"}}, "GUIDE_TYPE_JSON_SCHEMA", '{"type": "object"}'),
+        ({"grammar": "root ::= x"}, "GUIDE_TYPE_EBNF_GRAMMAR", "root ::= x"),
+    ],
+)
+async def test_structure_by_tensorrt_llm(tmp_path: Path, given: Any, kind: str, guide: str) -> None:
+    trt = pytest.importorskip("smg_grpc_proto.generated.trtllm_service_pb2")
+    end = trt.GenerateResponse(complete=trt.GenerateComplete(output_token_ids=ids(" a")))
+    async with (
+        bad_server(trtllm(trt, end)) as server,
+        loaded(tmp_path, server, protocol="trtllm") as instance,
+    ):
+        await answers(instance, sampling_parameters=json.dumps({"structured_outputs": given}))
+        request = trt.GenerateRequest.FromString(server.sent[server.calls.index("Generate")])
+    told = request.guided_decoding
+    assert (told.guide_type, told.guide) == (trt.GuidedDecodingParams.GuideType.Value(kind), guide)
+
+
+async def test_tensorrt_llm_is_told_to_abort_and_says_how_it_is(tmp_path: Path) -> None:
+    trt = pytest.importorskip("smg_grpc_proto.generated.trtllm_service_pb2")
+    first = trt.GenerateStreamChunk(token_ids=ids(" upon"))
+    going = trtllm(trt, trt.GenerateResponse(chunk=first), end=False)
+    async with bad_server(going) as server, loaded(tmp_path, server, protocol="trtllm") as instance:
+        responses = instance.infer({"text_input": "Once", "stream": STREAM})
+        await anext(responses)
+        await responses.aclose()
+        abort = trt.AbortRequest.FromString(await aborted(server))
+        asked = trt.GenerateRequest.FromString(server.sent[server.calls.index("Generate")])
+    assert abort.request_id == asked.request_id
+    async with (
+        bad_server(trtllm(trt, status="shutting down")) as server,
+        loaded(tmp_path, server, protocol="trtllm") as instance,
+    ):
+        assert "shutting down" in instance.backend.unready()

@@ -121,6 +121,14 @@ GRPC = Group(
             "Serve grpc.reflection.v1 and v1alpha, which describe the services to any client. "
             "Default true. An option of Penstock only.",
         ),
+        text(
+            "engine-rpc",
+            "grpc.engine_rpc",
+            'Serve the language models to routers of engines on the gRPC port: "vllm" is'
+            " vllm.grpc.engine.VllmEngine; vllm:MODEL names the model of calls that name none."
+            " Default none. An option of Penstock only.",
+            values.one_of_with_name("engine-rpc", "vllm"),
+        ),
         boolean(
             "grpc-channelz",
             "grpc.channelz",

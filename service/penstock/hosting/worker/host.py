@@ -15,10 +15,11 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication
+from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication, told_facts
 from penstock.core.backend import Backend, Controllable, Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
+from penstock.core.engine_facts import FACTS
 from penstock.core.errors import InferenceError, InternalError, as_inference_error, no_commands
 from penstock.core.flow_control import Window
 from penstock.core.log.log_fields import fields_of
@@ -245,6 +246,8 @@ class Host:
             return await self._application.description()
         if action == SPEAKS:
             return self._application.opened
+        if action == FACTS:
+            return told_facts(self._backend)
         if self._controllable is None:
             raise no_commands(action)
         return await self._controllable.control(action, arguments)

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.core.application import DESCRIBE, SPEAKS
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.engine_facts import FACTS, EngineFacts
 from penstock.core.errors import (
     InferenceError,
     RejectedError,
@@ -139,6 +140,8 @@ class LoadedModel:
         self._deadlines = Deadlines()
         self._stopping = False
         self._described: Mapping[str, Any] = {}
+        self._facts: EngineFacts | None = None
+        self._asked_facts = False
         self.claim = parts.claim
         self._folder = parts.folder
         if parts.folder is not None:
@@ -271,6 +274,14 @@ class LoadedModel:
             return await self._application.description()
         documents = await self.control(DESCRIBE, {})
         return next((one for one in documents.values() if one), {})
+
+    async def engine_facts(self) -> EngineFacts | None:
+        """What routers of engines ask, of one instance; `None` for a model that is not for them."""
+        if not self._asked_facts and self.instances:
+            told = (await self.control(FACTS, {})).values()
+            self._facts = next((EngineFacts(**one) for one in told if one), None)
+            self._asked_facts = True
+        return self._facts
 
     def gauges(self) -> Iterable[Gauge]:
         """Metrics that the instances report, summed by name; of shares the mean."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication
+from penstock.core.application import DESCRIBE, SPEAKS, BackendApplication, told_facts
 from penstock.core.backend import (
     Backend,
     Controllable,
@@ -23,6 +23,7 @@ from penstock.core.backend import (
 )
 from penstock.core.call_chain import CallingInstance
 from penstock.core.delivery import deliver, execute_batch
+from penstock.core.engine_facts import FACTS
 from penstock.core.errors import no_commands
 from penstock.core.log.log_throttle import log_fault
 from penstock.core.placement import Placement
@@ -154,6 +155,8 @@ class ThreadInstance:
             return await self._application.description()
         if action == SPEAKS:
             return self._application.opened
+        if action == FACTS:
+            return told_facts(self._backend)
         if self._controllable is None:
             raise no_commands(action)
         return await self._controllable.control(action, arguments)

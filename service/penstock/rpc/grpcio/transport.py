@@ -79,6 +79,7 @@ class GrpcioContext:
 
     request_compressed: bool | None = None
     writes_at_once = False
+    authority = ""  # grpc.aio does not tell it
     trace_id: int = 0
     permit: Permit | None = None
 
@@ -122,6 +123,10 @@ class GrpcioContext:
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._initial = metadata
+
+    async def begin(self) -> None:
+        metadata, self._initial = self._initial or (), None
+        await self._context.send_initial_metadata(tuple(metadata))
 
     def add_trailing_metadata(self, metadata: Metadata) -> None:
         self._trailing += metadata

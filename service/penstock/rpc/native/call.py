@@ -148,6 +148,10 @@ class RpcCall(Stream):
         return self._head.metadata_fields
 
     @property
+    def authority(self) -> str:
+        return self._head.authority
+
+    @property
     def peer(self) -> str:
         return self._host.peer
 
@@ -157,6 +161,11 @@ class RpcCall(Stream):
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._initial = write_metadata(metadata)
+
+    async def begin(self) -> None:
+        if not (self.answered or self.closed or self.finished):
+            self._send_buffer.send_headers(self, self._initial_headers())
+            self._host.wake()
 
     def add_trailing_metadata(self, metadata: Metadata) -> None:
         self._trailing = [*self._trailing, *write_metadata(metadata)]

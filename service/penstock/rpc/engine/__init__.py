@@ -1,0 +1,1 @@
+"""Services by which routers of language-model engines speak to the server (`--engine-rpc`)."""

@@ -1,0 +1,119 @@
+"""KV events of engines, which a publisher of the test stands in for, as routers get them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+
+from penstock.rpc.engine.kv_events import batch_of
+from penstock.server.server import InferenceServer
+from rpc.engine.scripted import ScriptedBackend, common, failure
+
+zmq: Any = pytest.importorskip("zmq.asyncio")
+
+STORED = {
+    "type": "BlockStored",
+    "block_hashes": [b"\xff" * 32, 5],
+    "parent_block_hash": 3,
+    "token_ids": [1, 2, 3, 4],
+    "block_size": 2,
+    "lora_id": None,
+    "medium": "GPU",
+    "lora_name": None,
+}
+REMOVED = {"type": "BlockRemoved", "block_hashes": [5], "medium": "CPU"}
+CLEARED = {"type": "AllBlocksCleared"}
+
+
+class Publisher:
+    """Publishes to whoever has subscribed, and sees who comes and goes."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+
+    async def subscriber(self) -> bool:
+        """Whether somebody has come; otherwise somebody has gone."""
+        async with asyncio.timeout(20):
+            return bool((await self._socket.recv())[0])
+
+    async def publish(self, number: int, batch: Any) -> None:
+        await self._socket.send_multipart(
+            [b"", number.to_bytes(8, "big"), msgspec.msgpack.encode(batch)]
+        )
+
+
+@pytest.fixture
+async def publisher(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Publisher]:
+    import zmq as plain
+
+    with zmq.Context() as context:
+        socket = context.socket(plain.XPUB)
+        socket.linger = 0
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        facts = replace(ScriptedBackend.facts, kv_events={"0": f"tcp://127.0.0.1:{port}"})
+        monkeypatch.setattr(ScriptedBackend, "facts", facts)
+        yield Publisher(socket)
+        socket.close()
+
+
+async def test_what_an_engine_publishes_reaches_the_router(stub: Any, publisher: Publisher) -> None:
+    call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
+    await call.initial_metadata()  # which routers wait for, before there is any event
+    assert await publisher.subscriber()
+    await publisher.publish(41, {"ts": 1.5, "events": [STORED, REMOVED, CLEARED]})
+    batch = await call.read()
+    assert (batch.sequence_number, batch.timestamp, batch.dp_rank) == (41, 1.5, 0)
+    stored, removed, cleared = batch.events
+    assert [(one.block_hash, list(one.token_ids)) for one in stored.stored.blocks] == [
+        (-1, [1, 2]),
+        (5, [3, 4]),
+    ]
+    assert stored.stored.parent_block_hash == 3
+    assert stored.stored.tier == common.KV_CACHE_TIER_DEVICE
+    assert (list(removed.removed.block_hashes), removed.removed.medium) == ([5], "CPU")
+    assert cleared.WhichOneof("data") == "cleared"
+    call.cancel()
+    assert not await publisher.subscriber()
+
+
+async def test_a_server_that_stops_ends_the_subscription(
+    stub: Any, server: InferenceServer, publisher: Publisher
+) -> None:
+    from penstock.core.exit_deadline import ExitDeadline
+
+    call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
+    assert await publisher.subscriber()
+    reading = asyncio.ensure_future(call.read())
+    await server.stop(ExitDeadline(5))
+    code, _ = await failure(reading)
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_what_is_no_batch_ends_the_subscription(stub: Any, publisher: Publisher) -> None:
+    call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
+    assert await publisher.subscriber()
+    wrong = {**STORED, "token_ids": [1]}
+    await publisher.publish(1, {"ts": 1.5, "events": [wrong]})
+    code, text = await failure(call.read())
+    assert (code, "1 tokens are no 2 blocks" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
+def test_a_release_may_send_values_of_batches_and_fields_of_events() -> None:
+    """As vLLM 0.32 does."""
+    batch = batch_of([1.5, [STORED, CLEARED], 1], 7, 0)
+    assert (batch.timestamp, batch.dp_rank, len(batch.events)) == (1.5, 1, 2)
+    assert [one.block_hash for one in batch.events[0].stored.blocks] == [-1, 5]
+
+
+def test_older_releases_send_only_the_values() -> None:
+    values = ["BlockStored", [5], None, [1, 2], 2, None, "GPU", "adapter"]
+    batch = batch_of([1.5, [values, ["AllBlocksCleared"], ["Unknown"]], 3], 7, 0)
+    assert (batch.sequence_number, batch.dp_rank, len(batch.events)) == (7, 3, 2)
+    assert batch.events[0].stored.lora_name == "adapter"
+    assert not batch.events[0].stored.HasField("parent_block_hash")
