@@ -3,8 +3,9 @@
     .venv/bin/python -m loadtest.engine_costs [ENGINE ...]
 
 Each extra is installed in an environment of its own, beside what the server needs anyway; its size
-is what it takes on the disk beyond that. The import is the median of five in new processes, with
-the files in the kernel's memory. Prints the rows of the table in docs/tensor-models.md.
+is what it takes on the disk beyond that. The import is the median of five in new processes, in
+seconds of processor time, which others on the machine change little. Prints the rows of the table
+in docs/tensor-models.md.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _MEASURED = """
 import json, resource, sys, time
 import numpy
 def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-before, began = most(), time.perf_counter()
+before, began = most(), time.process_time()
 __import__(sys.argv[1])
-print(json.dumps([time.perf_counter() - began, most() - before]))
+print(json.dumps([time.process_time() - began, most() - before]))
 """
 
 
@@ -94,7 +95,7 @@ def size_of(python: Path) -> float:
 
 
 def imported(python: Path, module: str) -> tuple[float, float]:
-    """Seconds and MiB of an import beyond Python's and numpy's own."""
+    """Seconds of processor time and MiB of an import, beyond Python's and numpy's own."""
     command = [str(python), "-c", _MEASURED, module]
     runs = []
     for _ in range(_TIMES + 1):
