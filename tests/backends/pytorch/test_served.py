@@ -232,7 +232,7 @@ def test_files_are_served_without_a_repository(repository: Path, tmp_path: Path)
         f" {tensors[3]} ]"
     )
     with (
-        serving(None, tmp_path / "log", *files, python) as served,
+        serving(None, tmp_path / "log", *files, python, timeout=_PATIENCE) as served,
         grpcclient.InferenceServerClient(served.grpc) as client,
     ):
         assert ask(client, "named", left=A, right=B).as_numpy("difference").tolist() == [[4] * 4]
