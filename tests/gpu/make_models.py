@@ -21,6 +21,7 @@ EAGER = (
     'parameters { key: "TORCH_COMPILE_OPTIONAL_PARAMETERS"'
     ' value { string_value: "{\\"disable\\": true}" } }'
 )
+THREAD = 'parameters { key: "penstock.host" value { string_value: "thread" } }'
 
 
 def tensor(name: str, kind: str = "FP32", dims: str = "[ -1 ]") -> str:
@@ -235,6 +236,12 @@ def write_chained() -> None:
         version = write(f"calls_{called}", backend="python")
         (version / "model.py").write_text(CALLS.format(called=called, kind=kind))
     write("chain", backend="", more=steps("twice", "plus_one"))
+    delay = "dynamic_batching { max_queue_delay_microseconds: 2000 }"
+    for module in (Twice(), PlusOne()):
+        name = f"{type(module).__name__.lower()}_on_a_thread"
+        script(module, write(name, more=f"{ON_GPU}\n{delay}\n{THREAD}"))
+    on_threads = steps("twice_on_a_thread", "plusone_on_a_thread")
+    write("chain_on_threads", backend="", more=on_threads)
     for name in ("first", "second"):
         outputs = tensor("OUTPUT__0"), tensor("WAS_THERE", "BOOL", "[ 1 ]")
         write(name, ONE_IN, outputs, backend="on_the_device")

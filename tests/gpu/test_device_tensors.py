@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,18 @@ def test_ensemble_of_processes_on_a_gpu_answers(server: GpuServer, elements: int
     server.load("twice", "plus_one", "chain")
     x = np.arange(2 * elements, dtype=np.float32).reshape(2, elements)
     np.testing.assert_array_equal(server.answer("chain", x), 2 * x + 1)
+
+
+def test_batches_of_pytorch_on_threads_stay_on_the_gpu(server: GpuServer) -> None:
+    """Each request has its own rows of what was joined there, and there only."""
+    server.load("twice_on_a_thread", "plusone_on_a_thread", "chain_on_threads")
+    xs = [np.full((1 + n % 3, 8), n, np.float32) for n in range(64)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda x: server.answer("chain_on_threads", x), xs))
+    for x, answer in zip(xs, answers, strict=True):
+        np.testing.assert_array_equal(answer, 2 * x + 1)
+    rows, batches = server.executions("plusone_on_a_thread")
+    assert rows > batches
 
 
 @pytest.fixture

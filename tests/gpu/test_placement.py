@@ -17,6 +17,7 @@ pytestmark = on_gpu()
 _X = np.zeros((2, 4), np.float32)
 
 
+@pytest.mark.contract("B-11")
 @pytest.mark.parametrize(
     ("model", "device"),
     [

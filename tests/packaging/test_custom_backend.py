@@ -34,6 +34,7 @@ def test_its_own_tests_pass(author: Author) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.contract("B-19")
 def test_its_model_is_served_and_asked(author: Author, tmp_path: Path) -> None:
     make, serve = _SERVE.splitlines()
     author.run(make)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -164,12 +165,18 @@ def _trees(treelite: Any, path: Path, settings: FilSettings) -> Any:
 
 
 _TRIAL_SECONDS = 10
+"""Seconds of processor time: on a busy machine a file that is sound takes many times as long."""
+_MOST_WAITING = 20
+"""How many times as long a trial may take, for its processor time."""
 _KNOWN = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME")
 """Variables for the trial of a file that may be hostile: the environment may hold secrets."""
 _BYTES_A_SECOND = 10_000_000
 """For each of so many a second is added: one that is sound is read many times as fast."""
 _TRIAL = """
-import sys, numpy, treelite
+import resource, sys
+most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), most))
+import numpy, treelite
 legacy = treelite.frontend.load_xgboost_model_legacy_binary
 lightgbm, whole = treelite.frontend.load_lightgbm_model, treelite.Model.deserialize
 readers = {"xgboost": legacy, "lightgbm": lightgbm, "treelite_checkpoint": whole}
@@ -182,13 +189,18 @@ treelite.gtil.predict(trees, rows, nthread=1)
 
 def _try(path: Path, model_type: str) -> None:
     """Read a file in another process first: of damaged ones some end it, or hang."""
-    command = [sys.executable, "-P", "-c", _TRIAL, str(path), model_type]
     known = {name: value for name, value in os.environ.items() if name in _KNOWN}
     limit = _TRIAL_SECONDS + path.stat().st_size // _BYTES_A_SECOND
+    command = [sys.executable, "-P", "-c", _TRIAL, str(path), model_type, str(limit)]
+    late = f"it was not read in {limit} s of processor time"
     try:
-        ran = subprocess.run(command, env=known, capture_output=True, timeout=limit, check=False)
+        ran = subprocess.run(
+            command, env=known, capture_output=True, timeout=limit * _MOST_WAITING, check=False
+        )
     except subprocess.TimeoutExpired as error:
-        raise ValueError(f"it was not read in {limit} s") from error
+        raise ValueError(late) from error
+    if ran.returncode == -signal.SIGXCPU:
+        raise ValueError(late)
     if ran.returncode < 0:
         raise ValueError(f"the process that read it was ended by signal {-ran.returncode}")
 

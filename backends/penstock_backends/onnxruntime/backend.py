@@ -8,16 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.backend import InstanceContext, ModelConfig, ModelLoadError, package_missing
-from penstock_backends.onnxruntime.device_run import DeviceRun
 from penstock_backends.onnxruntime.file_graph import FileGraph, UnknownFormError
 from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device, check_accelerators
 from penstock_backends.onnxruntime.session import NOT_INSTALLED, open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
-from penstock_backends.tensor_models import Graph, TensorModelBackend
+from penstock_backends.tensor_models import TensorModelBackend
 from penstock_backends.tensor_models.check import check_declared
 from penstock_backends.tensor_models.shared_model import SharedModel
-from penstock_backends.tensor_models.tensor_model import Answer, TensorModel
 
 _FORMAT = "session.load_model_format"
 _TAKE_OTHERS = ("penstock.tokenizer", "penstock.image", "penstock.audio")
@@ -54,12 +52,6 @@ class OnnxRuntimeBackend(TensorModelBackend):
         shared = SharedModel.of(config, path, (policy, device))
         graph: OnnxGraph = shared.get(make)
         return graph.for_instance(shared)
-
-    @classmethod
-    def tensor_model(cls, config: ModelConfig, graph: Graph) -> Answer:
-        model = TensorModel(config, graph)
-        run = DeviceRun.for_graph(config, graph) if isinstance(graph, OnnxGraph) else None
-        return model if run is None else run.before(model)
 
     @classmethod
     def model_path(cls, config: ModelConfig, version_path: Path) -> Path:

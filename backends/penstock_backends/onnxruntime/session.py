@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
-from penstock_backends.onnxruntime.graph import OnnxGraph, reason
+from penstock_backends.onnxruntime.graph import OnnxGraph, can_stay, reason
 from penstock_backends.onnxruntime.kept_model import KeptModel, key_of
 from penstock_backends.onnxruntime.providers import CPU, CUDA, Device, Provider, providers
 from penstock_backends.onnxruntime.settings import SessionSettings
@@ -24,6 +24,8 @@ NOT_INSTALLED = (
 )
 
 _ERRORS_ONLY = 3
+_CUDA = 2
+"""DLPack's number of GPUs of NVIDIA."""
 _numbers = count()
 
 
@@ -51,7 +53,7 @@ def open_graph(
                 f"model '{config.name}' asks for {name}, which did not start; running: "
                 f"{', '.join(running)}"
             )
-    memory = ("cuda", device.id) if CUDA in running else None
+    memory = (_CUDA, device.id) if CUDA in running and can_stay() else None
     return OnnxGraph(session, _run_options(ort, settings), memory)
 
 

@@ -17,7 +17,7 @@ from penstock.backend import (
     ModelLoadError,
     package_missing,
 )
-from penstock_backends.openvino.model_graph import OpenVinoGraph, prepared, reason
+from penstock_backends.openvino.model_graph import Compiled, OpenVinoGraph, prepared, reason
 from penstock_backends.openvino.settings import OpenVinoSettings
 from penstock_backends.tensor_models import Graph, TensorModelBackend
 from penstock_backends.tensor_models.shared_model import SharedModel
@@ -57,7 +57,7 @@ class OpenVinoBackend(TensorModelBackend):
 
         shared = SharedModel.of(config, path, context.host_policy)
         graph: OpenVinoGraph
-        graph, compiled = shared.get(make)
+        graph, compiled = shared.get(lambda: Compiled.of(make))
         return graph.for_instance(compiled, shared)
 
     @classmethod

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,39 @@ DATATYPES = {
     "f64": DataType.FP64,
 }
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
+_MOST_FAILED = 64
+Shapes = tuple[tuple[int, tuple[int, ...]], ...]
+"""The shapes of a run's inputs, by their places."""
 _PLACE = re.compile(r"^(Exception from |Check '.*' failed at |FrontEnd API failed with ).*:\s*$")
+
+
+class Compiled:
+    """A compiled model of several instances, which is made anew where a run has spoilt it.
+
+    An error in the middle of a run leaves OpenVINO's CPU plugin with shapes that the model has not:
+    then requests of the shapes before fail, too, until there are other ones.
+    """
+
+    def __init__(self, model: Any, make: Callable[[], Any]) -> None:
+        self._model, self._make = model, make
+        self._making = Lock()
+
+    @classmethod
+    def of(cls, make: Callable[[], tuple[OpenVinoGraph, Any]]) -> tuple[OpenVinoGraph, Compiled]:
+        """The graph and the compiled model that `make` makes, now and again."""
+        graph, model = make()
+        return graph, cls(model, lambda: make()[1])
+
+    def request(self) -> tuple[Any, Any]:
+        """The model as it is, and a new request of it."""
+        return self._model, self._model.create_infer_request()
+
+    def anew(self, spoilt: Any) -> tuple[Any, Any]:
+        """The same of another model than the spoilt one; raises `ModelLoadError`."""
+        with self._making:
+            if self._model is spoilt:
+                self._model = self._make()
+            return self.request()
 
 
 class OpenVinoGraph(Graph):
@@ -56,6 +89,11 @@ class OpenVinoGraph(Graph):
     ) -> None:
         self._batch, self._pads = batch, pads
         self._request: Any = None
+        self._model: Any = None
+        self._compiled: Compiled
+        self._in_doubt = False  # whether the last run has failed
+        self._failed: Mapping[Shapes, None] = {}
+        """What a model that was not in doubt has failed with, of late."""
         self._owner: object = None
         names = frozenset(declared)
         self.inputs = _described(model.inputs, names, batch)
@@ -66,19 +104,38 @@ class OpenVinoGraph(Graph):
         self._places = {name: at for at, name in enumerate(self.inputs)}
         self._results = {name: at for at, name in enumerate(self.outputs)}
 
-    def for_instance(self, compiled: Any, owner: object) -> OpenVinoGraph:
+    def for_instance(self, compiled: Compiled, owner: object) -> OpenVinoGraph:
         """The same with a request of the compiled model to run; keeps that model's `owner`."""
         made = copy(self)
-        made._request, made._owner = compiled.create_infer_request(), owner
+        made._compiled, made._owner = compiled, owner
+        made._model, made._request = compiled.request()
         return made
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
         rows, missing = self._missing(feeds)
         arrays = {self._places[name]: _filled(array, missing) for name, array in feeds.items()}
         try:
-            return [_cut(array, rows, missing) for array in self._run(arrays, names)]
+            return [_cut(array, rows, missing) for array in self._tried(arrays, names)]
         except Exception as error:  # OpenVINO raises plain `RuntimeError`
             raise InternalError(f"openvino error in running inference: {reason(error)}") from error
+
+    def _tried(self, arrays: Mapping[int, Array], names: Sequence[str]) -> list[Array]:
+        """The results of a run; of another, of a model made anew, where the first may be spoilt."""
+        shapes = tuple(sorted((at, array.shape) for at, array in arrays.items()))
+        try:
+            try:
+                found = self._run(arrays, names)
+            except RuntimeError:
+                if not self._in_doubt or shapes in self._failed:
+                    raise
+                self._model, self._request = self._compiled.anew(self._model)
+                found = self._run(arrays, names)
+        except RuntimeError:
+            self._in_doubt = True
+            self._failed = dict([*self._failed.items(), (shapes, None)][-_MOST_FAILED:])
+            raise
+        self._in_doubt = False
+        return found
 
     def _run(self, arrays: Mapping[int, Array], names: Sequence[str]) -> list[Array]:
         """Run the request; the results are copies, since theirs is the next run's memory.

@@ -22,7 +22,6 @@ from penstock.core.request import InferenceRequest
 from penstock_backends.python.environment.environment import check_environment, find_interpreter
 from penstock_backends.python.environment.one_shot import run_one_shot
 from penstock_backends.python.model_code import locate_code, shared_code
-from penstock_backends.python.process.memory_limit import memory_limit
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,6 @@ class PythonBackend(Inspectable, WithInterpreter, Backend):
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        memory_limit(config)
         if not config.input and not config.output:
             logger.warning(
                 "model '%s' declares no inputs and outputs, so tensors of requests are refused; "

@@ -17,7 +17,7 @@ from penstock.backend import (
 from penstock_backends.pytorch.naming import check_states
 from penstock_backends.pytorch.program_file import check_program
 from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings
-from penstock_backends.tensor_models import Graph, TensorModelBackend
+from penstock_backends.tensor_models import Graph, SharedModel, TensorModelBackend
 from penstock_backends.tensor_models.autocomplete import needs_completion
 
 logger = logging.getLogger(__name__)
@@ -30,10 +30,17 @@ class PyTorchBackend(TensorModelBackend):
     """Runs TorchScript, packages of torch.export and AOTInductor, and modules in Python.
 
     In a process, since PyTorch takes half a gigabyte, has switches that hold for a whole process,
-    and holds Python's lock while a compiled package runs.
+    and holds Python's lock while a compiled package runs. On threads, where a model asks for them,
+    tensors stay on the device from model to model.
     """
 
-    traits = replace(TensorModelBackend.traits, host="process", eager=False)
+    traits = replace(
+        TensorModelBackend.traits,
+        host="process",
+        threads=True,
+        eager=False,
+        takes_device_tensors=True,
+    )
     filename = "model.pt"
 
     @classmethod
@@ -70,7 +77,7 @@ class PyTorchBackend(TensorModelBackend):
         check_states(config)
         settings = TorchSettings.from_config(config, {})
         on_gpu = any(group.kind is InstanceKind.KIND_GPU for group in config.instance_group)
-        if settings.shares_weights and on_gpu:
+        if settings.shares_weights and on_gpu and not settings.on_threads:
             logger.warning(
                 "model '%s': parameter 'ENABLE_WEIGHT_SHARING' has no effect on a GPU, as each"
                 " instance is a process",
@@ -96,12 +103,18 @@ class PyTorchBackend(TensorModelBackend):
     def open(cls, context: InstanceContext, path: Path) -> Graph:
         # Only the process of an instance has PyTorch.
         from penstock_backends.pytorch.graph import TorchGraph
-        from penstock_backends.pytorch.program import load_program
+        from penstock_backends.pytorch.program import load_program, prepare
 
         config = context.config
         settings = TorchSettings.from_config(config, context.settings, context.host_policy)
-        device = _device(context)
-        return TorchGraph(config, load_program(config, path, device, settings), device, settings)
+        device, shared = _device(context), None
+        prepare(config, device, settings)
+        if settings.shares_weights and settings.on_threads:
+            shared = SharedModel.of(config, path, (context.host_policy, device))
+            program = shared.get(lambda: load_program(config, path, device, settings))
+        else:
+            program = load_program(config, path, device, settings)
+        return TorchGraph(config, program, device, settings, shared)
 
 
 def _device(context: InstanceContext) -> str | None:

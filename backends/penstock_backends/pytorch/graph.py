@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -20,7 +21,7 @@ from penstock.backend import (
 from penstock_backends.pytorch.naming import input_names, output_names, places
 from penstock_backends.pytorch.program import Program, mode, pytorch, reason
 from penstock_backends.pytorch.settings import TorchSettings
-from penstock_backends.tensor_models import Graph, GraphTensor
+from penstock_backends.tensor_models import DeviceGraph, GraphTensor
 from penstock_backends.tensor_models.file_inputs import made_of_files
 from penstock_backends.tensor_models.tokenizer import TOKENIZER
 
@@ -30,15 +31,24 @@ _NO_RESULT = (
 )
 
 
-class TorchGraph(Graph):
+class TorchGraph(DeviceGraph):
     """A program whose tensors are those of the configuration, since few files declare theirs."""
 
     engine = "PyTorch"
 
     def __init__(
-        self, config: ModelConfig, program: Program, device: str | None, settings: TorchSettings
+        self,
+        config: ModelConfig,
+        program: Program,
+        device: str | None,
+        settings: TorchSettings,
+        owner: object = None,
     ) -> None:
         self._program, self._device, self._settings = program, device, settings
+        self._owner = owner  # of what instances share
+        if device is not None:
+            self.joins = device != "cpu"
+            self.memory = (2, int(device.partition(":")[2])) if self.joins else (1, 0)
         texts = config.parameter(TOKENIZER) is not None
         inputs = [*program.inputs] if texts else input_names(config)
         outputs = output_names(config)
@@ -70,12 +80,21 @@ class TorchGraph(Graph):
         return array
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
+        with self._errors():
+            results = self._run({n: self._value(n, array) for n, array in feeds.items()})
+            return [self._checked(name, results, _array_of) for name in names]
+
+    def _run(self, values: Mapping[str, Any]) -> Sequence[Any]:
+        """What the program makes of its arguments, in its order."""
+        with mode(self._settings):
+            return _results(self._program.run({self._inputs[n]: v for n, v in values.items()}))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What PyTorch raises is raised as `InternalError`."""
         torch = pytorch()
         try:
-            values = {self._inputs[name]: self._value(name, array) for name, array in feeds.items()}
-            with mode(self._settings):
-                results = _results(self._program.run(values))
-            return [self._array(name, results) for name in names]
+            yield
         except InternalError:
             raise
         except Exception as error:  # PyTorch has no base class of errors, and models are code
@@ -92,12 +111,16 @@ class TorchGraph(Graph):
         if array.dtype == object:
             return [_text(one) for one in array]
         # Models may write to their inputs, and memory of clients is not theirs.
-        tensor = pytorch().from_numpy(array if array.flags.writeable else array.copy())
-        if name in self._bits:
-            tensor = tensor.view(pytorch().bfloat16)
+        tensor = self._over(name, array if array.flags.writeable else array.copy())
         return tensor if self._device is None else tensor.to(self._device)
 
-    def _array(self, name: str, results: Sequence[Any]) -> Array:
+    def _over(self, name: str, array: Array) -> Any:
+        """A tensor over the array's memory."""
+        tensor = pytorch().from_numpy(array)
+        return tensor.view(pytorch().bfloat16) if name in self._bits else tensor
+
+    def _checked(self, name: str, results: Sequence[Any], form: Callable[[Any], Any]) -> Any:
+        """The result that is this output, in a form, where it is what the configuration says."""
         place, declared = self._outputs[name], self.outputs[name].datatype
         if place >= len(results):
             raise InternalError(
@@ -105,16 +128,80 @@ class TorchGraph(Graph):
                 f" {len(results)} outputs"
             )
         result = results[place]
-        if isinstance(result, list):
-            found, array = DataType.BYTES, np.array([one.encode() for one in result], object)
-        else:
-            found, array = _datatypes()[result.dtype], _to_host(result)
+        texts = isinstance(result, list)
+        found = DataType.BYTES if texts else _datatypes()[result.dtype]
         if found is not declared:
             raise InternalError(
                 f"configuration expects datatype {declared.config_name} for output '{name}', model"
                 f" provides {found.config_name}"
             )
-        return array
+        return form(result)
+
+    # -- on a device -------------------------------------------------------------------------------
+
+    def placed(self, name: str, tensors: Sequence[Tensor]) -> Any:
+        with self._errors():
+            if len(tensors) == 1 and tensors[0].device is None:
+                return self._value(name, tensors[0].numpy())
+            parts = [self._part(name, tensor) for tensor in tensors]
+            if len(parts) == 1:  # models may write to their inputs, and another may read this one
+                return parts[0].to(self._device, copy=True)
+            on_host = self.joins and all(part.device.type == "cpu" for part in parts)
+            return self._joined(parts, on_host)
+
+    def _part(self, name: str, tensor: Tensor) -> Any:
+        """The rows of one request where they are, to be read only."""
+        if tensor.device is None:
+            return self._over(name, np.asarray(_Readable(tensor.numpy())))
+        return pytorch().from_dlpack(tensor.device).reshape(tensor.shape)
+
+    def _joined(self, parts: Sequence[Any], on_host: bool) -> Any:
+        """All rows on the device: from the host by one copy, out of memory that the GPU reads."""
+        torch, first = pytorch(), parts[0]
+        if any(part.shape[1:] != first.shape[1:] for part in parts):
+            raise InternalError("rows of different shapes cannot be joined")
+        shape = (sum(len(part) for part in parts), *first.shape[1:])
+        place = {"pin_memory": True} if on_host else {"device": self._device}
+        joined, begin = torch.empty(shape, dtype=first.dtype, **place), 0
+        for part in parts:
+            end = begin + len(part)
+            joined[begin:end].copy_(part)
+            begin = end
+        return joined.to(self._device, non_blocking=True) if on_host else joined
+
+    def run_placed(
+        self, values: Mapping[str, Any], names: Sequence[str], stay: Container[str]
+    ) -> list[Any]:
+        with self._errors():
+            results = self._run(values)
+            made = [
+                self._checked(name, results, self._left if name in stay else _array_of)
+                for name in names
+            ]
+            if self.joins:
+                pytorch().cuda.current_stream(self._device).synchronize()
+            return made
+
+    def _left(self, result: Any) -> Any:
+        return result.detach().to(self._device).contiguous()
+
+    def shape(self, value: Any) -> tuple[int, ...]:
+        return tuple(value.shape)
+
+    def rows(self, value: Any, begin: int, end: int) -> Any:
+        return value[begin:end]
+
+    def on_host(self, value: Any) -> Array:
+        return _to_host(value)
+
+
+class _Readable:
+    """An array's memory for PyTorch, which warns of arrays that cannot be written."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = np.ascontiguousarray(array)
+        found = self._array.__array_interface__
+        self.__array_interface__ = {**found, "data": (found["data"][0], False)}
 
 
 def _declared(
@@ -169,6 +256,12 @@ def _results(found: Any) -> Sequence[Any]:
 
 def _text(element: Any) -> str:
     return element.decode() if isinstance(element, bytes) else str(element)
+
+
+def _array_of(result: Any) -> Array:
+    if isinstance(result, list):
+        return np.array([one.encode() for one in result], object)
+    return _to_host(result)
 
 
 def _to_host(tensor: Any) -> Array:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
 from penstock_backends.pytorch.naming import input_names
-from penstock_backends.pytorch.program_file import FileKind, kind_of
+from penstock_backends.pytorch.program_file import FileKind, check_host, kind_of
 from penstock_backends.pytorch.settings import NOT_INSTALLED, TorchSettings
 
 _ONLY_TENSORS: Final = (
@@ -58,11 +58,7 @@ class Program:
 def load_program(
     config: ModelConfig, path: Path, device: str | None, settings: TorchSettings
 ) -> Program:
-    """Load a file on a device, or where the model itself wants it; raises `ModelLoadError`.
-
-    Sets what holds for the whole process, which has this model only.
-    """
-    _prepare(config, device, settings)
+    """Load a file on a device, or where the model itself wants it; raises `ModelLoadError`."""
     try:
         with warnings.catch_warnings(), mode(settings):
             warnings.simplefilter("ignore", FutureWarning)  # TorchScript goes on to be served
@@ -86,7 +82,8 @@ def mode(settings: TorchSettings) -> Any:
     return torch.inference_mode() if settings.inference_mode else torch.no_grad()
 
 
-def _prepare(config: ModelConfig, device: str | None, settings: TorchSettings) -> None:
+def prepare(config: ModelConfig, device: str | None, settings: TorchSettings) -> None:
+    """Set what holds for this thread; in a process of its own, for the whole process."""
     torch = pytorch()
     if device and device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelLoadError(
@@ -95,6 +92,8 @@ def _prepare(config: ModelConfig, device: str | None, settings: TorchSettings) -
         )
     os.environ[_ONLY_DATA] = "0" if settings.allows_pickle else "1"
     torch.set_num_threads(settings.threads)
+    if settings.on_threads:
+        return
     if settings.pools:
         torch.set_num_interop_threads(settings.pools)
     torch.backends.cudnn.enabled = settings.cudnn
@@ -116,6 +115,7 @@ def reason(error: Exception) -> str:
 
 def _load(config: ModelConfig, path: Path, device: str | None, settings: TorchSettings) -> Program:
     kind = kind_of(config, path)
+    check_host(config, path, kind, settings)
     if kind is FileKind.MODULE:
         return _module_in_python(config, path, device, settings)
     if kind is FileKind.COMPILED:
@@ -277,7 +277,7 @@ def _pickled(
 
 
 def _share(config: ModelConfig, module: Any, path: Path, settings: TorchSettings) -> None:
-    if settings.shares_weights:
+    if settings.shares_weights and not settings.on_threads:  # else there is one copy anyway
         from penstock_backends.pytorch.shared_weights import share_weights
 
         share_weights(config.name, module, path)

@@ -69,11 +69,22 @@ def _members(config: ModelConfig, path: Path) -> Sequence[str]:
         ) from error
 
 
+def check_host(config: ModelConfig, path: Path, kind: FileKind, settings: TorchSettings) -> None:
+    """Refuse, on threads of the server, what Python's lock is held for. Raises `ModelLoadError`."""
+    if settings.on_threads and kind not in (FileKind.SCRIPT, FileKind.EXPORTED):
+        raise ModelLoadError(
+            f"failed to load model '{config.name}': '{path}' would hold up the server: where"
+            " parameter 'penstock.host' is 'thread', models are TorchScript or of torch.export"
+        )
+
+
 def check_program(config: ModelConfig, path: Path, settings: TorchSettings) -> None:
     """Refuse what a load does, as far as the names in the archive say it; a pickle is one of the
     two that PyTorch tells apart. Raises `ModelLoadError`.
     """
-    if kind_of(config, path) is FileKind.PICKLE and not settings.allows_pickle:
+    kind = kind_of(config, path)
+    check_host(config, path, kind, settings)
+    if kind is FileKind.PICKLE and not settings.allows_pickle:
         raise ModelLoadError(
             f"failed to load model '{config.name}': '{path}' is neither TorchScript nor a package:"
             " a file of torch.save has weights alone, or would run code while it is read; save it"

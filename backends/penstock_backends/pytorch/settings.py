@@ -42,13 +42,18 @@ class TorchSettings:
     """Arguments of `torch.compile`, for modules in Python."""
     allows_pickle: bool = False
     shares_weights: bool = False
-    """Whether the instances on CPUs have one copy of the weights."""
+    """Whether the instances have one copy of the weights: on CPUs, or on threads."""
+    on_threads: bool = False
+    """Whether the instances are threads of the server, with its other models beside them."""
 
     @classmethod
     def from_config(
         cls, config: ModelConfig, settings: Mapping[str, str], host_policy: str = "cpu"
     ) -> TorchSettings:
         """Parse the parameters; raises `ConfigError`."""
+        on_threads = config.parameter("penstock.host") == "thread"
+        if on_threads:
+            _check_shared(config)
         threads = _number(config, "INTRA_OP_THREAD_COUNT") or _number(config, "NUM_THREADS")
         pools = _number(config, "INTER_OP_THREAD_COUNT") or _number(config, "NUM_INTEROP_THREADS")
         return cls(
@@ -64,7 +69,30 @@ class TorchSettings:
             compile_options=_compile_options(config),
             allows_pickle=any(settings.get(name, "").lower() == "true" for name in _ALLOWING),
             shares_weights=bool(_switch(config, "ENABLE_WEIGHT_SHARING")),
+            on_threads=on_threads,
         )
+
+
+_OF_THE_PROCESS = (
+    "DISABLE_CUDNN",
+    "DISABLE_OPTIMIZED_EXECUTION",
+    "ENABLE_JIT_EXECUTOR",
+    "ENABLE_JIT_PROFILING",
+    "ENABLE_TENSOR_FUSER",
+    "INTER_OP_THREAD_COUNT",
+    "NUM_INTEROP_THREADS",
+)
+"""Parameters that would hold for all models of a process."""
+
+
+def _check_shared(config: ModelConfig) -> None:
+    """Refuse, for a model on threads, what it would do to those beside it."""
+    for name in _OF_THE_PROCESS:
+        if config.parameter(name) is not None:
+            raise ConfigError(
+                f"parameter '{name}' holds for a whole process: leave it out, or parameter"
+                " 'penstock.host', so that each instance has a process of its own"
+            )
 
 
 def _switch(config: ModelConfig, name: str) -> bool | None:

@@ -39,6 +39,7 @@ from penstock_backends.tensor_models.autocomplete import (
     needs_completion,
 )
 from penstock_backends.tensor_models.check import check_declared, check_supported
+from penstock_backends.tensor_models.device_run import DeviceRun
 from penstock_backends.tensor_models.file_inputs import (
     FileInputs,
     FileModel,
@@ -113,7 +114,8 @@ class TensorModelBackend(Inspectable, WithApplication, Backend):
     @classmethod
     def tensor_model(cls, config: ModelConfig, graph: Graph) -> Answer:
         """The model for requests whose tensors are the graph's own."""
-        return TensorModel(config, graph)
+        model, run = TensorModel(config, graph), DeviceRun.for_graph(config, graph)
+        return model if run is None else run.before(model)
 
     @classmethod
     def needs_completion(cls, config: ModelConfig) -> bool:

@@ -113,7 +113,12 @@ class Traits:
     """Host of instances: a `"thread"` of the server, or a `"process"` of their own.
 
     A thread is for backends whose work releases the GIL. The model's parameter `penstock.host`
-    moves instances of a thread backend to processes; the reverse is refused."""
+    moves instances of a thread backend to processes; the reverse needs `threads`."""
+
+    threads: bool = False
+    """Whether instances of a process backend may live on threads where a model says so.
+
+    Then `penstock.host` is `thread`, and the server's own Python has what the backend needs."""
 
     serial: bool = True
     """Whether an instance gets its next `execute` only after the last one has returned.

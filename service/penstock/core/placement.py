@@ -1,4 +1,4 @@
-"""`Placement`: CPU affinity and NUMA memory policy of an instance (I-08)."""
+"""`Placement`: CPU affinity, NUMA memory policy and memory limit of an instance (I-08)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,10 +20,15 @@ _MOST_NODES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """First and last core, and a NUMA node; `None` leaves the choice to the system."""
+    """First and last core, and a NUMA node; `None` leaves the choice to the system.
+
+    `memory` limits a process: allocations fail beyond so many bytes. All private writable memory
+    counts, touched or not; memory shared with the server does not.
+    """
 
     cores: tuple[int, int] | None = None
     numa_node: int | None = None
+    memory: int | None = None
 
     @classmethod
     def from_settings(cls, policy: str, settings: Mapping[str, str]) -> Placement:
@@ -35,6 +41,8 @@ class Placement:
 
     def apply(self) -> None:
         """Bind the calling thread, and those that it starts later; raises `ModelLoadError`."""
+        if self.memory is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (self.memory, self.memory))
         if self.numa_node is not None:
             _bind_memory(self.numa_node)
         if self.cores is not None:

@@ -56,6 +56,30 @@ async def test_one_network_gives_one_answer_from_each_format(
                 assert_allclose(one, two, rtol=0, atol=most)
 
 
+@pytest.mark.slow
+async def test_a_request_that_fails_spoils_none_of_its_shape_before(
+    open_instance: OpenInstance, version: Path, basic_pitch: Path
+) -> None:
+    """An empty batch, with which this network ends in the middle of a run, twice."""
+    _copied(basic_pitch / "nmp.tflite", version / "model.tflite")
+    bare = ModelConfig("pitch", default_model_filename="model.tflite")
+    config = await OpenVinoBackend.complete_config(bare, version, {})
+    backend = await open_instance(OpenVinoBackend, config)
+    (given,), output = config.input, config.output[0].name
+
+    async def ask(rows: int) -> Any:
+        sound = np.full((rows, 43844, 1), 0.1, np.float32)
+        (outcome,) = await backend.execute([graphs.request(**{given.name: sound})])
+        return outcome
+
+    first = graphs.tensor(await ask(2), output).numpy()
+    for _ in range(2):
+        for _ in range(2):
+            assert "openvino error in running inference" in (await ask(0)).message
+        assert_allclose(graphs.tensor(await ask(2), output).numpy(), first)
+        assert_allclose(graphs.tensor(await ask(1), output).numpy(), first[:1], atol=1e-6)
+
+
 # -- what all tensor models share, on this engine --------------------------------------------------
 
 

@@ -317,6 +317,28 @@ version = write(
 )
 (version / "model.py").write_text(COUNTING)
 
+UNRULY = """
+import ctypes
+
+import torch
+
+
+class Unruly(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def forward(self, x):
+        if x.min() < 0:
+            ctypes.string_at(0)
+        if x.max() > 100:
+            self.kept.append(torch.empty(1 << 28))
+        return x
+"""
+limit = parameter("penstock.memory_limit_bytes", str(6 << 30))
+version = write("unruly", tensors([tensor("x")], [tensor("y")], more=DISABLED + limit))
+(version / "model.py").write_text(UNRULY)
+
 # -- what is refused ------------------------------------------------------------------------------
 
 one = tensors([tensor("x")], [tensor("y")])

@@ -94,6 +94,25 @@ def test_weights_on_a_gpu_are_not_shared_and_said_so(
     assert "'ENABLE_WEIGHT_SHARING' has no effect on a GPU" in caplog.text
 
 
+def _on_threads(*more: str) -> ModelConfig:
+    parameters = {"penstock.host": Parameter("thread")} | {name: Parameter("1") for name in more}
+    return ModelConfig("m", backend="pytorch", parameters=parameters)
+
+
+@pytest.mark.parametrize("name", ["DISABLE_CUDNN", "ENABLE_JIT_PROFILING", "INTER_OP_THREAD_COUNT"])
+def test_what_holds_for_a_process_is_refused_on_threads_of_the_server(name: str) -> None:
+    PyTorchBackend.check_config(_on_threads("ENABLE_WEIGHT_SHARING", "INTRA_OP_THREAD_COUNT"))
+    with pytest.raises(ConfigError, match=f"parameter '{name}' holds for a whole process"):
+        PyTorchBackend.check_config(_on_threads(name))
+
+
+def test_code_in_python_is_refused_on_threads_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("raise AssertionError")
+    PyTorchBackend.check_files(ModelConfig("m", backend="pytorch"), tmp_path, {})
+    with pytest.raises(ModelLoadError, match="would hold up the server"):
+        PyTorchBackend.check_files(_on_threads(), tmp_path, {"allow-unsafe-models": "true"})
+
+
 @pytest.mark.contract("B-08")
 @pytest.mark.parametrize(
     ("names", "known", "found"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from backends.vllm.test_real_engine import PYTHON
-from harness.serving import Served, serving, wait_until
+from harness.serving import Served, serving, start, wait_until
 
 _MODELS = Path(__file__).with_name("make_models.py")
 _PATIENCE = 400.0
@@ -149,3 +150,94 @@ def test_killed_process_harms_nobody_else(
     ready = f"http://{server.http}/v2/models/keyed/ready"
     wait_until(lambda: httpx.get(ready).status_code == 200, _PATIENCE)
     assert ask(client, "keyed", A=A, B=B).as_numpy("OUT")[0, 0] == 4
+
+
+def test_model_that_crashes_harms_nobody_else(
+    server: Served, client: grpcclient.InferenceServerClient
+) -> None:
+    ask(client, "by_name", left=A, right=B)
+    assert ask(client, "unruly", x=A).as_numpy("y").tolist() == [[5, 6, 7, 8]]
+    with pytest.raises(InferenceServerException, match="was killed by signal 11") as refused:
+        ask(client, "unruly", x=fp32(-1, 0, 0, 0))
+    assert refused.value.status() == "StatusCode.UNAVAILABLE"
+    assert ask(client, "by_name", left=A, right=B).as_numpy("sum")[0, 0] == 6
+    wait_until(lambda: client.is_model_ready("unruly"), _PATIENCE)
+    assert ask(client, "unruly", x=A).as_numpy("y").tolist() == [[5, 6, 7, 8]]
+
+
+def test_model_that_leaks_comes_to_its_limit_alone(
+    client: grpcclient.InferenceServerClient,
+) -> None:
+    """A GiB each time, of the six that its process may have."""
+    ask(client, "by_name", left=A, right=B)
+
+    def leak() -> None:
+        for _ in range(6):
+            ask(client, "unruly", x=fp32(101, 0, 0, 0))
+
+    with pytest.raises(InferenceServerException, match=r"PyTorch execute failure: .*allocate"):
+        leak()
+    assert ask(client, "unruly", x=A).as_numpy("y").tolist() == [[5, 6, 7, 8]]
+    assert ask(client, "by_name", left=A, right=B).as_numpy("sum")[0, 0] == 6
+
+
+_BAD = [
+    ({"left": A, "right": ("FP64", A[1].astype(np.float64))}, "data-type is 'FP64'"),
+    ({"left": A, "right": ("FP32", A[1][:, :3])}, "unexpected shape for input 'right'"),
+    ({"left": A, "right": ("FP32", A[1][0])}, "unexpected shape for input 'right'"),
+    ({"left": A}, "expected 2 inputs but got 1"),
+    ({"left": A, "right": B, "more": B}, "expected 2 inputs but got 3"),
+    ({"left": A, "wrong": B}, "unexpected inference input 'wrong'"),
+    ({"left": fp32(1, 2, 3, 4, rows=9), "right": fp32(1, 2, 3, 4, rows=9)}, "batch-size must be"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "why"), _BAD, ids=[why for _, why in _BAD])
+def test_wrong_requests_are_refused(
+    client: grpcclient.InferenceServerClient, inputs: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InferenceServerException, match=why) as refused:
+        ask(client, "by_name", **inputs)
+    assert refused.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+def test_numbers_that_are_none_pass(
+    client: grpcclient.InferenceServerClient,
+) -> None:
+    found = ask(client, "by_name", left=fp32(np.nan, np.inf, -np.inf, 0), right=B)
+    np.testing.assert_array_equal(found.as_numpy("sum"), [[np.nan, np.inf, -np.inf, 4]])
+
+
+# -- files that are given --------------------------------------------------------------------------
+
+
+def test_files_are_served_without_a_repository(repository: Path, tmp_path: Path) -> None:
+    """A package of `torch.export` as it is; TorchScript with its tensors beside it."""
+    folder = tmp_path / "author"
+    folder.mkdir()
+    shutil.copy(repository / "exported" / "1" / "model.pt2", folder / "sums.pt2")
+    shutil.copy(repository / "by_name" / "1" / "model.pt", folder / "named.pt")
+    python = f"--backend-config=pytorch,python={PYTHON}"
+    files = [f"{folder}/sums.pt2", f"{folder}/named.pt"]
+    lacking = start(None, tmp_path / "refusal", *files, python)
+    assert lacking.wait(60) == 1
+    said = (tmp_path / "refusal").read_text()
+    assert "named.pt' does not say how it is served" in said
+    tensors = [
+        f'{{ name: "{name}" data_type: TYPE_FP32 dims: [ 4 ] }}'
+        for name in ("left", "right", "sum", "difference")
+    ]
+    (folder / "named.pbtxt").write_text(
+        f"max_batch_size: 8 input [ {tensors[0]}, {tensors[1]} ] output [ {tensors[2]},"
+        f" {tensors[3]} ]"
+    )
+    with (
+        serving(None, tmp_path / "log", *files, python, timeout=_PATIENCE) as served,
+        grpcclient.InferenceServerClient(served.grpc) as client,
+    ):
+        assert ask(client, "named", left=A, right=B).as_numpy("difference").tolist() == [[4] * 4]
+        described = client.get_model_metadata("sums", as_json=True)
+        given = {tensor["name"]: x for tensor, x in zip(described["inputs"], (A, B), strict=True)}
+        answer = ask(client, "sums", **given)
+        outputs = [answer.as_numpy(each["name"])[0, 0] for each in described["outputs"]]
+    assert sorted(outputs) == [4, 6]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from numpy.testing import assert_allclose
+from tritonclient.utils import InferenceServerException
 
 from backends.conftest import OpenInstance
 from backends.tensor_models import graphs
@@ -166,6 +167,72 @@ def test_requests_are_joined_to_batches(client: grpcclient.InferenceServerClient
     assert [answer[0, 0] for answer in answers] == [2 * n for n in range(64)]
     [statistics] = client.get_inference_statistics("completed").model_stats
     assert statistics.execution_count < statistics.inference_count
+
+
+def test_a_folder_is_served_without_a_repository(
+    answers: Any, repository: Path, tmp_path: Path
+) -> None:
+    """On TensorFlow, as strings and a table show; the signature is that of the file beside it."""
+    folder = tmp_path / "author" / "words"
+    shutil.copytree(repository / "upper" / "1" / "model.savedmodel", folder)
+    (folder.parent / "words.pbtxt").write_text(
+        'parameters { key: "TF_SIGNATURE_DEF" value { string_value: "upper" } }'
+        " instance_group { kind: KIND_CPU count: 1 }"
+    )
+    python = f"--backend-config=tensorflow,python={_TENSORFLOW}"
+    with (
+        serving(None, tmp_path / "log", str(folder), python, timeout=_PATIENCE) as served,
+        grpcclient.InferenceServerClient(served.grpc) as client,
+    ):
+        answer = ask(client, "words", text=("BYTES", np.array([[b"red"]], object)))
+        assert answer.as_numpy("shout").tolist() == [[b"RED"]]
+        assert answer.as_numpy("number").tolist() == [[1]]
+
+
+_BAD = [
+    ({"x": ("FP64", np.ones((1, 2)))}, "data-type is 'FP64'"),
+    ({"x": ("FP32", np.ones((1, 3), np.float32))}, "unexpected shape for input 'x'"),
+    ({"x": ("FP32", np.ones(2, np.float32))}, "unexpected shape for input 'x'"),
+    ({"z": fp32(1, 2)}, "unexpected inference input 'z'"),
+    ({"x": fp32(1, 2), "z": fp32(1, 2)}, "expected 1 inputs but got 2"),
+    ({"x": fp32(1, 2, rows=5)}, "batch-size must be"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "why"), _BAD, ids=[why for _, why in _BAD])
+def test_wrong_requests_are_refused(
+    client: grpcclient.InferenceServerClient, inputs: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InferenceServerException, match=why) as refused:
+        ask(client, "completed", **inputs)
+    assert refused.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+def _damages(folder: Path) -> Iterator[str]:
+    """Each file of a SavedModel in turn cut in the middle, and empty; what was done."""
+    files = [folder / "saved_model.pb", *sorted((folder / "variables").iterdir())]
+    for file in files:
+        whole = file.read_bytes()
+        for kept in (len(whole) // 2, 0):
+            file.write_bytes(whole[:kept])
+            yield f"{file.name} has {kept} bytes"
+        file.write_bytes(whole)
+
+
+def test_damaged_folders_are_refused_and_harm_nobody(
+    client: grpcclient.InferenceServerClient, repository: Path
+) -> None:
+    shutil.copytree(repository / "completed", repository / "damaged")
+    loaded, said = [], []
+    for what in _damages(repository / "damaged" / "1" / "model.savedmodel"):
+        try:
+            client.load_model("damaged", client_timeout=_PATIENCE)
+            loaded.append(what)
+        except InferenceServerException as refused:
+            said.append(str(refused))
+        assert ask(client, "completed", x=fp32(1, 2)).as_numpy("y").tolist() == [[2, 4]]
+    assert loaded == []
+    assert all("'damaged'" in text for text in said), said
 
 
 @pytest.mark.contract("B-15")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from backends.tensorrt.plans import write_double
 from penstock.core.errors import (
     ModelLoadError,
 )
+from penstock.testing import running
+from penstock_backends.tensorrt import TensorRtBackend
 
 
 @pytest.mark.contract("C-22")
@@ -111,3 +115,35 @@ async def test_contexts_have_the_strategy_of_the_model(
     await open_backend(plan_config(parameters=parameters))
     contexts = [one for one in gc.get_objects() if type(one) is tensorrt.IExecutionContext]
     assert {one._strategy.name for one in contexts} == {strategy}
+
+
+@pytest.mark.contract("B-20")
+@pytest.mark.parametrize(("policy", "at_once"), [("BLOCKING", 2), ("DEVICE_BLOCKING", 1)])
+async def test_instances_launch_side_by_side_or_take_turns(
+    gpu: Any, version: Path, monkeypatch: pytest.MonkeyPatch, policy: str, at_once: int
+) -> None:
+    import tensorrt
+
+    write_double(version / "model.plan")
+    met = threading.Barrier(at_once)
+    """Where launches wait for each other; with two it is passed only if both are launched."""
+    real = tensorrt.IExecutionContext.execute_async_v3
+    inside: list[int] = []
+    most = 0
+
+    def launch(self: Any, stream_handle: int) -> Any:
+        nonlocal most
+        inside.append(1)
+        most = max(most, len(inside))
+        met.wait(60)
+        done = real(self, stream_handle)
+        inside.pop()
+        return done
+
+    monkeypatch.setattr(tensorrt.IExecutionContext, "execute_async_v3", launch)
+    where = (TensorRtBackend, plan_config(), version, {"execution-policy": policy})
+    async with running(*where, kind="KIND_GPU") as one, running(*where, kind="KIND_GPU") as other:
+        for _ in range(10):
+            both = await asyncio.gather(*(asked(i.backend, rows_of(1)) for i in (one, other)))
+            assert [rows[0].tolist() for rows in both] == [(2 * rows_of(1)).tolist()] * 2
+    assert most == at_once

@@ -78,7 +78,7 @@ def test_what_runs_a_model(
     assert set(found.files()) == ({name, "python"} if shared else {name})
 
 
-@pytest.mark.contract("PY-43")
+@pytest.mark.contract("PY-43", "B-19")
 @pytest.mark.parametrize(("name", "runtime", "files", "why"), REFUSED)
 def test_a_model_without_a_backend_is_refused(
     name: str, runtime: str, files: str, why: str, tmp_path: Path

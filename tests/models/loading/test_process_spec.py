@@ -12,7 +12,11 @@ from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
 from penstock.hosting.parent.child import ProcessSpec
-from penstock.models.loading.instance_factory import process_spec, refuse_process_parameters
+from penstock.models.loading.instance_factory import (
+    hosting,
+    process_spec,
+    refuse_process_parameters,
+)
 from penstock_backends.identity import IdentityBackend
 
 
@@ -30,6 +34,34 @@ def spec(backend: type[Backend] = IdentityBackend, **parameters: str) -> Process
 def configured(**parameters: str) -> ModelConfig:
     values = {f"penstock.{name}": {"string_value": text} for name, text in parameters.items()}
     return config_from_json({"name": "m", "backend": "fake", "parameters": values})
+
+
+class Movable(IdentityBackend):
+    """Of processes, unless a model asks for threads."""
+
+    __module__ = IdentityBackend.__module__
+    traits = Traits(host="process", threads=True)
+
+
+def test_a_model_moves_to_threads_where_its_backend_allows_it() -> None:
+    on_threads = configured(host="thread")
+    assert hosting(Movable, configured()) is not None
+    assert hosting(Movable, on_threads) is None
+    with pytest.raises(ConfigError, match="gives its models another Python, /other/python"):
+        hosting(Movable, on_threads, "/other/python")
+    with pytest.raises(ConfigError, match=r"'penstock.hang_seconds' is for instances in processes"):
+        hosting(Movable, configured(host="thread", hang_seconds="3"))
+    with pytest.raises(ConfigError, match=r"must be 'process' or 'thread', got 'moon'"):
+        hosting(Movable, configured(host="moon"))
+
+
+def test_a_backend_of_processes_stays_there_where_it_does_not_say_so() -> None:
+    class Still(Movable):
+        __module__ = IdentityBackend.__module__
+        traits = Traits(host="process")
+
+    with pytest.raises(ConfigError, match=r"must be 'process', got 'thread'"):
+        hosting(Still, configured(host="thread"))
 
 
 def test_a_temporary_folder_is_private_on_request_and_for_engines_that_need_it() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.core.config import config_from_json
 from penstock.core.placement import Placement
 from penstock.hosting.link.introduction import Introduction
 from penstock.hosting.link.link import Pulse
@@ -25,7 +24,6 @@ from penstock_backends.python.process.author_code import PythonModel, load_class
 from penstock_backends.python.process.current_trace import Serving, take_spans
 from penstock_backends.python.process.execution import Execution
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
-from penstock_backends.python.process.memory_limit import limit_memory
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.readiness import Readiness
 from penstock_backends.python.process.reentry import Reentry
@@ -75,7 +73,6 @@ class Worker:
         install_modules()
         try:
             Placement(**introduction["placement"]).apply()
-            limit_memory(config_from_json(introduction["config"]))
             cls = self._load_class(introduction)
             worker = self._asyncio_worker(introduction, cls) if issubclass(cls, Model) else None
             if worker is None:

@@ -34,7 +34,7 @@ READERS: Mapping[str, str] = MappingProxyType(
         "penstock.max_text_characters": "penstock_backends.tensor_models",
         "penstock.max_texts": "penstock_backends.tensor_models",
         "penstock.max_tokens": "penstock_backends.tensor_models",
-        "penstock.memory_limit_bytes": "penstock_backends.python.process",
+        "penstock.memory_limit_bytes": "penstock.models.loading",
         "penstock.min_resident_seconds": "penstock.models.residency",
         "penstock.normalize": "penstock_backends.tensor_models",
         "penstock.openai_tokenizer": "penstock.models.loading",

@@ -122,7 +122,9 @@ class InstanceFactory:
         return replace(spec, spare=True)
 
     def _process(self, spec: ProcessSpec, context: InstanceContext) -> ProcessInstance:
-        """An instance in a process, which has cores for itself where its model says so."""
+        """An instance in a process, with cores for itself and a limit where its model says so."""
+        if (limit := memory_limit(context.config)) is not None:
+            context = replace(context, placement=replace(context.placement, memory=limit))
         cores = engine_cores(context.config)
         if cores is None:
             return ProcessInstance(spec, context, self.starter, self.services)
@@ -191,7 +193,9 @@ _RESTART_HUNG = "penstock.restart_hung"
 ENGINE_CORES = "penstock.engine_cores"
 """Parameter of a model: the cores of its processes, which the server keeps off."""
 
-_OF_PROCESSES = (ENGINE_CORES, _EXECUTION_TIMEOUT, _HANG, _PRIVATE_TMP, _RESTART_HUNG)
+_MEMORY = "penstock.memory_limit_bytes"
+
+_OF_PROCESSES = (ENGINE_CORES, _EXECUTION_TIMEOUT, _HANG, _MEMORY, _PRIVATE_TMP, _RESTART_HUNG)
 
 _HANG_SECONDS = 30.0
 """Seconds without a sign of a process, while requests wait, after which it is hung."""
@@ -215,15 +219,34 @@ def hosting(
 
     Raises `ConfigError` for parameters that its host does not take. Starts nothing.
     """
-    host = host_of(backend, config)
-    if host == "thread" and backend.traits.host == "thread":
-        refuse_process_parameters(config)
-        return None
-    if host != "process":
-        allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.traits.host, "process")))
+    host, own = host_of(backend, config), backend.traits.host
+    hosts = dict.fromkeys(
+        (own, "process", "thread") if backend.traits.threads else (own, "process")
+    )
+    if host not in hosts:
+        allowed = " or ".join(f"'{one}'" for one in hosts)
         raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")
+    if host == "thread":
+        refuse_process_parameters(config)
+        if own == "process" and interpreter is not None:
+            raise ConfigError(
+                "parameter 'penstock.host' cannot be 'thread': the backend setting 'python' gives"
+                f" its models another Python, {interpreter}"
+            )
+        return None
+    memory_limit(config)
     usage = wants_usage(backend, config, tenants=tenants)
     return process_spec(backend, config, interpreter, max_responses, environment, usage=usage)
+
+
+def memory_limit(config: ModelConfig) -> int | None:
+    """The limit of each process in bytes, `None` without one; raises `ConfigError`."""
+    text = config.parameter(_MEMORY)
+    if text is None:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"parameter '{_MEMORY}' must be a number of bytes above 0, got '{text}'")
+    return int(text)
 
 
 def engine_cores(config: ModelConfig) -> tuple[int, int] | None:

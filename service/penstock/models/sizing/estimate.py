@@ -297,7 +297,7 @@ def _taken(
     notes: list[str],
 ) -> Iterator[tuple[str, Parts]]:
     """What instances on a device take there, and of the host."""
-    in_process = engine.host == "process" or facts.config.parameter("penstock.host") == "process"
+    in_process = (facts.config.parameter("penstock.host") or engine.host) == "process"
     shared = engine.shared and device == HOST and not in_process and _shares(facts.config)
     copies = 1 if shared else count
     weights = engine.loaded(facts.weights, device)

@@ -119,9 +119,9 @@ def _server(models: Sequence[ModelEstimate]) -> dict[str, Parts]:
 
 def _on_threads(model: ModelEstimate) -> bool:
     config = model.facts.config
-    if config.is_ensemble or config.parameter("penstock.host") == "process":
+    if config.is_ensemble:
         return False
-    return Engine.of(config.backend).host == "thread"
+    return (config.parameter("penstock.host") or Engine.of(config.backend).host) == "thread"
 
 
 # -- what would fit ----------------------------------------------------------------------------

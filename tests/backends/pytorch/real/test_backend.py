@@ -226,6 +226,16 @@ async def test_switches_are_those_of_the_process(opened: Callable[..., Opened]) 
         torch.backends.cudnn.enabled = True
 
 
+@pytest.mark.contract("B-11")
+async def test_model_that_chooses_its_devices_is_not_moved(repository: Path) -> None:
+    """Also to where it was saved; its inputs are the host's."""
+    config = read_pbtxt(repository / "by_name" / "config.pbtxt")
+    version = repository / "by_name" / "1"
+    async with running(PyTorchBackend, config, version, kind="KIND_MODEL", device_id=7) as instance:
+        [response] = [each async for each in instance.infer({"left": A, "right": B})]
+    assert response.outputs["sum"].numpy().tolist() == (A + B).tolist()
+
+
 async def test_gpu_that_is_not_there_is_said(repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
