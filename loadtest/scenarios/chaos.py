@@ -123,6 +123,8 @@ def _row(kind: type[Fault]) -> Row:
         server.stop()
         log = server.log.read_text(errors="replace")
         faults = log.count("Traceback (most recent call last)")
+        if faults:
+            print(log[log.index("Traceback (most recent call last)") :][:4000], file=sys.stderr)
         return row | {"status": server.status, "tracebacks": faults}
 
 

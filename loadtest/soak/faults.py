@@ -36,7 +36,23 @@ from penstock.protocol import grpc_service_pb2 as pb
 EVERY = "every"
 """Stands for all models."""
 
-_FAKE_CLOCK = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+_CLOCK = """
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long *offset;
+__attribute__((constructor)) static void begin(void) {
+    offset = mmap(0, 8, PROT_READ, MAP_SHARED, open("PATH", O_RDONLY), 0);
+}
+int clock_gettime(clockid_t id, struct timespec *now) {
+    int status = syscall(SYS_clock_gettime, id, now);
+    if (id == CLOCK_REALTIME && offset) now->tv_sec += *offset;
+    return status;
+}
+"""
+"""A library that moves the clock of the day of the process that it is loaded into."""
 _TRACES = ("--trace-config=rate=20", "--trace-config=level=TIMESTAMPS")
 
 
@@ -267,33 +283,36 @@ class ClockJumps(Fault):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._clock = folder / "clock"
-        self._clock.write_text("+0")
+        self._offset = folder / "offset"
+        self._library = folder / "clock.so"
+        self._jump(0)
 
     def missing(self) -> str:
-        return "" if _FAKE_CLOCK.exists() else "libfaketime"
+        source = self.folder / "clock.c"
+        source.write_text(_CLOCK.replace("PATH", str(self._offset)))
+        command = ("cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(self._library))
+        return "C compiler" if shutil.which("cc") is None or _run(*command) else ""
 
     def environment(self) -> Mapping[str, str]:
-        return {
-            "LD_PRELOAD": str(_FAKE_CLOCK),
-            "FAKETIME_TIMESTAMP_FILE": str(self._clock),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
+        return {"LD_PRELOAD": str(self._library)}
 
     async def begin(self, site: Site) -> None:
-        self._clock.write_text("+600")
+        self._jump(600)
         await asyncio.sleep(self.seconds / 2)
-        self._clock.write_text("-600")
+        self._jump(-600)
 
     async def end(self, site: Site) -> None:
-        self._clock.write_text("+0")
+        self._jump(0)
+
+    def _jump(self, seconds: int) -> None:
+        with self._offset.open("r+b" if self._offset.exists() else "wb") as file:
+            file.write(seconds.to_bytes(8, "little", signed=True))
 
 
 class SilentClients(Fault):
     """Clients in another network, whose cable is cut while streams and calls are open."""
 
-    name, seconds = "half-open connections", 20.0
+    name, seconds = "half-open connections", 75.0
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -319,34 +338,35 @@ class SilentClients(Fault):
         return ["--grpc-keepalive-time=1000", "--grpc-keepalive-timeout=1000"]
 
     async def begin(self, site: Site) -> None:
-        before = _connections(site.pid)
         command = [sys.executable, "-m", "loadtest.soak.faults"]
         ports = [str(site.server.grpc_port), str(site.server.http_port)]
         inside = ["ip", "netns", "exec", self._network]
-        self._start([*inside, *command, "10.231.7.1", *ports])
-        await asyncio.sleep(3)
-        self._opened = _connections(site.pid) - before
+        await asyncio.to_thread(self._start, [*inside, *command, "10.231.7.1", *ports])
+        self._opened = _from_afar()
         _run("ip", "link", "set", f"{self._network}a", "down")
-        self._before, self._cut = before, time.monotonic()
-        self._freed = 0.0
-        while time.monotonic() < self._cut + 15:
-            if _connections(site.pid) <= before:
-                self._freed = time.monotonic() - self._cut
-                return
-            await asyncio.sleep(0.2)
+        cut = time.monotonic()
+        left = await asyncio.to_thread(self._left, cut + self.seconds)
+        self._said = f"{left or 'none'} there {time.monotonic() - cut:.1f} s after the cut"
+
+    def _left(self, end: float) -> int:
+        """Connections that are there at this time, or 0 as soon as there are none."""
+        while (left := _from_afar()) and time.monotonic() < end:
+            time.sleep(0.2)
+        return left
 
     def _start(self, command: Sequence[str]) -> None:
-        self._clients.append(subprocess.Popen(command))
+        client = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._clients.append(client)
+        assert client.stdout is not None
+        client.stdout.readline()  # it is connected
 
     async def seen(self, site: Site) -> str:
-        left = max(0, _connections(site.pid) - self._before)
-        when = f"gone after {self._freed:.1f} s" if self._freed else f"{left} there after 15 s"
-        return f"{self._opened} connections, {when}"
+        return f"{self._opened} connections, {self._said}"
 
     def close(self) -> None:
         for client in self._clients:
             client.kill()
-            client.wait()
+            client.communicate()
         _run("ip", "netns", "del", self._network)
 
 
@@ -496,6 +516,10 @@ FAULTS: Sequence[type[Fault]] = (
 )
 
 
+_AFAR = "0207E70A"
+"""10.231.7.2, as the kernel writes it."""
+
+
 def _run(*command: str) -> int:
     return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
 
@@ -507,13 +531,21 @@ def _connected(port: int) -> socket.socket:
     return one
 
 
-def _connections(pid: int) -> int:
-    """Sockets of the server."""
-    found = 0
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with suppress(OSError):
-            found += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
-    return found
+def _from_afar() -> int:
+    """Connections from the other network that the server has not closed."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[2].startswith(_AFAR) and row[3] == _ESTABLISHED for row in rows)
+
+
+_ESTABLISHED = "01"
+_AFAR = "0207E70A"
+"""10.231.7.2, as the kernel writes it."""
+
+
+_ENDLESS = (
+    b"POST /v2/models/drip/generate_stream HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"
+    b'{"IN": 1}'
+)
 
 
 async def _stay(host: str, grpc_port: str, http_port: str) -> None:
@@ -530,14 +562,12 @@ async def _stay(host: str, grpc_port: str, http_port: str) -> None:
         call = method(None)
         await call.write(message("drip", {"IN": np.array([1], np.int32)}))
         kept.append(call)
-    body = b'{"TEXT": "%s"}' % (b"x" * 5000)
-    head = (
-        b"POST /v2/models/spell/generate_stream HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
-    )
     for number in range(10):
         reader, writer = await asyncio.open_connection(host, int(http_port))
-        writer.write(head + body if number % 2 else head)
+        writer.write(_ENDLESS if number % 2 else _ENDLESS[:-4])
         kept.append((reader, writer))
+    await asyncio.sleep(2)
+    print("connected", flush=True)
     await asyncio.sleep(600)
 
 
