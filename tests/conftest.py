@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from conformance.contract_run import VARIABLE, ContractRun
 from fakes import InstallBackend
-from harness import folder_marks, needs, report_text, time_limits
+from harness import collected, folder_marks, needs, report_text, time_limits
 from harness.posix_memory import PosixMemory, posix_memory
 from penstock.shared_memory.registry import Regions
 
@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As shells start programs beside others; what tests start would ignore it, too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(collected)
     config.pluginmanager.register(folder_marks)
     config.pluginmanager.register(needs)
     config.pluginmanager.register(report_text)

@@ -56,6 +56,7 @@ def schema_format(schema: Any) -> Any:
         ({"temperature": "hot"}, "temperature: input should be a valid number", "temperature"),
         ({"max_tokens": 0}, "'max_tokens' must be from 1 to 200", "max_tokens"),
         ({"max_tokens": 201}, "'max_tokens' must be from 1 to 200", "max_tokens"),
+        ({"prompt_embeds": "gAJjYnVpbHRpbnMK"}, "unknown field 'prompt_embeds'", "prompt_embeds"),
         ({"max_token": 1}, "unknown field 'max_token'; did you mean 'max_tokens'?", "max_token"),
         ({"top_logprobs": 2}, "`top_logprobs` can only be used when `logprobs` is True",
          "top_logprobs"),

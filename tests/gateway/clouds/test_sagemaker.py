@@ -21,7 +21,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.sagemaker import open_sagemaker
 from penstock.server.server import InferenceServer
-from penstock.settings import HttpSettings, SagemakerSettings
+from penstock.settings import Feature, HttpSettings, Restriction, SagemakerSettings
 from rpc.certificates import needs_openssl, tls
 
 _MODEL = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "numbers"}
@@ -321,6 +321,29 @@ async def test_page_of_another_origin_loads_nothing(
     assert (await _load(client, folders, 1)).status_code == 403
     assert (await client.delete("/models/hash1")).status_code == 403
     assert (await client.get("/models")).json() == {"models": []}
+
+
+_CALLS = {
+    ("POST", "/invocations"): Feature.INFERENCE,
+    ("POST", "/models/m/invoke"): Feature.INFERENCE,
+    ("GET", "/models"): Feature.MODEL_REPOSITORY,
+    ("POST", "/models"): Feature.MODEL_REPOSITORY,
+    ("GET", "/models/m"): Feature.MODEL_REPOSITORY,
+    ("DELETE", "/models/m"): Feature.MODEL_REPOSITORY,
+    ("GET", "/ping"): Feature.HEALTH,
+}
+
+
+@pytest.mark.parametrize(("method", "path"), _CALLS)
+async def test_restricted_groups_want_their_header_here_too(method: str, path: str) -> None:
+    """As on the port of KServe's protocol: another port is no other way in."""
+    restriction = Restriction(frozenset({_CALLS[method, path]}), "Key", "secret")
+    async with _opened(FakeServer(), http=replace(LOCAL, restrictions=(restriction,))) as client:
+        answers = [
+            await client.request(method, path, json=_INFER, headers=headers)
+            for headers in ({}, {"Key": "wrong"}, {"Key": "secret"})
+        ]
+    assert [answer.status_code == 403 for answer in answers] == [True, True, False]
 
 
 @needs_openssl

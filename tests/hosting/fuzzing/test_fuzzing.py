@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import struct
 from typing import Any, cast
 
@@ -15,6 +16,9 @@ from penstock.hosting.link.messages import Kind
 from penstock.hosting.parent.answer_types import DECODERS
 from penstock.hosting.parent.services import ModelServices
 from penstock.metrics.histogram import Histogram
+
+_PICKLED = pickle.dumps([("O", "INT32", (2,))])
+"""What other servers' processes send each other."""
 
 
 async def _victim() -> Victim:
@@ -37,6 +41,7 @@ def test_every_kind_is_fuzzed() -> None:
         frame(Kind.RESPONSE, (1, ([("O", "INT32", (2,), 4, -1)], {}, True, None)), b"abcd"),
         frame(Kind.RESPONSE, (1, ([("O", "UINT8", (9,), 9, 1 << 40)], {}, True, None)), b""),
         frame(Kind.COMMANDED, (7, "{}", None), b""),
+        struct.pack("<IIB", len(_PICKLED), len(_PICKLED), Kind.RESPONSE) + _PICKLED,
     ],
 )
 async def test_who_breaks_the_protocol_is_killed(data: bytes) -> None:

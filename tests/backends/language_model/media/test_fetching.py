@@ -185,6 +185,30 @@ async def test_a_thread_of_the_callers_may_fetch(server: str) -> None:
         assert await asyncio.to_thread(fetch_media_here, url, "image_url", LOCAL) == b"xxx"
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.invalid\\@127.0.0.1:{port}/7",
+        "http://example.invalid\\\\@127.0.0.1:{port}/7",
+        "http://example.invalid@127.0.0.1:{port}/7",
+        "http://example.invalid:80@127.0.0.1:{port}/7",
+        "http://127.0.0.1:{port}\\@example.invalid/7",
+        "http://example.invalid#@127.0.0.1:{port}/7",
+        "http://example.invalid?@127.0.0.1:{port}/7",
+        "http:\\\\127.0.0.1:{port}/7",
+    ],
+)
+async def test_no_url_hides_its_host(
+    server: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of hosts that parsers disagree on, none is asked but the one that is allowed."""
+    asked: list[str] = []
+    monkeypatch.setattr(Pages, "do_GET", lambda page: asked.append(page.path))
+    limits = MediaLimits(frozenset({"example.invalid"}), size=1000, seconds=5)
+    await refused(url.format(port=server.rpartition(":")[2]), limits)
+    assert asked == []
+
+
 async def test_redirections_are_followed(server: str) -> None:
     assert await fetch_media(f"{server}/to//to//7", "image_url", LOCAL) == b"x" * 7
 

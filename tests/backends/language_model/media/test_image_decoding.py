@@ -35,6 +35,20 @@ def test_no_other_is(content: bytes) -> None:
         decode_image(content, "image", PixelBudget())
 
 
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("cut", [2, 8, 20, -4])
+def test_no_refusal_tells_an_address(form: str, cut: int) -> None:
+    """Pillow tells the object that it reads from, and with it where that lies in memory."""
+    content = encoded(form, 300, 200)[:cut]
+    try:
+        decode_image(content, "image", PixelBudget())
+    except InvalidRequestError as error:
+        told = str(error)
+        assert "does not hold an image" in told
+        assert "0x" not in told
+        assert "object at" not in told
+
+
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP"])
 def test_decoding_ends_when_its_time_is_over(form: str) -> None:
     with pytest.raises(InvalidRequestError, match="longer than 0 s to decode"):
