@@ -191,7 +191,7 @@ clean:  ## remove the environments, the caches and the demo models
 .venv-ray/.installed: .venv/.uv $(INPUTS)
 	@echo "==> installing Ray in .venv-ray: 500 MB, a minute"
 	@test -x .venv-ray/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-ray
-	@$(UV) pip install --python .venv-ray/bin/python -e '.[ray]' -e './client[http]' pytest tritonclient[grpc]
+	@$(UV) pip install --compile-bytecode --python .venv-ray/bin/python -e '.[ray]' -e './client[http]' pytest tritonclient[grpc]
 	@touch $@
 
 .venv-compiled/.test: .venv/.uv hatch_build.py $(INPUTS) $(SOURCES)

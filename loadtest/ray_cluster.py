@@ -25,6 +25,16 @@ _ROOT = Path(__file__).parents[1]
 _ENVOY = _ROOT / ".tools" / "envoy"
 _POLICY = CallPolicy(attempts=12, longest_backoff=1.0, after_loss=True)
 
+_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # On a busy machine processes take long to start, and now and then to answer.
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_health_check_timeout_ms": "60000",
+}
+
+# With a small store of objects: nothing of a fleet lies in it.
+NODE = {"num_cpus": 4, "object_store_memory": 80 << 20, "node_ip_address": "127.0.0.1"}
+
 _ADD_ONE = """
 import time
 
@@ -81,19 +91,16 @@ def write_models(folder: Path) -> Path:
 
 
 @contextmanager
-def cluster(nodes: int = 3, cpus: int = 4) -> Iterator[Any]:
+def cluster(nodes: int = 3) -> Iterator[Any]:
     """A cluster of so many nodes, with this process as its driver; the first one is the head."""
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.update(_RAY)
     import ray
     from ray.cluster_utils import Cluster
 
-    # Ray's own small store of objects: nothing of a fleet lies in it.
-    options = {"num_cpus": cpus, "object_store_memory": 80 << 20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=options)
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
         for _ in range(nodes - 1):
-            made.add_node(num_cpus=cpus, object_store_memory=80 << 20)
+            made.add_node(**NODE)
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
         yield made
     finally:
@@ -234,11 +241,9 @@ class Traffic:
 
     async def _counted(self, client: Client) -> list[int]:
         while True:
-            got: list[int] = []
             try:
-                async for response in client.stream("count", {"IN": np.array([20], np.int32)}):
-                    got.append(int(response["OUT"][0]))
-                return got
+                responses = client.stream("count", {"IN": np.array([20], np.int32)})
+                return [int(response["OUT"][0]) async for response in responses]
             except ClientError:
                 if not self._resume:
                     raise

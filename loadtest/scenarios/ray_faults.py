@@ -15,7 +15,7 @@ from typing import Any
 
 import ray
 
-from loadtest.ray_cluster import Traffic, cluster, envoy, kill_node, write_models
+from loadtest.ray_cluster import NODE, Traffic, cluster, envoy, kill_node, write_models
 from loadtest.report import Row, arguments, show
 from penstock.ray import Fleet, FleetSettings, Pace, ScalingPolicy, start
 
@@ -90,7 +90,7 @@ def _rows(
         _check_models(fleet)
 
     def bare() -> None:
-        node = nodes.add_node(num_cpus=4, object_store_memory=80 << 20)
+        node = nodes.add_node(**NODE)
         (folder / "bare").write_text(node.node_id)
         fleet.scale(ScalingPolicy(5, 5))
         status = fleet.wait(5)
@@ -137,6 +137,7 @@ def _row(
         act()
         seconds = time.monotonic() - began
         time.sleep(1.0)
+    print(f"{what}: {seconds:.1f} s", flush=True)
     calls, streamed = traffic.calls, traffic.streams
     for error, count in (calls.errors + streamed.errors).items():
         print(f"{what}: {count} of {error}")

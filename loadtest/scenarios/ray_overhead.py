@@ -1,7 +1,7 @@
 """What both ways onto Ray cost a small call, beside a bare Penstock, in one run.
 
-A fleet of one replica asked directly and through Envoy; an application of Ray Serve with one replica
-through its gRPC and HTTP proxies. By the Python of `make ray`.
+A fleet of one replica asked directly and through Envoy; an application of Ray Serve with one
+replica through its gRPC and HTTP proxies. By the Python of `make ray`.
 """
 
 from __future__ import annotations

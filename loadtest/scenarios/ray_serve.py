@@ -1,5 +1,5 @@
-"""What comes through Ray Serve's proxies: calls, errors, and each property of a stream with requests
-both ways. One line each: what is asked, and what was seen. By the Python of `make ray`.
+"""What comes through Ray Serve's proxies: calls, errors, and each property of a stream with
+messages both ways. One line each: what is asked, and what was seen. By the Python of `make ray`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from penstock.ray.serve_application import SERVICERS, application
 
-_HEAD = '''
+_HEAD = """
 import asyncio
 from pathlib import Path
 
@@ -41,8 +41,8 @@ from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
 NOTE = Path("{note}")
 
 
-'''
-_FLOOD = '''
+"""
+_FLOOD = """
 class Flood(Model):
     # So many responses of 64 KiB, as fast as they are taken; the note has the number of the last.
     config = ModelConfig(
@@ -54,8 +54,8 @@ class Flood(Model):
         for number in range(int(request["IN"][0])):
             NOTE.write_text(str(number))
             yield Response({"OUT": np.full(16384, number, np.int32)})
-'''
-_DRIP = '''
+"""
+_DRIP = """
 class Drip(Model):
     # A response each 50 ms; the note says how many requests are in flight.
     config = ModelConfig(
@@ -76,9 +76,11 @@ class Drip(Model):
                 yield Response({"OUT": np.array([number], np.int32)})
         finally:
             self.count(-1)
-'''
-_SLOW = _DRIP.replace("Drip", "Slow").replace("yield Response", "last = Response").replace(
-    "            self.count(-1)\n", "            self.count(-1)\n        return last\n"
+"""
+_SLOW = (
+    _DRIP.replace("Drip", "Slow")
+    .replace("yield Response", "last = Response")
+    .replace("            self.count(-1)\n", "            self.count(-1)\n        return last\n")
 )
 _FLOODED = 4000  # responses, 250 MiB
 
@@ -276,9 +278,7 @@ async def _http(site: Site) -> tuple[bool, str]:
 
 async def _http_refused(site: Site) -> tuple[bool, str]:
     try:
-        await asyncio.to_thread(
-            _fetched, f"{site.http}/v2/repository/models/late/load", b"{}"
-        )
+        await asyncio.to_thread(_fetched, f"{site.http}/v2/repository/models/late/load", b"{}")
     except urllib.error.HTTPError as error:
         text = error.read().decode()
         return error.code == 501 and "one replica" in text, f"{error.code}: {text}"

@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
-from ray.util import get_node_ip_address, list_named_actors
+from ray.util import list_named_actors
 
 from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
 from penstock.ray.endpoints import EndpointFiles, replace
@@ -70,9 +70,8 @@ class ReplicaActor:
 
     def __init__(self, settings: FleetSettings, arguments: Sequence[str], generation: int) -> None:
         node = ray.get_runtime_context().get_node_id()
-        options = {"python": settings.python} if settings.python else {}
         self._server = ServerProcess(
-            arguments, get_node_ip_address(), node, metadata=settings.metadata, **options
+            arguments, _address(node), node, settings.python, settings.metadata
         )
         self._generation = generation
         self._started: asyncio.Task[Address] | None = None
@@ -103,7 +102,7 @@ class ReplicaActor:
 class ControllerActor:
     """Keeps a fleet: replicas, endpoint files, and what was changed on all of them."""
 
-    async def __init__(self, settings: FleetSettings) -> None:
+    async def __init__(self, settings: FleetSettings) -> None:  # type: ignore[misc]
         self._settings = settings
         self._arguments = list(settings.arguments)
         self._changes = ChangeLog()
@@ -352,6 +351,11 @@ class ControllerActor:
                 self._spawn(self._await_start(name))
         adopted = self._replicas.replicas.values()
         self._replicas.wanted = self._settings.scaling.bounded(len(adopted))
+
+
+def _address(node: str) -> str:
+    """The address by which a node is known to the others."""
+    return next(str(n["NodeManagerAddress"]) for n in ray.nodes() if n["NodeID"] == node)
 
 
 async def _apply(handle: Any, change: Change) -> None:

@@ -117,13 +117,11 @@ class ReplicaSet:
         self._avoided.clear()
 
     def adopt(self, name: str, generation: int, now: float) -> None:
-        """Know a replica that was started before this process was; it still has to say it serves."""
+        """Know a replica from before this process; it still has to say that it serves."""
         self.replicas[name] = Replica(name, generation, now)
         self._count = max(self._count, int(name.rpartition("-")[2]))
 
-    def ready(
-        self, name: str, address: Address, lacks: Mapping[str, str], now: float
-    ) -> None:
+    def ready(self, name: str, address: Address, lacks: Mapping[str, str], now: float) -> None:
         """It serves, with all changes but those that it lacks; nothing if it goes by now."""
         replica = self.replicas.get(name)
         if replica is not None and replica.state is State.STARTING:

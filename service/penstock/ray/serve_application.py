@@ -10,7 +10,6 @@ refused by name.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -56,10 +55,11 @@ def _refusal(name: str, what: str) -> str:
 class Replica:
     """A replica of Serve, with a server of its own. Its methods are those of the gRPC service."""
 
-    async def __init__(self, arguments: Sequence[str], python: str = "") -> None:
+    async def __init__(  # type: ignore[misc]
+        self, arguments: Sequence[str], python: str = ""
+    ) -> None:
         node = get_runtime_context().get_node_id()
-        options = {"python": python} if python else {}
-        self._server = ServerProcess(arguments, "127.0.0.1", node, **options)
+        self._server = ServerProcess(arguments, "127.0.0.1", node, python)
         address = await self._server.start()
         target = f"{address.host}:{address.grpc}"
         self._channel = grpc.aio.insecure_channel(target, options=_NO_LIMIT)
@@ -92,9 +92,7 @@ class Replica:
         context.set_trailing_metadata(_plain(await call.trailing_metadata()))
         return answer
 
-    async def forward_stream(
-        self, name: str, requests: Any, context: Any
-    ) -> AsyncIterator[Any]:
+    async def forward_stream(self, name: str, requests: Any, context: Any) -> AsyncIterator[Any]:
         """A call with many requests and answers, which are taken as fast as the client reads."""
         call = getattr(self._stub, name)(requests, metadata=_forwarded(context))
         try:

@@ -6,6 +6,7 @@ Nothing here knows Ray: whoever holds a `ServerProcess` may be an actor, or a te
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -30,6 +31,9 @@ from penstock.ray.scaling import Counted, LoadMeter, ReplicaLoad, counted
 
 CHOSEN = ("grpc", "http", "metrics")
 """What listens; a replica chooses addresses and ports, whose flags are refused by name."""
+
+NODE = "RAY_NODE_ID"
+"""Environment variable of the server, and of its models: the node that it is on."""
 
 _REFUSED = (
     *(f"--{name}-{what}" for name in CHOSEN for what in ("port", "address")),
@@ -91,7 +95,7 @@ def refused(arguments: Sequence[str]) -> str:
 class ServerProcess:
     """`penstock serve` with these arguments, listening on `host`.
 
-    `node` is for messages, `python` runs it, `metadata` goes with each call that is made to it,
+    `node` is for messages, `python` runs it (this one), `metadata` goes with each call that is made to it,
     such as a key. Killed with the thread that starts it.
     """
 
@@ -100,13 +104,13 @@ class ServerProcess:
         arguments: Sequence[str],
         host: str = "127.0.0.1",
         node: str = "",
-        python: str = sys.executable,
+        python: str = "",
         metadata: Sequence[tuple[str, str]] = (),
     ) -> None:
         if reason := refused(arguments):
             raise ValueError(reason)
         self._arguments = arguments
-        self._python = python
+        self._python = python or sys.executable
         self._metadata = tuple(metadata)
         self._host = host
         self._node = node
@@ -128,6 +132,7 @@ class ServerProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, NODE: self._node},
         )
         self._tasks.append(asyncio.create_task(self._relay(self._process)))
         self._channel = grpc.aio.insecure_channel(f"{self._host}:{ports[0]}", options=_OPTIONS)
@@ -136,13 +141,13 @@ class ServerProcess:
         while not await self._is_ready():
             if self._process.returncode is not None:
                 await asyncio.gather(*self._tasks)
-                await self._channel.close()
+                await self._channel.close(None)
                 raise StartError(self._node, self._reason())
             await asyncio.sleep(_POLL_SECONDS)
         return self.address
 
     async def _relay(self, process: asyncio.subprocess.Process) -> None:
-        """Print what it prints, which Ray keeps in the log of the actor; the last lines are kept."""
+        """Print what it prints, which Ray keeps in a log; the last lines are kept here."""
         assert process.stdout is not None
         async for line in process.stdout:
             text = line.decode(errors="replace").rstrip("\n")
@@ -200,9 +205,7 @@ class ServerProcess:
             "remove_alias": self._releases.AliasRemove,
         }
         try:
-            await calls[change.kind](
-                change.request, timeout=_LOAD_SECONDS, metadata=self._metadata
-            )
+            await calls[change.kind](change.request, timeout=_LOAD_SECONDS, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             absent = error.code() is grpc.StatusCode.NOT_FOUND
             raise NotAppliedError(error.details() or error.code().name, absent) from error
@@ -220,7 +223,7 @@ class ServerProcess:
                     await process.wait()
                     break
         await asyncio.gather(*self._tasks)
-        await self._channel.close()
+        await self._channel.close(None)
 
 
 def metrics_of_page(at: float, page: str) -> Counted:
@@ -259,4 +262,3 @@ def _free_ports(host: str, number: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
-
