@@ -27,13 +27,18 @@ _POLICY = CallPolicy(attempts=12, longest_backoff=1.0, after_loss=True)
 
 _RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "PYTHONDONTWRITEBYTECODE": "",  # each process would compile anew what it imports
     # On a busy machine processes take long to start, and now and then to answer.
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_health_check_timeout_ms": "60000",
 }
 
-# With a small store of objects: nothing of a fleet lies in it.
-NODE = {"num_cpus": 4, "object_store_memory": 80 << 20, "node_ip_address": "127.0.0.1"}
+
+def node(number: int) -> dict[str, Any]:
+    """Options of a node: an address of the loopback, and a small store, as nothing lies in it."""
+    address = f"127.0.0.{10 + number}"  # of 127.0.0.1 Ray makes that of the machine
+    return {"num_cpus": 4, "object_store_memory": 80 << 20, "node_ip_address": address}
+
 
 _ADD_ONE = """
 import time
@@ -97,10 +102,10 @@ def cluster(nodes: int = 3) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    made = Cluster(initialize_head=True, head_node_args={**node(1), "include_dashboard": False})
     try:
-        for _ in range(nodes - 1):
-            made.add_node(**NODE)
+        for number in range(2, nodes + 1):
+            made.add_node(**node(number))
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
         yield made
     finally:
@@ -155,6 +160,8 @@ def envoy(folder: Path) -> Iterator[tuple[int, int]]:
         )
     try:
         yield http, grpc
+        if process.poll() is not None:
+            raise SystemExit(f"Envoy ended:\n{(folder / 'envoy.log').read_text()}")
     finally:
         process.terminate()
         process.wait(20)

@@ -414,7 +414,7 @@ class _Server:
                 raise NotAppliedError("no such model")
             self.aliases[name] = target
         elif name not in (self.models if change.kind == "unload" else self.aliases):
-            raise NotAppliedError("not found", absent=True)
+            raise NotAppliedError("not found", "NOT_FOUND")
         elif change.kind == "unload":
             self.models.remove(name)
         else:

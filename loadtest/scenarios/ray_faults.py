@@ -15,7 +15,7 @@ from typing import Any
 
 import ray
 
-from loadtest.ray_cluster import NODE, Traffic, cluster, envoy, kill_node, write_models
+from loadtest.ray_cluster import Traffic, cluster, envoy, kill_node, node, write_models
 from loadtest.report import Row, arguments, show
 from penstock.ray import Fleet, FleetSettings, Pace, ScalingPolicy, start
 
@@ -89,13 +89,13 @@ def _rows(
         fleet.wait(3)
         _check_models(fleet)
 
-    def bare() -> None:
-        node = nodes.add_node(**NODE)
-        (folder / "bare").write_text(node.node_id)
+    def without() -> None:
+        bare = nodes.add_node(**node(4)).node_id
+        (folder / "bare").write_text(bare)
         fleet.scale(ScalingPolicy(5, 5))
         status = fleet.wait(5)
-        assert node.node_id not in {each["node"] for each in status["replicas"].values()}
-        assert f"on node {node.node_id}" in status["last_failure"], status["last_failure"]
+        assert bare not in {each["node"] for each in status["replicas"].values()}
+        assert f"on node {bare}" in status["last_failure"], status["last_failure"]
         print(f"a node without the models: {status['last_failure']}")
 
     rows = [
@@ -109,12 +109,12 @@ def _rows(
         _row("rolling update of 3", update, target, loops=6, streams=4),
         _row("load and alias on 3", change, target, loops=6, streams=4),
         _row("a node killed", kill, target, loops=6, streams=4, resume=True),
-        _row("a node without models", bare, target, loops=6, streams=4),
+        _row("a node without models", without, target, loops=6, streams=4),
     ]
 
 
 def _wait_ready(fleet: Fleet, replicas: int) -> None:
-    fleet.wait(replicas, 180.0)
+    fleet.wait(replicas, 300.0)
 
 
 def _check_models(fleet: Fleet) -> None:

@@ -27,7 +27,9 @@ from loadtest.process import free_ports
 from loadtest.ray_cluster import cluster, write_models
 from loadtest.report import Row, arguments, show
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.protocol import releases_pb2 as releases
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from penstock.protocol.releases_pb2_grpc import ReleasesStub
 from penstock.ray.serve_application import SERVICERS, application
 
 _HEAD = """
@@ -38,7 +40,7 @@ import numpy as np
 
 from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
 
-NOTE = Path("{note}")
+NOTE = Path("{note}-" + str(os.getpid()))
 
 
 """
@@ -90,6 +92,7 @@ class Site:
     """Where the proxies of Serve are, and the folder where models write their notes."""
 
     stub: Any
+    releases: Any
     http: str
     notes: Path
 
@@ -103,7 +106,9 @@ def main() -> None:
             (models / name / "1").mkdir(parents=True)
             head = _HEAD.format(note=folder / name)
             (models / name / "1" / "model.py").write_text(head + code)
-        with _served([f"--model-repository={models}", "--log-info=false"]) as (http, port):
+        loaded = [f"--load-model={n}" for n in ("add_one", "count", "flood", "drip", "slow")]
+        control = ["--model-control-mode=explicit", "--log-info=false", *loaded]
+        with _served([f"--model-repository={models}", *control]) as (http, port):
             rows = asyncio.run(_rows(http, port, folder))
     show("through the proxies of Ray Serve", rows, options.json)
     if any(row["right"] == "no" for row in rows):
@@ -118,7 +123,7 @@ def _served(served: list[str]) -> Iterator[tuple[str, int]]:
         grpc_options=gRPCOptions(port=port, grpc_servicer_functions=SERVICERS),
     )
     try:
-        serve.run(application(served), route_prefix="/")
+        serve.run(application(served, num_replicas=2), route_prefix="/")
         yield f"http://127.0.0.1:{http}", port
     finally:
         serve.shutdown()
@@ -127,7 +132,7 @@ def _served(served: list[str]) -> Iterator[tuple[str, int]]:
 async def _rows(http: str, port: int, notes: Path) -> list[Row]:
     rows = []
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        site = Site(GRPCInferenceServiceStub(channel), http, notes)
+        site = Site(GRPCInferenceServiceStub(channel), ReleasesStub(channel), http, notes)
         for name, check in _CHECKS.items():
             try:
                 async with asyncio.timeout(60):
@@ -166,9 +171,34 @@ async def _codes(site: Site) -> tuple[bool, str]:
     return False, "no error"
 
 
+async def _loaded(site: Site) -> tuple[bool, str]:
+    """A load and an alias reach both replicas: every call of them is answered."""
+    await site.stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name="late"))
+    alias = releases.AliasSetRequest(name="always")
+    alias.definition.targets.add(model="late", weight=100)
+    await site.releases.AliasSet(alias)
+    ready = [
+        (await site.stub.ModelReady(pb.ModelReadyRequest(name=name))).ready
+        for name in ("late", "always")
+        for _ in range(20)
+    ]
+    return all(ready), f"{sum(ready)} of {len(ready)} calls find them"
+
+
+async def _not_loaded(site: Site) -> tuple[bool, str]:
+    try:
+        await site.stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name="nothing"))
+    except grpc.aio.AioRpcError as error:
+        seen = f"{error.code().name}: {error.details()}"
+        return "nothing" in seen, seen
+    return False, "no error"
+
+
 async def _refused(site: Site) -> tuple[bool, str]:
     try:
-        await site.stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name="late"))
+        await site.stub.SystemSharedMemoryRegister(
+            pb.SystemSharedMemoryRegisterRequest(name="n", key="/k", byte_size=64)
+        )
     except grpc.aio.AioRpcError as error:
         seen = f"{error.code().name}: {error.details()}"
         return error.code() is grpc.StatusCode.UNIMPLEMENTED and "one replica" in seen, seen
@@ -221,7 +251,7 @@ async def _cancelled(site: Site) -> tuple[bool, str]:
 async def _cancelled_calls(site: Site) -> tuple[bool, str]:
     calls = [site.stub.ModelInfer(_request("slow", 10_000)) for _ in range(20)]
     for _ in range(200):
-        if _noted(site, "slow") == "20":
+        if _noted(site, "slow") == 20:
             break
         await asyncio.sleep(0.05)
     for call in calls:
@@ -248,22 +278,22 @@ async def _slow_reader(site: Site) -> tuple[bool, str]:
     await call.done_writing()
     got = [_number(await call.read())]
     await asyncio.sleep(5)
-    made = int(_noted(site, "flood"))
+    made = _noted(site, "flood")
     got += [_number(response) async for response in call]
     seen = f"{made} of {_FLOODED} responses were made while none was read, {len(got)} came"
     return got == list(range(_FLOODED)), seen
 
 
-def _noted(site: Site, model: str) -> str:
-    file = site.notes / model
-    return file.read_text() if file.exists() else ""
+def _noted(site: Site, model: str) -> int:
+    """The sum of what the processes of a model have noted."""
+    return sum(int(note.read_text() or "0") for note in site.notes.glob(f"{model}-*"))
 
 
 async def _idle(site: Site, model: str) -> tuple[bool, str]:
     """Whether a model has no request in flight within ten seconds, and when."""
     began = time.monotonic()
     while time.monotonic() - began < 10:
-        if _noted(site, model) == "0":
+        if _noted(site, model) == 0:
             return True, f"the model is told within {time.monotonic() - began:.1f} s"
         await asyncio.sleep(0.05)
     return False, f"{_noted(site, model)} in flight after 10 s"
@@ -310,7 +340,9 @@ _Check = Callable[[Site], Awaitable[tuple[bool, str]]]
 _CHECKS: dict[str, _Check] = {
     "calls": _unary,
     "code and text of an error": _codes,
-    "a load is refused by name": _refused,
+    "a load and an alias on two replicas": _loaded,
+    "a load that fails": _not_loaded,
+    "what is of one replica is refused": _refused,
     "many requests on one stream, end": _many,
     "a stream with requests in turns": _turns,
     "a request of a stream that fails": _failing,

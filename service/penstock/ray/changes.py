@@ -25,14 +25,14 @@ _UNDOING = ("unload", "remove_alias")
 
 
 class NotAppliedError(Exception):
-    """A replica refused a change; `absent`: since what it would remove is not there."""
+    """A replica refused a change; `code` is the name of the gRPC status."""
 
-    def __init__(self, reason: str, absent: bool = False) -> None:
+    def __init__(self, reason: str, code: str = "UNKNOWN") -> None:
         super().__init__(reason)
-        self.absent = absent
+        self.code = code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (str(self), self.absent))
+        return (type(self), (str(self), self.code))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ async def replay(
             try:
                 await apply(change)
             except NotAppliedError as error:
-                if not (error.absent and change.kind in _UNDOING):
+                if not (error.code == "NOT_FOUND" and change.kind in _UNDOING):
                     refused[change] = str(error)
         if len(refused) in (0, len(left)):
             return {str(change): reason for change, reason in refused.items()}

@@ -4,8 +4,8 @@
     serve.run(application(["--model-repository=/models"]))
 
 A replica of Serve has a whole server beside it, on a port of the loopback, and hands it what the
-proxies bring. What concerns all replicas cannot be done by calls that reach one of them, and is
-refused by name.
+proxies bring. Loads, unloads and aliases reach all replicas, by Serve's broadcast, and those that
+come later; what else would concern one replica of several is refused by name.
 """
 
 from __future__ import annotations
@@ -16,30 +16,55 @@ from typing import Any
 import aiohttp
 import grpc
 import grpc.aio
-from ray import get_runtime_context, serve
+import ray
+from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.protocol import releases_pb2 as releases
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from penstock.protocol.releases_pb2_grpc import ReleasesStub
+from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
 from penstock.ray.server_process import GoneError, Report, ServerProcess
 
-SERVICERS = ["penstock.protocol.grpc_service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server"]
+SERVICERS = [
+    "penstock.protocol.grpc_service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server",
+    "penstock.protocol.releases_pb2_grpc.add_ReleasesServicer_to_server",
+]
 """What Serve's `grpc_servicer_functions` takes."""
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-_STREAMS = tuple(method.name for method in _SERVICE.methods if method.server_streaming)
-_UNARY = tuple(method.name for method in _SERVICE.methods if not method.server_streaming)
+_STREAMS = ("ModelStreamInfer",)
+_UNARY = tuple(
+    method.name
+    for service in (
+        pb.DESCRIPTOR.services_by_name["GRPCInferenceService"],
+        releases.DESCRIPTOR.services_by_name["Releases"],
+    )
+    for method in service.methods
+    if not method.server_streaming
+)
+_CHANGES = {
+    "RepositoryModelLoad": "load",
+    "RepositoryModelUnload": "unload",
+    "AliasSet": "alias",
+    "AliasRemove": "remove_alias",
+}
+"""RPCs that reach all replicas, and the kinds of their changes."""
 _ONE_REPLICA = {
-    "RepositoryModelLoad": "loads a model",
-    "RepositoryModelUnload": "unloads a model",
+    "AliasPromote": "promotes an alias",
+    "AliasRollback": "rolls an alias back",
     "SystemSharedMemoryRegister": "shares memory of a client's machine",
     "SystemSharedMemoryUnregister": "shares memory of a client's machine",
     "CudaSharedMemoryRegister": "shares memory of a client's machine",
     "CudaSharedMemoryUnregister": "shares memory of a client's machine",
 }
 """RPCs that are refused, and what each would do on one replica only."""
-_PATHS = (("/load", "loads a model"), ("/unload", "unloads a model"))
+_EMPTY: Mapping[str, type[Any]] = {
+    "RepositoryModelLoad": pb.RepositoryModelLoadResponse,
+    "RepositoryModelUnload": pb.RepositoryModelUnloadResponse,
+    "AliasRemove": releases.AliasRemoveResponse,
+}
 _OF_SERVE = ("application", "request_id", "multiplexed_model_id", "user-agent", "te")
 _HOP_BY_HOP = ("connection", "host", "keep-alive", "transfer-encoding", "content-length")
 _NO_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -47,30 +72,87 @@ _NO_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 
 def _refusal(name: str, what: str) -> str:
     return (
-        f"{name} {what} on one replica of several, which Ray Serve chooses: start with the "
-        "models that serve, or use penstock.ray.start, whose changes reach all replicas"
+        f"{name} {what} on one replica of several, which Ray Serve chooses: over gRPC, loads, "
+        "unloads, AliasSet and AliasRemove reach all"
     )
+
+
+class KeptChanges:
+    """A deployment of one: what was changed on the replicas, for those to come."""
+
+    def __init__(self) -> None:
+        self._log = ChangeLog()
+        self._revision = 0
+
+    def record(self, change: Change) -> int:
+        """Keep a change; the revision with it."""
+        self._log.record(change)
+        self._revision += 1
+        return self._revision
+
+    def since(self, revision: int) -> tuple[int, list[Change]]:
+        """The revision of now, and what a replica of another one has to make."""
+        return self._revision, self._log.net() if revision != self._revision else []
 
 
 class Replica:
     """A replica of Serve, with a server of its own. Its methods are those of the gRPC service."""
 
     async def __init__(  # type: ignore[misc]
-        self, arguments: Sequence[str], python: str = ""
+        self, arguments: Sequence[str], python: str, kept: Any
     ) -> None:
-        node = get_runtime_context().get_node_id()
+        node = ray.get_runtime_context().get_node_id()
         self._server = ServerProcess(arguments, "127.0.0.1", node, python)
         address = await self._server.start()
         target = f"{address.host}:{address.grpc}"
         self._channel = grpc.aio.insecure_channel(target, options=_NO_LIMIT)
         self._stub = GRPCInferenceServiceStub(self._channel)
+        self._releases = ReleasesStub(self._channel)
         self._url = f"http://{address.host}:{address.http}"
         self._session = aiohttp.ClientSession(
             auto_decompress=False, timeout=aiohttp.ClientTimeout(), max_line_size=1 << 16
         )
+        context = serve.get_replica_context()
+        self._replicas = serve.get_deployment_handle(context.deployment, context.app_name)
+        self._kept = kept
+        self._revision = 0
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Make what was changed before this replica came, or while it did."""
+        revision, changes = await self._kept.since.remote(self._revision)
+        lacks = await replay(changes, self._server.apply)
+        for change, reason in lacks.items():
+            print(f"this replica lacks: {change}: {reason}", flush=True)
+        self._revision = revision
+
+    async def apply(self, change: Change) -> tuple[str, str] | None:
+        """Make a change here; the status and text of the refusal, if it is one."""
+        try:
+            await self._server.apply(change)
+        except NotAppliedError as error:
+            return error.code, str(error)
+        return None
+
+    async def _change_all(self, name: str, request: Any, context: Any) -> Any:
+        """A change on all replicas; it is kept where one of them has made it."""
+        change = Change(_CHANGES[name], request.SerializeToString())
+        outcomes = await self._replicas.broadcast("apply", change).results_async()
+        refused = [outcome for outcome in outcomes if outcome is not None]
+        if len(refused) < len(outcomes):
+            await self._kept.record.remote(change)
+        if refused:
+            code, text = refused[0]
+            if len(outcomes) > 1:
+                text = f"{len(refused)} of {len(outcomes)} replicas: {text}"
+            raise _failure(context, grpc.StatusCode[code], text)
+        if name == "AliasSet":
+            return await self._releases.AliasShow(releases.AliasShowRequest(name=request.name))
+        return _EMPTY[name]()
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose server has ended."""
+        await self._catch_up()
         report: Report = await self._server.report()
         if not report.ready:
             raise GoneError("the server is not ready")
@@ -84,7 +166,10 @@ class Replica:
         """A call with one answer."""
         if what := _ONE_REPLICA.get(name):
             raise _failure(context, grpc.StatusCode.UNIMPLEMENTED, _refusal(name, what))
-        call = getattr(self._stub, name)(request, metadata=_forwarded(context))
+        if name in _CHANGES:
+            return await self._change_all(name, request, context)
+        stub = self._releases if name.startswith("Alias") else self._stub
+        call = getattr(stub, name)(request, metadata=_forwarded(context))
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
@@ -106,12 +191,8 @@ class Replica:
     async def __call__(self, request: Request) -> Response:
         """A request over HTTP; its answer comes in the pieces that the server sends."""
         path = request.url.path
-        if path.startswith("/v2/repository/") and request.method != "GET":
-            for ending, what in _PATHS:
-                if path.endswith(ending):
-                    return JSONResponse({"error": _refusal(path, what)}, 501)
-            if path.startswith("/v2/repository/aliases"):
-                return JSONResponse({"error": _refusal(path, "changes an alias")}, 501)
+        if path.endswith(("/load", "/unload")) or _is_alias(request.method, path):
+            return JSONResponse({"error": _refusal(path, "changes something")}, 501)
         query = f"?{request.url.query}" if request.url.query else ""
         answer = await self._session.request(
             request.method,
@@ -128,6 +209,11 @@ class Replica:
             if name.lower() not in (b"connection", b"keep-alive", b"transfer-encoding")
         ]
         return response
+
+
+def _is_alias(method: str, path: str) -> bool:
+    """Whether a request would change an alias."""
+    return method != "GET" and path.startswith("/v2/repository/aliases/")
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -192,4 +278,7 @@ def application(
         "max_ongoing_requests": 1000,
         **deployment_options,
     }
-    return serve.deployment(Replica).options(**options).bind(list(arguments), python)
+    kept = serve.deployment(KeptChanges).options(
+        name=f"{options['name']}-changes", ray_actor_options={"num_cpus": 0}
+    )
+    return serve.deployment(Replica).options(**options).bind(list(arguments), python, kept.bind())

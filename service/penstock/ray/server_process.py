@@ -95,8 +95,8 @@ def refused(arguments: Sequence[str]) -> str:
 class ServerProcess:
     """`penstock serve` with these arguments, listening on `host`.
 
-    `node` is for messages, `python` runs it (this one), `metadata` goes with each call that is made to it,
-    such as a key. Killed with the thread that starts it.
+    `node` is for messages, `python` runs it (this one), `metadata` goes with each call that is made
+    to it, such as a key. Killed with the thread that starts it.
     """
 
     def __init__(
@@ -207,8 +207,8 @@ class ServerProcess:
         try:
             await calls[change.kind](change.request, timeout=_LOAD_SECONDS, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            absent = error.code() is grpc.StatusCode.NOT_FOUND
-            raise NotAppliedError(error.details() or error.code().name, absent) from error
+            code = error.code().name
+            raise NotAppliedError(error.details() or code, code) from error
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, upon which it answers what is in flight; after so many seconds SIGKILL."""
