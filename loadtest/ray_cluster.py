@@ -40,23 +40,26 @@ def node(number: int) -> dict[str, Any]:
     return {"num_cpus": 4, "object_store_memory": 80 << 20, "node_ip_address": address}
 
 
+# A model of Triton's, whose requests wait in the server's queue, one execution after the other.
 _ADD_ONE = """
 import time
 
-import numpy as np
-
-from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
+import triton_python_backend_utils as pb_utils
 
 
-class AddOne(Model):
-    config = ModelConfig(
-        input=(Input("IN", DataType.INT32, dims=(1,)),),
-        output=(Output("OUT", DataType.INT32, dims=(1,)),),
-    )
-
-    def infer(self, request):
+class TritonPythonModel:
+    def execute(self, requests):
         time.sleep(0.01)
-        return Response({"OUT": request["IN"] + 1})
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        number = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", number + 1)])
+"""
+_ADD_ONE_CONFIG = """
+backend: "python"
+input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]
+output [{ name: "OUT" data_type: TYPE_INT32 dims: [1] }]
 """
 _COUNT = """
 import asyncio
@@ -89,6 +92,7 @@ def write_models(folder: Path) -> Path:
     for name, code in (("add_one", _ADD_ONE), ("count", _COUNT)):
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "1" / "model.py").write_text(code)
+    (folder / "add_one" / "config.pbtxt").write_text(_ADD_ONE_CONFIG)
     for name in ("identity", "late"):
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(_IDENTITY)
