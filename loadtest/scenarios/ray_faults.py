@@ -83,9 +83,10 @@ def _rows(
 
     def kill() -> None:
         head = ray.get_runtime_context().get_node_id()
-        placed = {each["node"] for each in fleet.status()["replicas"].values()}
-        kill_node((placed - {head}).pop())
-        time.sleep(1.0)  # the files still name it now
+        killed = (_nodes(fleet) - {head}).pop()
+        kill_node(killed)
+        while killed in _nodes(fleet):  # the files still name it
+            time.sleep(0.1)
         fleet.wait(3)
         _check_models(fleet)
 
@@ -94,7 +95,7 @@ def _rows(
         (folder / "bare").write_text(bare)
         fleet.scale(ScalingPolicy(5, 5))
         status = fleet.wait(5)
-        assert bare not in {each["node"] for each in status["replicas"].values()}
+        assert bare not in _nodes(fleet)
         assert f"on node {bare}" in status["last_failure"], status["last_failure"]
         print(f"a node without the models: {status['last_failure']}")
 
@@ -115,6 +116,11 @@ def _rows(
 
 def _wait_ready(fleet: Fleet, replicas: int) -> None:
     fleet.wait(replicas, 300.0)
+
+
+def _nodes(fleet: Fleet) -> set[str]:
+    """The nodes that have a replica."""
+    return {replica["node"] for replica in fleet.status()["replicas"].values()}
 
 
 def _check_models(fleet: Fleet) -> None:
