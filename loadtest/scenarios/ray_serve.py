@@ -34,6 +34,7 @@ from penstock.ray.serve_application import SERVICERS, application
 
 _HEAD = """
 import asyncio
+import os
 from pathlib import Path
 
 import numpy as np
