@@ -157,11 +157,6 @@ class Replica:
         if not report.ready:
             raise GoneError("the server is not ready")
 
-    async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What `scaled_by_load` decides by."""
-        report = await self._server.report()
-        return {"queue_seconds": report.load.queue_seconds, "tokens": report.load.tokens}
-
     async def forward(self, name: str, request: Any, context: Any) -> Any:
         """A call with one answer."""
         if what := _ONE_REPLICA.get(name):
