@@ -27,6 +27,7 @@ _POLICY = CallPolicy(attempts=12, longest_backoff=1.0, after_loss=True)
 
 _RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # 15 otherwise, which on a busy machine is much of what is measured
     "PYTHONDONTWRITEBYTECODE": "",  # each process would compile anew what it imports
     # On a busy machine processes take long to start, and now and then to answer.
     "RAY_worker_register_timeout_seconds": "300",
