@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.credentials import Credentials, Options
-from penstock.models.remote.signed_listing import ListedKey, SignedListing
+from penstock.models.remote.listed_page import ListedKey
+from penstock.models.remote.relayed_listing import RelayedListing
+from penstock.models.remote.signed_listing import SignedListing
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _READ_SECONDS = 20
 """Without a byte; a request may take longer."""
 
 _CHUNK = 1 << 20
+_PAGE = 1000
+"""Objects that are taken over at once."""
 
 _WHERE = re.compile(r"\b(?:GET|HEAD|PUT|POST) (https?://[^/\s?]+)")
 _STATUS = re.compile(r"status code: (\d+) ?([^:\n]*)")
@@ -57,6 +61,10 @@ _HINTS = {
 }
 """What to do, by what stands in an error."""
 
+_ENDPOINT = {"gs": "base_url", "as": "endpoint"}
+_DEFAULT = {"gs": "https://storage.googleapis.com", "as": "https://{}.blob.core.windows.net"}
+"""Where a store lies whose options do not say it, by its account."""
+
 
 class BucketError(OSError):
     """The store refused, or could not be reached; one line, which says what to do."""
@@ -66,8 +74,8 @@ class ObjectChangedError(BucketError):
     """The object is no longer the one that was listed."""
 
 
-class WrongKeyError(BucketError):
-    """A key of the store is no path; the library lists nothing beside it, nor do we but of S3."""
+class _WrongKeyError(BucketError):
+    """A key of the store is no path; the library lists nothing beside it."""
 
 
 class StoredObject(NamedTuple):
@@ -106,10 +114,8 @@ class Bucket:
         below = len(prefix) + 1 if prefix else 0
         try:
             found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
-        except WrongKeyError:
-            if self.address.scheme != "s3":
-                raise
-            folders, keys = self._by_hand(lambda listing: listing.top(f"{prefix}/"[:below]))
+        except _WrongKeyError:
+            folders, keys = self._by_hand(lambda listing: listing.top(prefix))
             names = {each[below:-1] for each in folders}
             return sorted(names), sorted(_any(each, below) for each in keys if each.key[below:])
         names = {each[below:] for each in found["common_prefixes"]}
@@ -120,20 +126,27 @@ class Bucket:
         prefix = self.address.key(folder)
         below = len(prefix) + 1 if prefix else 0
         try:
-            found = self._ask(
-                lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), below)
-            )
-        except WrongKeyError:
-            if self.address.scheme != "s3":
-                raise
-            keys = self._by_hand(lambda listing: list(listing.below(f"{prefix}/"[:below])))
+            found = self._ask(lambda obstore, store: _listed(obstore, store, prefix, below))
+        except _WrongKeyError:
+            keys = self._by_hand(lambda listing: listing.below(prefix))
             found = [stored for each in keys if (stored := _any(each, below)).path]
         found.sort()
         return found
 
-    def _by_hand(self, ask: Callable[[SignedListing], T]) -> T:
-        options, anonymous = self._opened.options, self.credentials.anonymous
-        listing = SignedListing(self.address.bucket, options, anonymous=anonymous)
+    def _by_hand(self, ask: Callable[[SignedListing | RelayedListing], T]) -> T:
+        options, address = self._opened.options, self.address
+        listing: SignedListing | RelayedListing
+        if address.scheme == "s3":
+            anonymous = self.credentials.anonymous
+            listing = SignedListing(address.bucket, options, anonymous=anonymous)
+        else:
+            name = _ENDPOINT[address.scheme]
+            endpoint = options.get(name) or _DEFAULT[address.scheme].format(address.account)
+
+            def opened(url: str, client: str) -> ObjectStore:
+                return self._store({**options, name: url}, user_agent=client)
+
+            listing = RelayedListing(endpoint.rstrip("/"), opened)
         with self._explained():
             return self.thread.call(lambda: ask(listing))
 
@@ -164,6 +177,11 @@ class Bucket:
             return self.thread.run(request(obstore, opened.store))
 
     def _open(self) -> _Opened:
+        options = self.credentials.options(self.address)
+        with self._explained():
+            return _Opened(self._store(options), options)
+
+    def _store(self, options: Options, **client: str) -> ObjectStore:
         try:
             from obstore.store import AzureStore, GCSStore, S3Store
         except ImportError as error:
@@ -171,7 +189,6 @@ class Bucket:
                 f"model repository '{self.address.text}' needs obstore: pip install"
                 " 'penstock[cloud]'"
             ) from error
-        options = self.credentials.options(self.address)
         url = options.get("endpoint") or options.get("base_url") or ""
         shared: Any = {
             "client_options": {
@@ -179,6 +196,7 @@ class Bucket:
                 "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
                 "read_timeout": timedelta(seconds=_READ_SECONDS),
                 "timeout": "1 day",
+                **client,
             },
             "retry_config": {
                 "max_retries": _RETRIES,
@@ -186,11 +204,8 @@ class Bucket:
             },
         }
         stores = {"s3": S3Store, "gs": GCSStore, "as": AzureStore}
-        with self._explained():
-            store: ObjectStore = stores[self.address.scheme](
-                self.address.bucket, **options, **shared
-            )
-        return _Opened(store, options)
+        store: ObjectStore = stores[self.address.scheme](self.address.bucket, **options, **shared)
+        return store
 
     @contextmanager
     def _asking(self, what: str = "") -> Iterator[Any]:
@@ -221,7 +236,7 @@ class Bucket:
         except (BaseError, OSError, ValueError) as error:
             if isinstance(error, BucketError | StoppedError):
                 raise
-            kind = WrongKeyError if _WRONG_KEY.search(str(error)) else BucketError
+            kind = _WrongKeyError if _WRONG_KEY.search(str(error)) else BucketError
             raise kind(f"'{self.address.text}':{what} {_reason(error)}") from error
 
 
@@ -229,8 +244,9 @@ async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:
     return await obstore.list_with_delimiter_async(store, prefix=prefix or None)
 
 
-async def _listed(batches: AsyncIterator[Any], below: int) -> list[StoredObject]:
+async def _listed(obstore: Any, store: ObjectStore, prefix: str, below: int) -> list[StoredObject]:
     """What is kept of each object with a path: the library's own take twice as much memory."""
+    batches = obstore.list(store, prefix=prefix or None, chunk_size=_PAGE)
     found = [_stored(each, below) async for batch in batches for each in batch]
     return [each for each in found if each.path]
 
@@ -243,7 +259,7 @@ def _stored(each: Any, below: int) -> StoredObject:
 
 
 def _any(each: ListedKey, below: int) -> StoredObject:
-    """An object of S3, whose key may be no path; a mark of a folder loses its slash."""
+    """An object by its listed key, which may be no path; a mark of a folder loses its slash."""
     key = each.key.removesuffix("/")
     return StoredObject(key[below:], key, each.e_tag.strip('"'), each.size, each.changed)
 
