@@ -242,6 +242,16 @@ def test_a_store_that_throttles_is_asked_again(
         assert len(files_of(repository.take("m"))) == 3
 
 
+@pytest.mark.slow
+def test_a_store_that_throttles_for_longer_is_asked_until_it_answers(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put(store, MODEL)
+    store.refusals = [(503, "SlowDown")] * 8
+    with opened(store, tmp_path) as repository:
+        assert repository.folders() == ["m"]
+
+
 def test_a_broken_answer_goes_on_where_it_broke(store: ObjectStore, tmp_path: Path) -> None:
     content = os.urandom(3 << 20)
     store.put("m/1/weights", content)

@@ -90,11 +90,11 @@ def test_a_stopped_download_goes_on_where_it_was(store: ObjectStore, tmp_path: P
         with pytest.raises(StoppedError):
             taking.result()
     assert not fetchers()
-    assert store.gets["m/1/weights"] == 5
+    assert store.gets["m/1/weights"] == 3  # the last, and two that are fetched at once
     store.resume.set()
     with opened(store, tmp_path) as again:
         assert files_of(again.take("m")) == {"1/weights": content}
-    assert store.gets["m/1/weights"] == 9
+    assert store.gets["m/1/weights"] == 7
 
 
 def _whole(cache: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -11,19 +12,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.credentials import Credentials, Options
-from penstock.models.remote.listed_page import ListedKey
-from penstock.models.remote.relayed_listing import RelayedListing
-from penstock.models.remote.signed_listing import SignedListing
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+    from penstock.models.remote.listed_page import ListedKey
+    from penstock.models.remote.relayed_listing import RelayedListing
+    from penstock.models.remote.signed_listing import SignedListing
+
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _RETRIES = 5
 """Of a request that is throttled or fails, with longer and longer waits: 6 s in all."""
 _RETRY_SECONDS = 30
+_THROTTLED = (2, 4, 8)
+"""Seconds after which a store is asked anew that still throttles."""
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 20
 """Without a byte; a request may take longer."""
@@ -38,6 +44,7 @@ _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _DENIED = re.compile(r"\b40[13]\b|Unauthenticated|PermissionDenied|ExpiredToken|InvalidAccessKeyId")
 
+_SLOWER = re.compile(r"SlowDown|ServerBusy|Throttl|store answered (?:429|503)")
 _WRONG_KEY = re.compile(r"invalid path|[Pp]ars(?:e|ing) [Pp]ath")
 
 _HINTS = {
@@ -134,6 +141,10 @@ class Bucket:
         return found
 
     def _by_hand(self, ask: Callable[[SignedListing | RelayedListing], T]) -> T:
+        # Here, since they bring an HTTP client, a server and XML, and are hardly ever needed.
+        from penstock.models.remote.relayed_listing import RelayedListing
+        from penstock.models.remote.signed_listing import SignedListing
+
         options, address = self._opened.options, self.address
         listing: SignedListing | RelayedListing
         if address.scheme == "s3":
@@ -161,7 +172,21 @@ class Bucket:
                 yield chunk
 
     def _ask(self, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]) -> T:
-        """The answer to a request, which is repeated where other credentials are found (R-32)."""
+        """The answer to a request, which is repeated where other credentials are found (R-32), and
+        where the store throttles.
+        """
+        for wait in _THROTTLED:
+            try:
+                return self._ask_anew(request)
+            except BucketError as error:
+                if _SLOWER.search(str(error)) is None:
+                    raise
+                logger.info("%s; it is asked again in %d s", error, wait)
+            if self.thread.wait(wait):
+                raise StoppedError
+        return self._ask_anew(request)
+
+    def _ask_anew(self, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]) -> T:
         opened = self._opened
         try:
             return self._ask_once(opened, request)
