@@ -54,7 +54,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo observe gates quick test lint check vllm tools wheel test-compiled \
-	test-clients gpu gpu-packages pins audit clean
+	test-clients kube gpu gpu-packages pins audit clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -130,6 +130,10 @@ test-compiled: .venv/.test  ## test what is compiled, in an environment of its o
 test-clients: .venv/.test  ## build the clients in every language and run them against a server
 	@echo "==> clients; the first time minutes, since they are compiled"
 	@PYTHONPATH=tests $(BIN)/python -m clients.check $(ARGS)
+
+kube: .venv/.test  ## run the chart in a cluster with a real control plane: minutes, the first time half an hour
+	@$(BIN)/python tests/programs/install.py helm envoy
+	@PYTHONPATH=tests:. $(BIN)/python -m kube $(ARGS)
 
 # The machine with the GPU may have neither a network nor pip: what it lacks is packed where these are.
 gpu:  ## run the tests that need a GPU with PYTHON, which has PyTorch; packs what it lacks, once

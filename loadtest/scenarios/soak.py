@@ -1,12 +1,15 @@
 """A mix of verified calls and of trouble for many minutes: what is lost, wrong, or left behind.
 
     python -m loadtest.scenarios.soak [--minutes 30] [--seed 1] [--json soak.json] [--keep FOLDER]
+    python -m loadtest.scenarios.soak --minutes 60 --faults
     python -m loadtest.scenarios.soak --server "/path/to/tritonserver --backend-directory=..."
 
 Clients call at fixed rates, together some hundred times a second, which two cores can bear; only
 the loopback is used. Processes of models are killed and stopped, models loaded and unloaded,
-clients leave, stall, vanish and send nonsense. The status is 1 if an answer was wrong, a call was
-lost or failed without a cause, or something was left behind.
+clients leave, stall, vanish and send nonsense. With `--faults` the server has an access policy, an
+audit log, traces and Redis, and disks, descriptors, collector and Redis fail too, for which it
+needs root (`loadtest.scenarios.chaos` has each alone). The status is 1 if an answer was wrong, a
+call was lost or failed without a cause, or something was left behind.
 """
 
 from __future__ import annotations
@@ -20,19 +23,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from loadtest.places import results_file
+from loadtest.soak.faults import IN_A_SOAK, Fault, Site, suffer
 from loadtest.soak.ledger import Ledger
 from loadtest.soak.models import SoakModels
 from loadtest.soak.report import Report
 from loadtest.soak.rude import Rude
-from loadtest.soak.server import Server, running
+from loadtest.soak.server import OPTIONS, Server, running
 from loadtest.soak.traffic import Factors, Traffic
 from loadtest.soak.trouble import TroubleMaker
 from loadtest.soak.watch import Sample, Watch, settled
@@ -122,7 +127,11 @@ class Soak:
 
 
 async def _soak(
-    server: Server, models: SoakModels, watch: Watch, options: argparse.Namespace
+    server: Server,
+    models: SoakModels,
+    watch: Watch,
+    faults: Sequence[Fault],
+    options: argparse.Namespace,
 ) -> tuple[Ledger, Sample]:
     ledger, chance = Ledger(), random.Random(options.seed)
     factors = Factors()
@@ -134,7 +143,9 @@ async def _soak(
         http = HttpClient(server.http_port, server.metrics_port)
         traffic = Traffic(ledger, grpc, http, chance, factors)
         rude = Rude(traffic, server.grpc_port, server.http_port)
-        maker = TroubleMaker(traffic, models, watch.has)
+        site = Site(server, models, traffic)
+        further = [partial(_suffer, fault, site) for fault in faults]
+        maker = TroubleMaker(traffic, models, watch.has, further)
         yield Soak(ledger, traffic, rude, maker, watch, options.rate)
         await grpc.close()
         await http.close()
@@ -149,13 +160,43 @@ async def _soak(
     return ledger, before
 
 
+async def _suffer(fault: Fault, site: Site) -> None:
+    await suffer(fault, site)
+
+
+_POLICY = '[[rules]]\ncallers = ["anyone"]\ncalls = ["*"]\n'
+
+
+def _faults(folder: Path, stack: ExitStack) -> tuple[list[Fault], list[str]]:
+    """The faults that can be made here, and what the server is started with for them."""
+    faults: list[Fault] = []
+    policy = folder / "policy.toml"
+    policy.write_text(_POLICY)
+    options = [*OPTIONS, f"--access-policy={policy}"]
+    for kind in IN_A_SOAK:
+        own = folder / kind.__name__
+        own.mkdir()
+        fault = kind(own)
+        stack.callback(fault.close)
+        if missing := fault.missing():
+            print(f"not made: {fault.name}, there is no {missing}", file=sys.stderr)
+            continue
+        faults.append(fault)
+        options += fault.options()
+    if any(option.startswith("--cache-config=redis") for option in options):
+        options = [each for each in options if not each.startswith("--cache-config=local")]
+    return faults, options
+
+
 def _report(folder: Path, options: argparse.Namespace) -> Report:
     repository, peer = folder / "models", bool(options.server)
     models = SoakModels(repository, folder / "pids", peer=peer)
     with ExitStack() as stack:
-        server = stack.enter_context(running(repository, folder, shlex.split(options.server)))
+        faults, settings = _faults(folder, stack) if options.faults else ([], OPTIONS)
+        other = shlex.split(options.server)
+        server = stack.enter_context(running(repository, folder, other, settings))
         watch = Watch(server.process.pid)
-        ledger, before = uvloop.run(_soak(server, models, watch, options))
+        ledger, before = uvloop.run(_soak(server, models, watch, faults, options))
         after = settled(watch, before)
         server.stop()
     temporary = [f"{path.name} in TMPDIR" for path in server.temporary.iterdir()]
@@ -201,6 +242,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1.0, help="times the usual rates")
+    parser.add_argument("--faults", action="store_true", help="of disks, descriptors and others")
     parser.add_argument("--json", type=results_file, help="where to write the figures")
     parser.add_argument("--keep", type=Path, help="an empty folder that keeps models and log")
     parser.add_argument("--server", default="", help="the command of another server")

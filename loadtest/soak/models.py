@@ -302,6 +302,10 @@ class SoakModels:
         noted = sorted(self._pids.glob(f"{model}.*"), key=lambda path: path.stat().st_mtime_ns)
         return [int(path.suffix[1:]) for path in noted]
 
+    def add_hungry(self) -> None:
+        """A model that takes as many MiB as it is told, for as long as a call takes."""
+        self._formula("hungry", "np.ones(int(tensor(request, 'IN')[0]) << 18, np.float32)[:1]")
+
     def forget(self, model: str, pid: int) -> None:
         """A process of a model is gone."""
         (self._pids / f"{model}.{pid}").unlink(missing_ok=True)

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from loadtest.process import free_ports
 
 _ALLOWED = ["--allow-client-shm=true", "--allow-log-control=true"]
-_OPTIONS = [
+OPTIONS = [
     "--model-control-mode=explicit",
     "--load-model=*",
     "--cache-config=local,size=4194304",
@@ -53,7 +54,8 @@ def running(
     repository: Path,
     folder: Path,
     other: Sequence[str] = (),
-    options: Sequence[str] = _OPTIONS,
+    options: Sequence[str] = OPTIONS,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Server]:
     """`penstock serve`, or another server that takes the same options, ready to answer."""
     command = list(other) or [sys.executable, "-m", "penstock", "serve", *_ALLOWED]
@@ -64,8 +66,8 @@ def running(
     temporary.mkdir()
     log = folder / "server.log"
     with log.open("wb") as output:
-        environment = {**os.environ, "TMPDIR": str(temporary)}
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        variables = {**os.environ, "TMPDIR": str(temporary), **environment}
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
     server = Server(process, grpc_port, http_port, metrics_port, log, temporary)
     try:
         _wait_until_ready(server)

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from loadtest.soak.ledger import CallError, Trouble
@@ -49,6 +49,7 @@ class TroubleMaker:
     traffic: Traffic
     models: SoakModels
     alive: Callable[[int], bool]  # whether this is a process of the server, and runs
+    faults: Sequence[Callable[[], Awaitable[None]]] = ()
     _killed: dict[str, float] = field(default_factory=dict)
     _change: int = 0
 
@@ -64,6 +65,7 @@ class TroubleMaker:
             self.change,
             self.unload_and_load,
             self.fail_to_load,
+            *self.faults,
         ]
         await self.traffic.chance.choice(kinds)()
 

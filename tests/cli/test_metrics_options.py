@@ -26,7 +26,7 @@ from penstock.models.loading.statistics_of import statistics_of
 from penstock.models.serving.answers import Gauge, ModelStatistics
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
-from penstock.telemetry.machine import MachineUsage
+from penstock.system.machine import MachineUsage
 from penstock.telemetry.metrics import OwnNames
 
 _DECOUPLED = {"name": "m", "model_transaction_policy": {"decoupled": True}}

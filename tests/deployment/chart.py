@@ -89,6 +89,10 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
             {
                 "name": "fetch",
                 "image": "fetch",
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
                 "volumeMounts": [{"name": "models", "mountPath": "/models"}],
             }
         ],
@@ -126,6 +130,14 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         },
         "env": [{"name": "HF_HOME", "value": "/models/hub"}],
         "networkPolicy": {"enabled": True, "egress": []},
+    },
+    "MIG slices": {"gpu": {"count": 2, "resource": "nvidia.com/mig-1g.10gb"}},
+    "shared GPU": {"gpu": {"count": 1, "resource": "nvidia.com/gpu.shared"}},
+    "cloud repository": {
+        "models": {"source": "url", "url": "s3://bucket/models"},
+        "serviceAccount": {"create": True, "annotations": {"role-arn": "reader"}},
+        "envFrom": [{"secretRef": {"name": "store"}}],
+        "scratch": {"cache": {"sizeLimit": "50Gi"}},
     },
     "models of the node": {"models": {"source": "hostPath", "hostPath": "/srv/models"}},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +60,8 @@ def test_schema_refuses_a_wrong_field() -> None:
         ({"models": {"source": "s3"}}, "source"),
         ({"models": {"configMap": {"files": {"../x/y": ""}}}}, "x/y"),
         ({"models": {"source": "pvc"}}, "models.pvc.claimName is needed"),
+        ({"models": {"source": "url"}}, "models.url is needed"),
+        ({"models": {"source": "url", "url": "bucket/models"}}, "url"),
         ({"tls": {"enabled": True}}, "tls.secretName is needed"),
         ({"security": {"secure": True}}, "security.secure needs tls.enabled or"),
         ({"security": {"restrictions": [{"header": "a"}]}}, "secretName"),
@@ -72,6 +75,23 @@ def test_values_that_mean_nothing_are_refused(
     done = template(tmp_path, values)
     assert done.returncode != 0
     assert complaint in done.stderr
+
+
+def _undescribed(schema: Mapping[str, Any], values: Any, place: str) -> list[str]:
+    """Values that the schema has no description of, or does not have at all."""
+    known = schema.get("properties", {})
+    given = values if isinstance(values, Mapping) and known else {}
+    found = [f"{place}.{name}" for name in given if name not in known]
+    for name, each in known.items():
+        found += [] if each.get("description") else [f"{place}.{name}"]
+        found += _undescribed(each, given.get(name), f"{place}.{name}")
+        found += _undescribed(each.get("items", {}), None, f"{place}.{name}[]")
+    return found
+
+
+def test_schema_describes_each_value() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert _undescribed(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "") == []
 
 
 def test_server_takes_the_arguments(manifests: list[Manifest]) -> None:
@@ -223,6 +243,31 @@ def test_models_of_a_config_map_are_a_repository(tmp_path: Path) -> None:
     repository = ModelRepository([tmp_path])
     assert repository.names() == ["echo"]
     assert [*repository.read("echo").versions] == [1]
+
+
+def test_models_of_a_store_are_no_volume() -> None:
+    server = container(render(VARIANTS["cloud repository"]))
+    settings = parse_arguments(server["args"], {}, print)
+    assert [str(path) for path in settings.repository.paths] == ["s3://bucket/models"]
+    assert {mount["name"] for mount in server["volumeMounts"]} == {"shm", "tmp", "home"}
+
+
+@pytest.mark.parametrize(
+    ("variant", "resource", "count"),
+    [("MIG slices", "nvidia.com/mig-1g.10gb", 2), ("shared GPU", "nvidia.com/gpu.shared", 1)],
+)
+def test_parts_of_gpus_are_limits(variant: str, resource: str, count: int) -> None:
+    assert container(render(VARIANTS[variant]))["resources"]["limits"][resource] == count
+
+
+def test_helm_test_asks_the_service_and_is_no_server() -> None:
+    manifests = render(VARIANTS["TLS and ingress"])
+    pod, service = only(manifests, "Pod"), only(manifests, "Service")
+    *_, url, header = pod["spec"]["containers"][0]["args"]
+    assert (url, header) == ("https://demo-penstock:8000/v2/health/ready", "health=yes")
+    assert service["metadata"]["name"] in url
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
 
 
 def test_change_of_the_files_is_a_rollout_unless_the_server_polls() -> None:

@@ -68,6 +68,8 @@ _ELSEWHERE = {
     "penstock_model_resid": "models that calls load: tests/models/residency/test_seen.py",
     "penstock_model_unloads": "models that calls load: tests/models/residency/test_seen.py",
     "penstock_model_wakes": "models that calls load: tests/models/residency/test_seen.py",
+    "penstock_alias": "aliases: tests/models/releases/test_releases.py",
+    "penstock_shadow": "aliases: tests/models/releases/test_releases.py",
     "penstock_tls_certificate": "a server with TLS: tests/app/test_certificates.py",
 }
 """Parts of expressions that have data of other servers than this, and which tests ask them."""

@@ -85,7 +85,13 @@ def _run(
 # -- programs in Go -------------------------------------------------------------------------------
 
 
-def go(package: str, *flags: str, folder: Path = HERE) -> Callable[[Path], None]:
+def go(
+    package: str,
+    *flags: str,
+    folder: Path = HERE,
+    timeout: float = BUILD_TIMEOUT,
+    **settings: str,
+) -> Callable[[Path], None]:
     """Build a program of a module that the `go.mod` in `folder` names."""
 
     def install(program: Path) -> None:
@@ -93,8 +99,8 @@ def go(package: str, *flags: str, folder: Path = HERE) -> Callable[[Path], None]
             raise NotInstalledError("there is no Go here")
         # Modules that are writable can be removed again by `make clean`.
         options = ("-modcacherw", *flags, "-o", str(program))
-        variables = _go_folders()
-        _run("go", "build", *options, package, folder=folder, timeout=BUILD_TIMEOUT, **variables)
+        variables = {**_go_folders(), **settings}
+        _run("go", "build", *options, package, folder=folder, timeout=timeout, **variables)
 
     return install
 
@@ -405,6 +411,28 @@ _PROGRAMS = (
         go(f"{_JAEGER}/cmd/jaeger", "-p=2", _JAEGER_FLAGS, folder=_JAEGER_FOLDER),
         on_request=True,
     ),
+)
+
+_KUBERNETES = HERE / "kubernetes"
+_KUBERNETES_VERSION = "k8s.io/component-base/version"
+
+
+def kubernetes(name: str) -> Program:
+    """A program of Kubernetes' control plane: ten minutes for all three, more beside other work."""
+    # The build otherwise knows no version of its own, and Helm asks for one.
+    version = f"-X {_KUBERNETES_VERSION}.gitVersion=v1.34.4"
+    flags = ("-p=1", f"-ldflags=-s -w {version}")
+    package = f"k8s.io/kubernetes/cmd/{name}"
+    install = go(package, *flags, folder=_KUBERNETES, timeout=3600.0, CGO_ENABLED="0")
+    return Program(name, _go_version(_KUBERNETES), install)
+
+
+# By `make kube`, which keeps them beside other caches: a clone has them from the one before.
+CONTROL_PLANE = (
+    Program("etcd", "Debian's", debian("etcd-server", "usr/bin/etcd")),
+    kubernetes("kube-apiserver"),
+    kubernetes("kube-controller-manager"),
+    kubernetes("kube-scheduler"),
 )
 
 

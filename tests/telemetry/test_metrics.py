@@ -14,7 +14,7 @@ from harness.recorded import answers, log, needs_answers
 from penstock.caching.local import LocalCache
 from penstock.inflight.statistics import Duration, FailureReason, Statistics
 from penstock.models.serving.answers import Gauge, ModelStatistics
-from penstock.telemetry.machine import MachineUsage
+from penstock.system.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 
 

@@ -16,7 +16,7 @@ from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measurement import Measurement
 from penstock.models.serving.answers import Gauge, ModelStatistics
-from penstock.telemetry.machine import MachineUsage
+from penstock.system.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 from penstock.telemetry.openmetrics import END, OpenMetricsWriter, prefers_openmetrics
 

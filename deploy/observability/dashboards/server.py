@@ -163,6 +163,22 @@ def server() -> Page:
                 ),
                 graph("States", "none", ("{{state}}", _STATES)),
             ],
+            "Aliases": [
+                graph("Requests by target", "reqps", ("{{alias}}: {{target}}", _ALIAS_REQUESTS)),
+                graph(
+                    "Failures by target",
+                    "percentunit",
+                    ("{{alias}}: {{target}}", f"{_ALIAS_FAILURES} / ({_ALIAS_REQUESTS} > 0)"),
+                ),
+                graph("Weights", "percent", ("{{alias}}: {{target}}", _ALIAS_WEIGHTS)),
+                graph(
+                    "Went back",
+                    "none",
+                    ("{{alias}}: {{cause}}", _WENT_BACK),
+                    about="In a quarter of an hour, by what caused it.",
+                ),
+                graph("Copies to shadows", "reqps", ("{{alias}}: {{outcome}}", _SHADOWS)),
+            ],
             "Models and machine": [
                 graph(
                     "Last load of a version",
@@ -225,6 +241,20 @@ _STATES = f"count by (state) (penstock_model_residency_state{{{SELECTED}}})"
 _LOADING = rate("penstock_model_loading_seconds_total", "instance")
 _LOADED = rate("penstock_model_resident_seconds_total", "instance")
 _LOADING_SHARE = f"{_LOADING} / ({_LOADING} + {_LOADED} > 0)"
+
+
+def _of_aliases(metric: str, label: str) -> str:
+    of_servers = f'{metric}{{instance=~"$instance"}}[$__rate_interval]'
+    return f"sum by (alias, {label}) (rate({of_servers}))"
+
+
+_ALIAS_REQUESTS = _of_aliases("penstock_alias_requests_total", "target")
+_ALIAS_FAILURES = _of_aliases("penstock_alias_failures_total", "target")
+_ALIAS_WEIGHTS = 'avg by (alias, target) (penstock_alias_weight{instance=~"$instance"})'
+_SHADOWS = _of_aliases("penstock_shadow_requests_total", "outcome")
+_WENT_BACK = (
+    'sum by (alias, cause) (increase(penstock_alias_rollbacks_total{instance=~"$instance"}[15m]))'
+)
 
 
 def _waits(share: str) -> str:

@@ -47,10 +47,10 @@ from penstock.settings import (
 )
 from penstock.shared_memory.registry import Regions
 from penstock.system.body_room import memory_size
+from penstock.system.machine import MachineUsage
 from penstock.system.model_variables import pass_also
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
-from penstock.telemetry.machine import MachineUsage
 from penstock.tracing.model_environment import model_environment
 from penstock.tracing.settings import TraceControl
 from penstock.tracing.trace_writer import TraceWriter

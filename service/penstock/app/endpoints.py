@@ -29,6 +29,7 @@ from penstock.settings import Settings
 from penstock.system.body_room import BodyRoom
 from penstock.system.certificates import ServerCertificates
 from penstock.system.fd_reserve import DescriptorReserve
+from penstock.system.machine import MachineUsage
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.audit_log import AuditLog
 from penstock.telemetry.families import (
@@ -42,7 +43,6 @@ from penstock.telemetry.families import (
     trace_families,
 )
 from penstock.telemetry.gpus import GpuUsage
-from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
 from penstock.telemetry.scrape import Scraper
 from penstock.telemetry.user_metrics import UserMetrics

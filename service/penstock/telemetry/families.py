@@ -27,6 +27,7 @@ from penstock.metrics.exposition import Family, Labels, MetricKind, Series
 from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS, VLLM_NAMES
 from penstock.metrics.measurement import Quantile
 from penstock.models.loading.statistics_of import FIRST_RESPONSE
+from penstock.models.releases.alias import Cause
 from penstock.models.releases.releases import Releases
 from penstock.models.releases.shadow import Outcome
 from penstock.models.remote.downloads import Traffic
@@ -416,13 +417,15 @@ def alias_families(releases: Releases) -> Iterator[Family]:
     ):
         series = [Series(k, one.failed if failed else one.requests) for k, _, one in targets]
         yield Family(f"penstock_alias_{name}", text, MetricKind.COUNTER, series)
+    every = {(model.alias.name, cause) for model in models for cause in Cause}
     yield Family(
         "penstock_alias_rollbacks_total",
         "Times that an alias went back to its first target, by what caused that",
         MetricKind.COUNTER,
         [
-            Series((("alias", alias), ("cause", str(cause))), count)
-            for (alias, cause), count in releases.went_back.items()
+            Series((("alias", alias), ("cause", str(cause))), releases.went_back[alias, cause])
+            # From 0 on, as nobody sees a counter increase that begins with 1.
+            for alias, cause in sorted({*every, *releases.went_back})
         ],
     )
     shadows = [(m.alias.name, m.shadow) for m in models if m.shadow is not None]

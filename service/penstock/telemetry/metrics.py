@@ -13,6 +13,7 @@ from penstock.caching import CacheStatistics, ResponseCache
 from penstock.metrics.exposition import Family, MetricKind, Series, render
 from penstock.metrics.measurement import Measurement
 from penstock.models.serving.answers import EngineHistogram, Gauge, ModelStatistics
+from penstock.system.machine import MachineUsage
 from penstock.telemetry.families import (
     engine_families,
     flow_families,
@@ -22,7 +23,6 @@ from penstock.telemetry.families import (
     queue_families,
 )
 from penstock.telemetry.gpus import GpuReading, GpuUsage
-from penstock.telemetry.machine import MachineUsage
 
 _OWN = (
     "nv_inference_",

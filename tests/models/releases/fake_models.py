@@ -70,6 +70,7 @@ class Models:
         self.models = {"old": FakeModel(1), "new": FakeModel(2), "dark": FakeModel(2)}
         self.away: set[str] = set()
         self.asked = Counter[str]()
+        self.utilization = 0.0
 
     def find(self, name: str, _: int) -> ServedModel:
         self.asked[name] += 1
@@ -83,7 +84,8 @@ class Models:
 
     def alias(self, old: float = 100, **fields: Any) -> AliasModel:
         targets = [{"model": "old", "weight": old}, {"model": "new", "weight": 100 - old}]
-        return AliasModel(parse_alias("alias", {"targets": targets, **fields}), self.find)
+        alias = parse_alias("alias", {"targets": targets, **fields})
+        return AliasModel(alias, self.find, lambda: self.utilization)
 
 
 def request(**fields: Any) -> InferenceRequest:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from fakes.loops import in_virtual_time
@@ -20,10 +21,12 @@ from penstock.core.http_exchange import HttpHead
 from penstock.core.request import (
     Draw,
     ExchangePart,
+    InferenceResponse,
     RequestScope,
     TextResponse,
 )
 from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
 from penstock.models.releases.alias_model import AliasModel
 from penstock.models.releases.definition import parse_alias
 from penstock.models.releases.shadow import Outcome, ShadowTraffic
@@ -230,6 +233,23 @@ async def test_a_copy_waits_while_others_wait_for_its_model(models: Models) -> N
     await _until(lambda: _shadow(alias).counts.outcomes.total() == 1)
 
 
+@in_virtual_time
+async def test_copies_give_way_while_the_machine_is_full_but_for_one_a_second(
+    models: Models,
+) -> None:
+    models.utilization = 0.95
+    alias, dark = _shadowed(models), models.models["dark"]
+    for _ in range(70):
+        await answered(alias)
+    outcomes = _shadow(alias).counts.outcomes
+    await asyncio.sleep(4.5)
+    assert outcomes == {Outcome.DROPPED: 6, Outcome.DIFFERENT: len(dark.requests)}
+    assert len(dark.requests) in (4, 5)
+    models.utilization = 0.5
+    await asyncio.sleep(0.5)
+    assert outcomes == {Outcome.DROPPED: 6, Outcome.DIFFERENT: 64}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -318,3 +338,48 @@ def test_latency_is_judged_by_the_first_target_also_when_it_has_no_requests_any_
     assert verdict.text.endswith("ms of 'old', more than 2")
     alias.follow(alias.alias.back())
     assert alias.judge(62.0) is None  # nothing to go back from
+
+
+def _megabyte(number: int) -> InferenceResponse:
+    tensor = Tensor.from_numpy(np.full(1 << 18, number, np.float32))
+    return InferenceResponse({"Y": tensor}, final=number == 39)
+
+
+def _large(stream: ResponseStream) -> None:
+    for number in range(40):
+        stream.send(_megabyte(number))
+
+
+async def test_answers_of_streams_are_held_no_further_than_there_is_room(models: Models) -> None:
+    """Others are copied no more while one stream holds all the room, and again after it."""
+    old = models.models["old"]
+    old.holds = True
+    alias = _shadowed(models)
+    outcomes = _shadow(alias).counts.outcomes
+    long = alias.infer(request())
+    old.holds = False
+    for number in range(32):
+        old.held[0].send(_megabyte(number))
+    await answered(alias)
+    assert outcomes == {Outcome.DROPPED: 1}
+    for number in range(32, 40):
+        old.held[0].send(_megabyte(number))
+    assert [one.size async for one in long] == [1 << 20] * 40
+    assert outcomes == {Outcome.DROPPED: 2}
+    await answered(alias)
+    await _until(lambda: outcomes.total() == 3)
+    assert outcomes == {Outcome.DROPPED: 2, Outcome.DIFFERENT: 1}
+    assert len(models.models["dark"].requests) == 1
+
+
+async def test_a_copy_with_a_larger_answer_than_there_is_room_for_has_failed(
+    models: Models,
+) -> None:
+    models.models["dark"] = FakeModel(1, _large)
+    alias = _shadowed(models, compare={"contents": True})
+    await answered(alias)
+    counts = _shadow(alias).counts
+    await _until(lambda: counts.outcomes.total() == 1)
+    assert counts.outcomes == {Outcome.FAILED: 1}
+    contents = counts.differing[0].difference.contents
+    assert contents == ("", "the answer has more than 32 MiB")

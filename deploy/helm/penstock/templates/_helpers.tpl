@@ -112,7 +112,11 @@ httpGet:
 {{- end }}
 
 {{- define "penstock.arguments" -}}
+{{- if eq .Values.models.source "url" }}
+- --model-repository={{ required "models.url is needed" .Values.models.url }}
+{{- else }}
 - --model-repository={{ .Values.models.path }}
+{{- end }}
 - --model-control-mode={{ .Values.server.modelControlMode }}
 {{- range .Values.server.loadModels }}
 - --load-model={{ . }}

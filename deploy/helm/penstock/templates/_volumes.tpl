@@ -58,7 +58,7 @@
 {{- end }}
 
 {{- define "penstock.mounts" -}}
-{{- if ne .Values.models.source "image" }}
+{{- if not (has .Values.models.source (list "image" "url")) }}
 - name: models
   mountPath: {{ .Values.models.path }}
   readOnly: {{ .Values.models.readOnly }}

@@ -63,7 +63,7 @@ class ProcessStarter:
         self._waiting: dict[str, deque[StartedProcess]] = {}
         self._specs: dict[str, ProcessSpec] = {}
         self._starting = 0
-        self._refill: asyncio.Task[None] | None = None
+        self._refill: asyncio.Handle | None = None
         self._closed = False
 
     @property
@@ -82,7 +82,7 @@ class ProcessStarter:
         if found is not None:
             found.child.rename(origin)
             return found
-        return await _started(spec, self._reaper, origin)
+        return _started(spec, self._reaper, origin)
 
     def settled(self, spec: ProcessSpec) -> None:
         """A process that was started is loaded, or has failed: spare ones may be started."""
@@ -95,14 +95,13 @@ class ProcessStarter:
             return
         self._specs.setdefault(_command(spec), spec)
         if not self._starting and self._refill is None:
-            self._refill = asyncio.get_running_loop().create_task(self._start_spares())
+            self._refill = asyncio.get_running_loop().call_soon(self._start_spares)
 
     async def close(self) -> None:
         """End the spare processes; none is started any more."""
         self._closed = True
-        if (refill := self._refill) is not None:
-            refill.cancel()
-            await asyncio.wait([refill])
+        if self._refill is not None:
+            self._refill.cancel()
         for waiting in self._waiting.values():
             while waiting:
                 await _end(waiting.popleft())
@@ -116,16 +115,15 @@ class ProcessStarter:
             await _end(found)  # somebody has killed it
         return None
 
-    async def _start_spares(self) -> None:
+    def _start_spares(self) -> None:
+        self._refill = None
         try:
             for command, spec in list(self._specs.items()):
                 waiting = self._waiting.setdefault(command, deque())
                 while len(waiting) < self._spares and not self._starting:
-                    waiting.append(await _started(spec, self._reaper, _SPARE))
+                    waiting.append(_started(spec, self._reaper, _SPARE))
         except OSError as error:  # such as too many processes: models are told, too
             logger.warning("no spare model process could be started: %s", error)
-        finally:
-            self._refill = None
 
 
 def _command(spec: ProcessSpec) -> str:
@@ -138,8 +136,8 @@ async def _end(started: StartedProcess) -> None:
     await started.child.kill()
 
 
-async def _started(spec: ProcessSpec, reaper: Reaper, origin: Mapping[str, str]) -> StartedProcess:
-    """A new process. Cancelled, it leaves none behind."""
+def _started(spec: ProcessSpec, reaper: Reaper, origin: Mapping[str, str]) -> StartedProcess:
+    """A new process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
@@ -147,7 +145,7 @@ async def _started(spec: ProcessSpec, reaper: Reaper, origin: Mapping[str, str])
     number = pulse.fileno()
     try:
         descriptors = theirs.fileno(), inputs, outputs
-        child = await Child.start(spec, reaper, origin, *descriptors, pulse=number)
+        child = Child.start(spec, reaper, origin, *descriptors, pulse=number)
         return StartedProcess(child, ours, probes, inputs, outputs, number)
     finally:
         theirs.close()

@@ -51,15 +51,17 @@ class AliasModel:
     """The models behind an alias, for frontends: each request goes to one of them.
 
     `promotion` is what changes its shares, if anything does; `windows` are what its targets
-    answered, `shadow` is what gets copies.
+    answered, `shadow` is what gets copies while `utilization`, of the machine's processor time,
+    0 to 1, leaves some.
     """
 
-    def __init__(self, alias: Alias, find: Find) -> None:
+    def __init__(self, alias: Alias, find: Find, utilization: Callable[[], float]) -> None:
         self.alias = alias
         self.promotion: Promotion | None = None
         self.shadow: ShadowTraffic | None = None
         self.windows: dict[str, TargetWindow] = {}
         self._find = find
+        self._utilization = utilization
         self._sequences: dict[int | str, AliasTarget] = {}
         self._missed: set[str] = set()
         self._base_p99 = 0.0
@@ -223,8 +225,11 @@ class AliasModel:
         shadow, wanted = self.shadow, self.alias.shadow
         if shadow is not None and shadow.shadow == wanted:
             return None
-        new = None if wanted is None else ShadowTraffic(self.alias.name, wanted, self._find)
-        self.shadow = new
+        self.shadow = (
+            None
+            if wanted is None
+            else ShadowTraffic(self.alias.name, wanted, self._find, self._utilization)
+        )
         return shadow
 
     def judge(self, now: float) -> Verdict | None:

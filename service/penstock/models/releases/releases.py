@@ -27,6 +27,7 @@ from penstock.models.releases.shadow import ShadowTraffic
 from penstock.models.releases.views import shown_alias, shown_changes
 from penstock.models.repository.repository import check_name
 from penstock.models.serving.catalog import ModelCatalog
+from penstock.system.machine import MachineUsage
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Releases:
         self.went_back: Counter[tuple[str, Cause]] = Counter()
         self._catalog = catalog
         self._find = find
+        self._machine = MachineUsage(_LOOK_SECONDS)
         self._files = AliasFiles(folders)
         self._declared: dict[Path, dict[str, Alias]] = {}
         self._told: dict[Path, str] = {}
@@ -184,7 +186,7 @@ class Releases:
     def _take(self, alias: Alias, why: str, cause: Cause | None = None) -> None:
         model = self._models.get(alias.name)
         if model is None:
-            self._models[alias.name] = AliasModel(alias, self._find)
+            self._models[alias.name] = AliasModel(alias, self._find, self._machine.utilization)
         else:
             if model.promotion is not None:
                 why += f"; the {model.promotion.text}, ends"

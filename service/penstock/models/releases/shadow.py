@@ -14,6 +14,7 @@ from random import random
 
 from penstock.core.errors import (
     DeadlineExceededError,
+    ExhaustedError,
     InferenceError,
     RequestCancelledError,
     as_inference_error,
@@ -55,10 +56,15 @@ _LONGEST = 120.0
 _LATER = 0.001
 """Seconds after an answer, so that it is on its way before the copy is."""
 _BUSY = 0.01
-"""Seconds after which a model that has requests waiting is looked at again."""
+"""Seconds after which a copy that gives way to requests is looked at again."""
+_FULL = 0.75
+"""Of the machine's processor time in use, above which copies give way to requests."""
+_SOMETIMES = 1.0
+"""Seconds after which one goes all the same, so that a machine that is always full compares."""
 _COMPARED_AT_ONCE = 64 << 10
 """Bytes of answers that are compared on the event loop."""
 _MOST_DIFFERENCES = 20
+_TOO_LARGE = f"the answer has more than {_MOST_BYTES >> 20} MiB"
 
 
 class Outcome(StrEnum):
@@ -93,9 +99,13 @@ class ShadowCounts:
 
 
 class Copied:
-    """A request to be copied, whose answer is kept until that of the copy is there."""
+    """A request to be copied, whose answer is kept until that of the copy is there.
 
-    __slots__ = ("began", "copy", "ended", "error", "responses", "size", "target")
+    `size` are the bytes that are held for both; `too_large` is set where the answer was more than
+    there was room for, and is kept no more.
+    """
+
+    __slots__ = ("began", "copy", "ended", "error", "responses", "size", "target", "too_large")
 
     def __init__(self, copy: InferenceRequest, target: str) -> None:
         self.copy = copy
@@ -105,11 +115,7 @@ class Copied:
         self.responses: list[InferenceResponse] = []
         self.error: InferenceError | None = None
         self.size = sum(tensor.nbytes for tensor in copy.inputs.values())
-
-    def kept(self, response: InferenceResponse) -> InferenceResponse:
-        """Keep a response, which passes unchanged."""
-        self.responses.append(response)
-        return response
+        self.too_large = False
 
     @property
     def answer(self) -> Answer:
@@ -120,15 +126,20 @@ class Copied:
 class ShadowTraffic:
     """Sends copies one after another, when the originals are answered; compares the answers.
 
-    A copy is made only while few wait, and starts only while no other request waits for its model:
-    so it is the first to go under load, and costs who calls no more than its own making.
+    A copy is made only while few wait, and starts only while no other request waits for its model
+    and the machine has processor time left, of which `utilization` tells the part in use: so it is
+    the first to go under load, and costs who calls no more than its own making.
     """
 
-    def __init__(self, alias: str, shadow: Shadow, find: Find) -> None:
+    def __init__(
+        self, alias: str, shadow: Shadow, find: Find, utilization: Callable[[], float]
+    ) -> None:
         self.shadow = shadow
         self.counts = ShadowCounts()
         self._alias = alias
         self._find = find
+        self._utilization = utilization
+        self._started = float("-inf")
         self._open = 0
         self._bytes = 0
         self._waiting: deque[Copied] = deque()
@@ -162,7 +173,7 @@ class ShadowTraffic:
 
     def follow(self, copied: Copied, stream: ResponseStream) -> None:
         """Keep the answer, and send the copy once that has ended."""
-        stream.add_transform(copied.kept)
+        stream.add_transform(partial(self._kept, copied))
         stream.also_at_end(partial(self._answered, copied))
 
     def refused(self, copied: Copied) -> None:
@@ -198,6 +209,20 @@ class ShadowTraffic:
 
     # -- sending ------------------------------------------------------------------------------
 
+    def _kept(self, copied: Copied, response: InferenceResponse) -> InferenceResponse:
+        """Keep a response, which passes unchanged; an answer without room is kept no more."""
+        if not copied.too_large:
+            size = response.size
+            if self._bytes + size > _MOST_BYTES:
+                size = -copied.answer.size
+                copied.responses.clear()
+                copied.too_large = True
+            else:
+                copied.responses.append(response)
+            copied.size += size
+            self._bytes += size
+        return response
+
     def _answered(self, copied: Copied, error: InferenceError | None) -> None:
         copied.ended = time.monotonic()
         left = isinstance(error, RequestCancelledError)
@@ -205,10 +230,7 @@ class ShadowTraffic:
             self._drop(copied)
             return
         copied.error = error
-        size = copied.answer.size
-        copied.size += size
-        self._bytes += size
-        if self._closed:
+        if self._closed or copied.too_large:
             self._drop(copied)
             return
         self._waiting.append(copied)
@@ -225,13 +247,21 @@ class ShadowTraffic:
                 self._drop(self._waiting.popleft())
                 continue
             model = self._model()
-            if model is not None and _is_busy(model):
+            if self._gives_way(model):
                 self._later(_BUSY)
                 return
             copied = self._waiting.popleft()
+            self._started = asyncio.get_running_loop().time()
             task = asyncio.get_running_loop().create_task(self._run(copied, model))
             self._tasks.add(task)
             task.add_done_callback(self._done)
+
+    def _gives_way(self, model: ServedModel | None) -> bool:
+        """Whether copies are to wait: a model that is gone answers no request either."""
+        if model is not None and _is_busy(model):
+            return True
+        now = asyncio.get_running_loop().time()
+        return self._utilization() > _FULL and now - self._started < _SOMETIMES
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -289,11 +319,17 @@ async def _answer(model: ServedModel, request: InferenceRequest) -> Answer:
     began = time.monotonic()
     responses: list[InferenceResponse] = []
     problem: InferenceError | None = None
+    room = _MOST_BYTES
     try:
         stream = model.infer(request)
         try:
             async with asyncio.timeout(_LONGEST):
                 async for response in stream:
+                    room -= response.size
+                    if room < 0:
+                        responses.clear()
+                        problem = ExhaustedError(_TOO_LARGE)
+                        break
                     responses.append(response)
                     problem = response.error or problem
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 
 import pytest
@@ -34,22 +33,21 @@ async def test_a_process_has_answered_when_its_streams_have_ended(puppets: Puppe
     assert inference.abandoned
 
 
-async def test_nothing_is_collected_between_fork_and_start(puppets: Puppets) -> None:
-    """Garbage of the server may have finalizers that wait for threads of the server."""
+async def test_no_code_of_the_server_runs_in_a_copy_of_it(puppets: Puppets) -> None:
+    """Its finalizers might wait for threads that a copy has not, and the copy itself takes time."""
     reading, writing = os.pipe()
     watched = True
 
     def report() -> None:
         if watched:
-            os.write(writing, b"collects" if gc.isenabled() else b"waits")
+            os.write(writing, b"a copy runs")
 
     os.register_at_fork(after_in_child=report)
     await puppets.start()
     watched = False
     os.close(writing)
     with os.fdopen(reading, "rb") as found:
-        assert found.read() == b"waits"
-    assert gc.isenabled()
+        assert found.read() == b""
 
 
 @pytest.mark.contract("I-08")

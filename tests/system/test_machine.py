@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.telemetry.machine import MachineUsage
+from penstock.system.machine import MachineUsage
 
 
 class _Machine:
