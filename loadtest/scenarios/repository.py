@@ -2,7 +2,8 @@
 
     python -m loadtest.scenarios.repository --rounds 3 --megabytes 1024
 
-One process stands for the store, on this machine. Shown is how long a load of a model of that size
+One process stands for the store, on this machine and at a low priority, since another machine would
+bear its work. Shown is how long a load of a model of that size
 takes that is not in the cache, beside how long `obstore` alone takes to write the same object to a
 file, in a process of the same low priority, and in one of the usual one; how long a server takes to
 start with everything in the cache, beside one over the same models in a folder; and how long calls
@@ -204,6 +205,7 @@ def _store(folder: Path) -> Iterator[int]:
 
 
 def _serve(folder: str, ports: Any) -> None:
+    os.nice(_NICE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bucket", (_Bucket,), {"folder": folder}))
     ports.put(server.server_port)
     server.serve_forever()

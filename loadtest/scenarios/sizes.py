@@ -3,19 +3,21 @@
     python -m loadtest.scenarios.sizes           the demo's models
     python -m loadtest.scenarios.sizes --large   and random ones of 200, 300 and 500 MB
     python -m loadtest.scenarios.sizes --formats random ones alone, in FP16 and as OpenVINO has them
+    python -m loadtest.scenarios.sizes --pytorch PYTHON  TorchScript, which that Python runs
 
 Each model gets a server of its own. Measured is the proportional set size (PSS) of the server and
 its model processes, with the model and without it; of a language model once its cache is full, of
-the networks of `--formats`, whose shapes no factor was fitted to, after a request.
+the networks of `--formats` and `--pytorch`, whose shapes no factor was fitted to, after a request.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from io import StringIO
@@ -42,6 +44,22 @@ _LLMS = {
     ),
 }
 _CACHE_TOKENS = 16384
+_NETWORKS = ((10, 1536), (3, 4096), (40, 1024))
+"""Matrices, and the width of each."""
+
+_SCRIPT = """
+import sys, torch
+layers, width, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+parts = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
+network = torch.nn.Sequential(*(each for part in parts for each in (part, torch.nn.ReLU())))
+torch.jit.save(torch.jit.script(network), path)
+"""
+"""Writes TorchScript."""
+_SCRIPT_CONFIG = """
+backend: "pytorch" max_batch_size: 8
+input [ {{ name: "x" data_type: TYPE_FP32 dims: [ {0} ] }} ]
+output [ {{ name: "y__0" data_type: TYPE_FP32 dims: [ {0} ] }} ]
+"""
 
 
 def main() -> None:
@@ -51,11 +69,15 @@ def main() -> None:
         "--models", nargs="+", metavar="MODEL", help="those to measure (default: all)"
     )
     parser.add_argument("--formats", action="store_true", help="only networks of other formats")
+    parser.add_argument("--pytorch", metavar="PYTHON", help="only TorchScript, run by this Python")
     options = parser.parse_args()
+    flags = [f"--backend-config=pytorch,python={options.pytorch}"] if options.pytorch else []
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory)
         if options.formats:
             _write_formats(repository)
+        elif options.pytorch:
+            _write_scripts(repository, options.pytorch)
         else:
             write_demo(repository, report=lambda _: None)
         if options.large:
@@ -63,18 +85,20 @@ def main() -> None:
             for name in _LLMS:
                 _write_llm(repository / name)
         names = options.models or sorted(path.name for path in repository.iterdir())
-        rows = median_rows(options.rounds, lambda: [_row(repository, name) for name in names])
+        rows = median_rows(
+            options.rounds, lambda: [_row(repository, name, flags) for name in names]
+        )
     show("memory of models, in MiB", rows, options.json)
 
 
-def _row(repository: Path, name: str) -> Row:
+def _row(repository: Path, name: str, flags: Sequence[str]) -> Row:
     plan = _plan(repository, name)
     (model,) = plan["models"]
     parts = model["devices"]["host"]
     bare = _plan(None, name)["server"]["host"]["sum"]
     library = plan["server"]["host"]["sum"] - bare
     planned = parts["sum"] + library
-    measured = _measured(repository, name)
+    measured = _measured(repository, name, flags)
     return {
         "model": name,
         "weights": sum(parts["weights"].values()) / _MIB,
@@ -94,8 +118,8 @@ def _plan(repository: Path | None, name: str) -> Any:
     return json.loads(printed.getvalue())
 
 
-def _measured(repository: Path, name: str) -> int:
-    with penstock(repository, "--model-control-mode=explicit") as server:
+def _measured(repository: Path, name: str, flags: Sequence[str]) -> int:
+    with penstock(repository, "--model-control-mode=explicit", *flags) as server:
         before = _memory(server)
         _post(server, f"repository/models/{name}/load", {})
         for _ in _prompts(repository / name):
@@ -174,7 +198,7 @@ def _write_formats(repository: Path) -> None:
     """The same in FP16, and as OpenVINO has it."""
     import openvino
 
-    for layers, width in ((10, 1536), (3, 4096), (40, 1024)):
+    for layers, width in _NETWORKS:
         for half in (True, False):
             kind = "fp16" if half else "fp32"
             folder = repository / f"network_onnx_{kind}_{width}"
@@ -191,6 +215,15 @@ def _write_formats(repository: Path) -> None:
             )
             shutil.rmtree(repository / "full", ignore_errors=True)
             (ir / "config.pbtxt").write_text('backend: "openvino" max_batch_size: 8')
+
+
+def _write_scripts(repository: Path, python: str) -> None:
+    for layers, width in _NETWORKS:
+        folder = repository / f"network_torch_{width}"
+        (folder / "1").mkdir(parents=True)
+        file = str(folder / "1" / "model.pt")
+        subprocess.run([python, "-c", _SCRIPT, str(layers), str(width), file], check=True)
+        (folder / "config.pbtxt").write_text(_SCRIPT_CONFIG.format(width))
 
 
 def _write_llm(folder: Path) -> None:

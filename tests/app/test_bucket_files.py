@@ -79,6 +79,22 @@ def test_an_object_of_a_bucket_is_imported(
     assert "raw/other.bin" not in store.gets
 
 
+def test_weights_of_any_name_come_with_the_object(
+    store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graphs.save_external(tmp_path / "net.onnx", "blob.bin")
+    for name in ("net.onnx", "blob.bin"):
+        store.put(f"odd/{name}", (tmp_path / name).read_bytes())
+    store.put("odd/other.bin", "not of this model")
+    source, models = f"{store.address}/odd/net.onnx", tmp_path / "models"
+    assert cli.main(["import", source, str(models)]) == 0, capsys.readouterr().err
+    assert {path.name for path in (models / "net/1").iterdir()} == {"net.onnx", "blob.bin"}
+    assert store.gets == {"odd/net.onnx": 1, "odd/blob.bin": 1}
+    del store.objects["odd/blob.bin"]
+    assert cli.main(["import", source, str(tmp_path / "others")]) == 1
+    assert f"weights in '{store.address}/odd/blob.bin'" in capsys.readouterr().err
+
+
 def test_an_object_called_model_has_the_name_of_its_folder(
     store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,18 @@ def test_the_entry_has_the_model_and_a_complete_configuration(model: Path, tmp_p
         assert "# as the engine has it\ninput" in text
 
 
+def test_weights_come_with_their_graph_whatever_they_are_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graphs.save_external(tmp_path / "net.onnx", "blob.bin")
+    assert cli.main(["import", str(tmp_path / "net.onnx"), str(tmp_path / "models")]) == 0
+    version = tmp_path / "models" / "net" / "1"
+    assert {path.name for path in version.iterdir()} == {"net.onnx", "blob.bin"}
+    (tmp_path / "blob.bin").unlink()
+    text = _refusal(capsys, str(tmp_path / "net.onnx"), str(tmp_path / "other"))
+    assert f"has its weights in '{tmp_path}/blob.bin', which is not there" in text
+
+
 def test_each_completed_value_has_its_reason(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     graphs.save_identity(tmp_path / "net.onnx")

@@ -1,4 +1,7 @@
-"""An object store that speaks as much of S3 as is read here, and fails where a test says so."""
+"""An object store that speaks as much of S3 as is read here, and fails where a test says so.
+
+Google's listings are S3's; Azure's are told by their parameter `comp`. Neither looks at signatures.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,11 @@ class ObjectStore:
         """Count bytes of an object, on any thread."""
         with self._counting:
             self.sent[key] += size
+
+    @property
+    def url(self) -> str:
+        """The address of the server, which Google's and Azure's variables name."""
+        return self.address.removeprefix("s3://").rpartition("/")[0]
 
     def put(self, key: str, content: bytes | str = b"", changed: float = LONG_AGO) -> None:
         """Store an object."""
@@ -164,8 +172,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, query: dict[str, str]) -> None:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = query.get("continuation-token", "")
+        azure = query.get("comp") == "list"
+        after = query.get("marker" if azure else "continuation-token", "")
         encode = quote if query.get("encoding-type") == "url" else escape
+        entry = _azure_entry if azure else _entry
         keys = sorted(key for key in self.store.objects if key.startswith(prefix) and key > after)
         entries, prefixes = [], dict[str, None]()
         for key in keys[:_PAGE]:
@@ -173,26 +183,43 @@ class _Handler(BaseHTTPRequestHandler):
             if delimiter and delimiter in rest:
                 prefixes[prefix + rest.partition(delimiter)[0] + delimiter] = None
             else:
-                entries.append(self._entry(key, encode))
+                entries.append(entry(encode(key), *self.store.objects[key]))
         more = len(keys) > _PAGE
-        last = keys[:_PAGE][-1] if keys else ""
-        token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
-        common = (
-            f"<CommonPrefixes><Prefix>{encode(p)}</Prefix></CommonPrefixes>" for p in prefixes
+        last = escape(keys[:_PAGE][-1]) if more else ""
+        common = "".join((_AZURE_PREFIX if azure else _PREFIX).format(encode(p)) for p in prefixes)
+        page = (_AZURE_PAGE if azure else _S3_PAGE).format(
+            entries="".join(entries), common=common, more=str(more).lower(), last=last
         )
-        body = (
-            f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>"
-            f"{token if more else ''}{''.join(entries)}{''.join(common)}</ListBucketResult>"
-        )
-        self._answer(200, body.encode(), {"Content-Type": "application/xml"})
+        self._answer(200, page.encode(), {"Content-Type": "application/xml"})
 
-    def _entry(self, key: str, encode: Callable[[str], str]) -> str:
-        content, changed = self.store.objects[key]
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(changed))
-        return (
-            f"<Contents><Key>{encode(key)}</Key><LastModified>{stamp}</LastModified>"
-            f"<ETag>{escape(_e_tag(content))}</ETag><Size>{len(content)}</Size></Contents>"
-        )
+
+_S3_PAGE = (
+    "<ListBucketResult><IsTruncated>{more}</IsTruncated>"
+    "<NextContinuationToken>{last}</NextContinuationToken>{entries}{common}</ListBucketResult>"
+)
+_PREFIX = "<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>"
+_AZURE_PAGE = (
+    "<EnumerationResults><Blobs>{common}{entries}</Blobs><NextMarker>{last}</NextMarker>"
+    "</EnumerationResults>"
+)
+_AZURE_PREFIX = "<BlobPrefix><Name>{}</Name></BlobPrefix>"
+
+
+def _entry(key: str, content: bytes, changed: float) -> str:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(changed))
+    return (
+        f"<Contents><Key>{key}</Key><LastModified>{stamp}</LastModified>"
+        f"<ETag>{escape(_e_tag(content))}</ETag><Size>{len(content)}</Size></Contents>"
+    )
+
+
+def _azure_entry(key: str, content: bytes, changed: float) -> str:
+    return (
+        f"<Blob><Name>{key}</Name><Properties>"
+        f"<Last-Modified>{formatdate(changed, usegmt=True)}</Last-Modified>"
+        f"<Etag>{escape(_e_tag(content))}</Etag><Content-Length>{len(content)}</Content-Length>"
+        "<Content-Type>x/y</Content-Type></Properties></Blob>"
+    )
 
 
 def _e_tag(content: bytes) -> str:

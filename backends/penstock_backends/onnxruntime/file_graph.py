@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final, NoReturn
 
 from penstock.backend import Array, DataType, InternalError, ModelConfig, ModelLoadError
@@ -14,7 +14,7 @@ _WIRES: Final = (_VARINT, _FIXED64, _BYTES, _FIXED32)
 
 _MODEL_VERSION, _MODEL_GRAPH = 1, 7
 _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 5, 11, 12, 15
-_INITIALIZER_NAME: Final = 8
+_INITIALIZER_NAME, _INITIALIZER_EXTERNAL = 8, 13
 
 _OVERRIDABLE_SINCE: Final = 4
 """The version of the format since which an input may have a value in the graph."""
@@ -93,8 +93,7 @@ class FileGraph(Graph):
     def _add(self, file: BinaryIO, field: int, end: int, valued: set[str]) -> None:
         """Add a field of the graph: an input, an output, or the name of what has a value."""
         if field == _GRAPH_INITIALIZER:
-            lengths = self._inside(file, end, _INITIALIZER_NAME)
-            valued |= {self._text(file, length) for length in lengths}
+            valued.add(self._initializer(file, end))
         elif field == _GRAPH_INPUT:
             name, datatype, dims = self._described(file, end)
             if dims is None:
@@ -103,6 +102,36 @@ class FileGraph(Graph):
         elif field == _GRAPH_OUTPUT:
             name, datatype, _ = self._described(file, end)
             self.outputs[name] = GraphTensor(name, datatype, self._declared(name))
+
+    def _initializer(self, file: BinaryIO, end: int) -> str:
+        """The name of an initializer, whose data are in the file, or there beside it."""
+        name, told = "", dict[str, str]()
+        for number, wire, value in self._fields(file, end):
+            if number == _INITIALIZER_NAME and wire == _BYTES:
+                name = self._text(file, value)
+            elif number == _INITIALIZER_EXTERNAL and wire == _BYTES:
+                behind = file.tell() + value
+                texts = {n: self._text(file, v) for n, w, v in self._fields(file, behind) if w == 2}
+                told[texts.get(1, "")] = texts.get(2, "")
+        if told:
+            self._check_external(told)
+        return name
+
+    def _check_external(self, told: Mapping[str, str]) -> None:
+        location = told.get("location", "")
+        path = PurePosixPath(location)
+        if location.startswith("*"):  # in the memory of who makes a session
+            raise UnknownFormError
+        if not location or path.is_absolute() or ".." in path.parts or "\0" in location:
+            self._refuse(f"has external data at {location!a}, which is no file beside it")
+        beside = self._path.parent / path
+        if not beside.is_file():
+            self._refuse(f"has external data in '{location}', which is not there")
+        offset, length = (told.get(key, "") or "0" for key in ("offset", "length"))
+        if not all(each.isascii() and each.isdecimal() for each in (offset, length)):
+            raise UnknownFormError
+        if int(offset) + int(length) > beside.stat().st_size:
+            self._refuse(f"has external data in '{location}', which is cut short")
 
     def _declared(self, name: str) -> _Dims:
         """The shape of an output in the configuration."""

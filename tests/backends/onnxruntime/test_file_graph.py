@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.tensor_models import graphs
+from models.sizing.headers.files import external, onnx, written
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, ModelLoadError
 from penstock_backends.onnxruntime.file_graph import FileGraph, UnknownFormError
@@ -65,6 +66,27 @@ def test_a_file_of_another_kind_is_refused(content: bytes, tmp_path: Path) -> No
     path.write_bytes(content)
     with pytest.raises((ModelLoadError, UnknownFormError)):
         _read(path)
+
+
+@pytest.mark.parametrize(
+    ("size", "location", "said"),
+    [
+        (None, "blob.bin", "in 'blob.bin', which is not there"),
+        (7, "blob.bin", "in 'blob.bin', which is cut short"),
+        (8, "../blob.bin", "at '../blob.bin', which is no file beside it"),
+    ],
+)
+def test_weights_that_are_not_beside_the_graph_are_told(
+    size: int | None, location: str, said: str, tmp_path: Path
+) -> None:
+    tensor = external(1, [2], location=location, length="8")
+    path = written(tmp_path / "model.onnx", onnx(tensor))
+    if size is not None:
+        written(tmp_path / "blob.bin", bytes(size))
+    with pytest.raises(ModelLoadError, match=said.replace(".", r"\.")):
+        _read(path)
+    written(tmp_path / "blob.bin", bytes(8))
+    assert location != "blob.bin" or _read(path).inputs == {}
 
 
 def test_a_file_that_ends_too_soon_is_refused(encoder: bytes, tmp_path: Path) -> None:

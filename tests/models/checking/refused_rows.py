@@ -109,6 +109,20 @@ def network(
     return bytes(model.SerializeToString())
 
 
+def weighted(location: str) -> bytes:
+    """An ONNX file of a sum with four numbers, which are in a file beside it."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4,)) for name in ("IN", "OUT")]
+    weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
+    weights.data_location = TensorProto.EXTERNAL
+    for key, text in (("location", location), ("length", "16")):
+        weights.external_data.add(key=key, value=text)
+    nodes = [helper.make_node("Add", ["IN", "w"], ["OUT"])]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights])
+    opset = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    return bytes(model.SerializeToString())
+
+
 def another_network(*given: object, **more: object) -> Row:
     """A model whose file has other tensors than the configuration."""
     return Row(ONNX, {"1/model.onnx": network(*given, **more)})  # type: ignore[arg-type]
@@ -343,6 +357,17 @@ ROWS: Mapping[str, Row] = {
         ONNX, {"1/model.onnx": "<html>"}, elsewhere=_ONNX_RUNTIMES_WORDS
     ),
     "a file without a graph": Row(ONNX, {"1/model.onnx": ""}, elsewhere=_ONNX_RUNTIMES_WORDS),
+    "weights that are not beside the graph": Row(
+        ONNX, {"1/model.onnx": weighted("blob")}, elsewhere=_ONNX_RUNTIMES_WORDS
+    ),
+    "weights that are cut short": Row(
+        ONNX, {"1/model.onnx": weighted("blob"), "1/blob": "x" * 15}, elsewhere=_ONNX_RUNTIMES_WORDS
+    ),
+    "weights outside of the model": Row(
+        ONNX,
+        {"1/model.onnx": weighted("../blob"), "blob": "x" * 16},
+        elsewhere=_ONNX_RUNTIMES_WORDS,
+    ),
     "a datatype of another graph": another_network(TensorProto.INT64),
     "dimensions of another graph": another_network(dims=("n", 5)),
     "inputs of another graph": another_network(names=("X", "OUT")),

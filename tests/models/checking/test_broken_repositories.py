@@ -50,6 +50,9 @@ async def test_a_fix_does_not_hang_on_the_name_of_the_model(tmp_path: Path, name
     ("row", "fix"),
     [
         ("a file that is cut short", "the whole file"),
+        ("weights that are not beside the graph", "the whole file 'blob' beside the graph"),
+        ("weights that are cut short", "the whole file 'blob' beside the graph"),
+        ("weights outside of the model", "a graph whose weights lie in its own folder"),
         ("a datatype of another graph", "data_type: TYPE_INT64"),
         ("dimensions of another graph", "dims: [ -1,5 ]"),
         ("inputs of another graph", "one of these names: X"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 from models.checking.house import check, warnings, write_model
 from models.checking.refused_rows import GENAI, GPU, IDENTITY, ONNX, VLLM, T, network, parameters
+from models.sizing.headers.files import external, onnx, written
 from penstock.models.checking.findings import Level
 
 _MANY = parameters(penstock__max_queued_requests="4")
@@ -72,6 +74,21 @@ async def test_a_tensor_that_is_declared_twice_is_told(tmp_path: Path) -> None:
     write_model(tmp_path, "m", T.join(('backend: "identity"', T)))
     found = (await warnings(tmp_path))["repeated-tensor"]
     assert "declared 2 times" in found.reason
+
+
+async def test_weights_beside_a_pinned_graph_that_are_not_pinned_are_told(tmp_path: Path) -> None:
+    pin = 'parameters {{ key: "penstock.sha256:1/{}" value {{ string_value: "{}" }} }}\n'
+    graph, data = onnx(external(1, [2], location="blob")), bytes(8)
+    pinned = pin.format("model.onnx", sha256(graph).hexdigest())
+    write_model(tmp_path, "m", f"{ONNX}\n{pinned}")
+    written(tmp_path / "m/1/model.onnx", graph)
+    written(tmp_path / "m/1/blob", data)
+    found = (await warnings(tmp_path))["unpinned-weights"]
+    assert "'1/model.onnx' is pinned, and '1/blob', where it has weights, is not" in found.reason
+    assert 'key: "penstock.sha256:1/blob"' in found.fix
+    whole = f"{ONNX}\n{pinned}{pin.format('blob', sha256(data).hexdigest())}"
+    (tmp_path / "m/config.pbtxt").write_text(whole)
+    assert "unpinned-weights" not in await warnings(tmp_path)
 
 
 async def test_a_pointer_of_git_lfs_is_told(tmp_path: Path) -> None:

@@ -12,18 +12,37 @@ from penstock.models.repository.places import RemotePlace
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 
+SCHEMES = ("s3", "gs", "as")
+
 
 @contextmanager
-def opened(store: ObjectStore, cache: Path, limit: int = 0) -> Iterator[RemotePlace]:
+def opened(
+    store: ObjectStore, cache: Path, limit: int = 0, scheme: str = "s3"
+) -> Iterator[RemotePlace]:
     """The repository of all objects of a store, which is closed at the end."""
-    with remote(cache, limit) as repositories:
-        yield repositories.open(store.address)
+    with remote(cache, limit, **variables_of(store)) as repositories:
+        yield repositories.open(address_of(store, scheme))
+
+
+def address_of(store: ObjectStore, scheme: str) -> str:
+    """The store's bucket by the address of a cloud."""
+    return {"s3": store.address, "gs": "gs://bucket", "as": "as://account/bucket"}[scheme]
+
+
+def variables_of(store: ObjectStore) -> dict[str, str]:
+    """What names the store's server to all clouds' repositories."""
+    return {
+        "STORAGE_EMULATOR_HOST": store.url,
+        "AZURE_STORAGE_ENDPOINT": store.url,
+        "AZURE_STORAGE_KEY": "a2V5",
+    }
 
 
 @contextmanager
-def remote(cache: Path, limit: int = 0) -> Iterator[RemoteRepositories]:
+def remote(cache: Path, limit: int = 0, **variables: str) -> Iterator[RemoteRepositories]:
     """What opens addresses, closed at the end."""
-    repositories = RemoteRepositories(str(cache), limit, {**KEYS, "HOME": str(cache)})
+    environment = {**KEYS, "HOME": str(cache), **variables}
+    repositories = RemoteRepositories(str(cache), limit, environment)
     try:
         yield repositories
     finally:

@@ -58,6 +58,8 @@ def test_what_is_no_address_is_told_its_form(text: str) -> None:
         ("abfss://box@acc.dfs.core.windows.net/x", "as://acc/box/x"),
         ("http://host:9000/bucket", "s3://http://host:9000/bucket"),
         ("https://b.s3.eu-west-1.amazonaws.com/x", "s3://b/x"),
+        ("https://acc.blob.core.windows.net/box/x", "as://acc/box/x"),
+        ("https://storage.googleapis.com/b/x", "gs://b/x"),
         ("https://huggingface.co/owner/name", "hf://owner/name"),
         ("s3:bucket/x", "s3://bucket/x"),
         ("s3//bucket", "s3://bucket"),

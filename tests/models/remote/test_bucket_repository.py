@@ -16,7 +16,7 @@ import pytest
 
 from harness.object_store import ObjectStore
 from harness.serving import wait_until
-from models.remote.opening import KEYS, files_of, opened, remote
+from models.remote.opening import KEYS, SCHEMES, address_of, files_of, opened, remote, variables_of
 from models.repository.files import CONFIG, write_files
 from penstock.core.errors import AlreadyExistsError, InternalError, ModelLoadError
 from penstock.models.remote.bucket import BucketError
@@ -120,11 +120,12 @@ def test_marks_of_folders_are_folders(
         ("m/1", "an object and a folder"),
     ],
 )
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_key_that_is_no_path_harms_its_model_alone(
-    store: ObjectStore, tmp_path: Path, key: str, said: str
+    store: ObjectStore, tmp_path: Path, scheme: str, key: str, said: str
 ) -> None:
     put(store, {"good/1/a": "a", "m/1/x": "x", key: "hostile"})
-    with opened(store, tmp_path / "cache") as repository:
+    with opened(store, tmp_path / "cache", scheme=scheme) as repository:
         with pytest.raises(ModelLoadError) as raised:  # nothing to try again
             repository.take("m")
         assert said in str(raised.value)
@@ -135,13 +136,14 @@ def test_a_key_that_is_no_path_harms_its_model_alone(
 
 
 @pytest.mark.parametrize("key", ["../evil", "/1/x", "./x", "a\0b/1/x", "c\x1b[2J/x"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_key_at_the_top_that_is_no_path_is_named_and_left_out(
-    store: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
+    store: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, scheme: str, key: str
 ) -> None:
     put(store, {"good/1/a": "a", "z/1/x": "x", key: "hostile"})
     for number in range(1200):  # of several pages
         store.put(f"good/1/{number}", "")
-    with opened(store, tmp_path / "cache") as repository:
+    with opened(store, tmp_path / "cache", scheme=scheme) as repository:
         for _ in range(2):
             assert repository.folders() == ["good", "z"]
             assert set(repository.states()) == {"good", "z"}
@@ -154,26 +156,28 @@ def test_a_key_at_the_top_that_is_no_path_is_named_and_left_out(
 
 
 @pytest.mark.parametrize("prefix", ["repo", "deep/repo"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_key_that_is_no_path_below_a_prefix_is_left_out(
-    store: ObjectStore, tmp_path: Path, prefix: str
+    store: ObjectStore, tmp_path: Path, scheme: str, prefix: str
 ) -> None:
     put(store, {f"{prefix}/m/1/x": "x", f"{prefix}/../y": "y", f"{prefix}2/../n": "other"})
-    with remote(tmp_path) as repositories:
-        repository = repositories.open(f"{store.address}/{prefix}")
+    with remote(tmp_path, 0, **variables_of(store)) as repositories:
+        repository = repositories.open(f"{address_of(store, scheme)}/{prefix}")
         assert repository.folders() == ["m"]
         assert set(repository.states()) == {"m"}
         assert files_of(repository.take("m")) == {"1/x": b"x"}
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_store_that_throttles_the_listing_of_keys_that_are_no_paths_is_asked_again(
-    store: ObjectStore, tmp_path: Path
+    store: ObjectStore, tmp_path: Path, scheme: str
 ) -> None:
     put(store, {"m/1/x": "x", "../y": "y"})
 
     def refuse() -> None:
         store.refusals = [(503, "SlowDown")] * 2
 
-    with opened(store, tmp_path) as repository:
+    with opened(store, tmp_path, scheme=scheme) as repository:
         listings = iter((refuse, None, None))
         store.on_list = lambda: next(listings)
         assert repository.folders() == ["m"]
@@ -236,6 +240,16 @@ def test_a_store_that_throttles_is_asked_again(
     store.refusals = [status] * 3
     with opened(store, tmp_path) as repository:
         assert len(files_of(repository.take("m"))) == 3
+
+
+@pytest.mark.slow
+def test_a_store_that_throttles_for_longer_is_asked_until_it_answers(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put(store, MODEL)
+    store.refusals = [(503, "SlowDown")] * 8
+    with opened(store, tmp_path) as repository:
+        assert repository.folders() == ["m"]
 
 
 def test_a_broken_answer_goes_on_where_it_broke(store: ObjectStore, tmp_path: Path) -> None:

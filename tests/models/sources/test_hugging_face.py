@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from models.sizing.headers.files import external, onnx, written
 from penstock.core.config import ModelConfig
 from penstock.models.config.pbtxt import parse_pbtxt
 from penstock.models.sources import hugging_face
@@ -140,6 +141,16 @@ def test_external_data_keeps_the_name_by_which_the_graph_finds_it(tmp_path: Path
     names = ("onnx/model.onnx", "onnx/model.onnx_data", "tokenizer.json")
     folder = _write(tmp_path / "e", {"architectures": ["BertModel"]}, *names)
     assert {"1/model.onnx", "1/model.onnx_data"} <= {*_made(folder)[0].links}
+
+
+def test_external_data_of_any_name_is_linked(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "e", {"architectures": ["BertModel"]}, "tokenizer.json")
+    graph = onnx(external(1, [2], location="blobs/w"))
+    (folder / "onnx/blobs").mkdir(parents=True)
+    written(folder / "onnx/model.onnx", graph)
+    assert "no file 'onnx/blobs/w', where onnx/model.onnx has its weights" in _refusal(folder)
+    written(folder / "onnx/blobs/w", bytes(8))
+    assert {"1/model.onnx", "1/blobs/w"} <= {*_made(folder)[0].links}
 
 
 def test_images_are_read_as_transformers_reads_them(tmp_path: Path) -> None:

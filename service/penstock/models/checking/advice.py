@@ -57,6 +57,9 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"the first dimension must be -1", "max_batch_size: 0, and the whole shape in dims"),
     (r"model expects shape \[-?\d+,?(?P<dims>[^]]*)\].* being the batch", "dims: [ {dims} ]"),
     (r"model expects shape \[(?P<dims>[^]]*)\]", "dims: [ {dims} ]"),
+    (r"external data in '(?P<name>[^']*)'", "the whole file '{name}' beside the graph, which has"
+     " weights in it"),
+    (r"external data at .* no file beside it", "a graph whose weights lie in its own folder"),
     (r"cut short|not an ONNX file", "the whole file: what lies there is not one, or a part of one"),
     (r"must stay within the model directory", "a path below the model's folder, without '..'"),
     (r"ensemble scheduling must be set", "ensemble_scheduling { step [ ... ] }"),

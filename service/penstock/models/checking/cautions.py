@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from penstock.core.backend import Backend
 from penstock.core.config import ModelConfig
+from penstock.core.errors import ModelLoadError
+from penstock.models.config.pins import SHA256, pins_of
 from penstock.models.repository.repository import ModelFiles, select_versions
+from penstock.models.sizing.headers.onnx import external_files
 from penstock.system.cpu_share import sharers
 
 _POINTER = b"version https://git-lfs.github.com/"
@@ -48,6 +52,7 @@ def of_config(
 def of_files(files: ModelFiles) -> Iterator[Caution]:
     """Cautions about the folder of a model."""
     yield from _unreachable(files)
+    yield from _unpinned(files)
     for folder in files.versions.values():
         for path in sorted(folder.rglob("*")):
             if _is_pointer(path):
@@ -143,6 +148,21 @@ def _unreachable(files: ModelFiles) -> Iterator[Caution]:
             f" {_listed(selected)}",
             "version_policy: { all { } }, or remove the folders",
         )
+
+
+def _unpinned(files: ModelFiles) -> Iterator[Caution]:
+    """Weights of a pinned graph that lie in files which are not."""
+    pinned = {pin.file for pin in pins_of(files.config)}
+    for graph in sorted(name for name in pinned if name.endswith(".onnx")):
+        folder = PurePosixPath(graph).parent
+        with suppress(ModelLoadError):  # which its backend tells
+            for name in sorted(external_files(files.path / graph)):
+                if (path := str(folder / name)) not in pinned:
+                    yield Caution(
+                        "unpinned-weights",
+                        f"'{graph}' is pinned, and '{path}', where it has weights, is not",
+                        f'parameters {{ key: "{SHA256}{path}" value {{ string_value: "..." }} }}',
+                    )
 
 
 def _is_pointer(path: Path) -> bool:

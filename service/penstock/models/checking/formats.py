@@ -26,6 +26,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "no-dynamic-batching": "The model takes batches, and nothing forms them.",
         "preferred-size-never-forms": "A preferred batch size is out of reach.",
         "repeated-tensor": "A tensor is declared more than once.",
+        "unpinned-weights": "A pinned graph has weights in a file that is not pinned.",
         "unreachable-version": "No request can reach a version.",
     }
 )

@@ -18,6 +18,8 @@ _SLIP = re.compile(r"(s3|gs|as|hf)(?::+|//)/*(.*)", re.DOTALL)
 _PAGE = re.compile(r"https?://(?:www\.)?huggingface\.co/([^/]+/[^/]+)/?")
 _AMAZON = re.compile(r"https?://([^/]+)\.s3[.-][a-z0-9.-]*amazonaws\.com(/.*)?")
 _AZURE = re.compile(r"[a-z]+://([^/@]+)@([^/.]+)\.[^/]+(/.*)?")
+_AZURES_PAGE = re.compile(r"https?://([^/.]+)\.(?:blob|dfs)\.core\.windows\.net/(.+)")
+_GOOGLE = re.compile(r"https?://storage\.(?:googleapis|cloud\.google)\.com/(.+)")
 """What is copied from a browser, or from Hadoop's configuration."""
 
 _MEANT = {
@@ -76,6 +78,10 @@ def _meant(scheme: str, rest: str, address: str) -> str:
         return f"hf://{page[1]}"
     if bucket := _AMAZON.fullmatch(address):
         return f"s3://{bucket[1]}{bucket[2] or ''}"
+    if container := _AZURES_PAGE.fullmatch(address):
+        return f"as://{container[1]}/{container[2]}"
+    if bucket := _GOOGLE.fullmatch(address):
+        return f"gs://{bucket[1]}"
     if scheme in ("http", "https"):
         return f"s3://{address}"
     meant = _MEANT.get(scheme, scheme)

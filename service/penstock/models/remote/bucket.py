@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -11,22 +12,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.credentials import Credentials, Options
-from penstock.models.remote.signed_listing import ListedKey, SignedListing
 from penstock.models.remote.store_thread import StoppedError, StoreThread
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+    from penstock.models.remote.listed_page import ListedKey
+    from penstock.models.remote.relayed_listing import RelayedListing
+    from penstock.models.remote.signed_listing import SignedListing
+
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _RETRIES = 5
 """Of a request that is throttled or fails, with longer and longer waits: 6 s in all."""
 _RETRY_SECONDS = 30
+_THROTTLED = (2, 4, 8)
+"""Seconds after which a store is asked anew that still throttles."""
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 20
 """Without a byte; a request may take longer."""
 
 _CHUNK = 1 << 20
+_PAGE = 1000
+"""Objects that are taken over at once."""
 
 _WHERE = re.compile(r"\b(?:GET|HEAD|PUT|POST) (https?://[^/\s?]+)")
 _STATUS = re.compile(r"status code: (\d+) ?([^:\n]*)")
@@ -34,6 +44,7 @@ _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _DENIED = re.compile(r"\b40[13]\b|Unauthenticated|PermissionDenied|ExpiredToken|InvalidAccessKeyId")
 
+_SLOWER = re.compile(r"SlowDown|ServerBusy|Throttl|store answered (?:429|503)")
 _WRONG_KEY = re.compile(r"invalid path|[Pp]ars(?:e|ing) [Pp]ath")
 
 _HINTS = {
@@ -57,6 +68,10 @@ _HINTS = {
 }
 """What to do, by what stands in an error."""
 
+_ENDPOINT = {"gs": "base_url", "as": "endpoint"}
+_DEFAULT = {"gs": "https://storage.googleapis.com", "as": "https://{}.blob.core.windows.net"}
+"""Where a store lies whose options do not say it, by its account."""
+
 
 class BucketError(OSError):
     """The store refused, or could not be reached; one line, which says what to do."""
@@ -66,8 +81,8 @@ class ObjectChangedError(BucketError):
     """The object is no longer the one that was listed."""
 
 
-class WrongKeyError(BucketError):
-    """A key of the store is no path; the library lists nothing beside it, nor do we but of S3."""
+class _WrongKeyError(BucketError):
+    """A key of the store is no path; the library lists nothing beside it."""
 
 
 class StoredObject(NamedTuple):
@@ -106,10 +121,8 @@ class Bucket:
         below = len(prefix) + 1 if prefix else 0
         try:
             found = self._ask(lambda obstore, store: _folders(obstore, store, prefix))
-        except WrongKeyError:
-            if self.address.scheme != "s3":
-                raise
-            folders, keys = self._by_hand(lambda listing: listing.top(f"{prefix}/"[:below]))
+        except _WrongKeyError:
+            folders, keys = self._by_hand(lambda listing: listing.top(prefix))
             names = {each[below:-1] for each in folders}
             return sorted(names), sorted(_any(each, below) for each in keys if each.key[below:])
         names = {each[below:] for each in found["common_prefixes"]}
@@ -120,20 +133,31 @@ class Bucket:
         prefix = self.address.key(folder)
         below = len(prefix) + 1 if prefix else 0
         try:
-            found = self._ask(
-                lambda obstore, store: _listed(obstore.list(store, prefix=prefix or None), below)
-            )
-        except WrongKeyError:
-            if self.address.scheme != "s3":
-                raise
-            keys = self._by_hand(lambda listing: list(listing.below(f"{prefix}/"[:below])))
+            found = self._ask(lambda obstore, store: _listed(obstore, store, prefix, below))
+        except _WrongKeyError:
+            keys = self._by_hand(lambda listing: listing.below(prefix))
             found = [stored for each in keys if (stored := _any(each, below)).path]
         found.sort()
         return found
 
-    def _by_hand(self, ask: Callable[[SignedListing], T]) -> T:
-        options, anonymous = self._opened.options, self.credentials.anonymous
-        listing = SignedListing(self.address.bucket, options, anonymous=anonymous)
+    def _by_hand(self, ask: Callable[[SignedListing | RelayedListing], T]) -> T:
+        # Here, since they bring an HTTP client, a server and XML, and are hardly ever needed.
+        from penstock.models.remote.relayed_listing import RelayedListing
+        from penstock.models.remote.signed_listing import SignedListing
+
+        options, address = self._opened.options, self.address
+        listing: SignedListing | RelayedListing
+        if address.scheme == "s3":
+            anonymous = self.credentials.anonymous
+            listing = SignedListing(address.bucket, options, anonymous=anonymous)
+        else:
+            name = _ENDPOINT[address.scheme]
+            endpoint = options.get(name) or _DEFAULT[address.scheme].format(address.account)
+
+            def opened(url: str, client: str) -> ObjectStore:
+                return self._store({**options, name: url}, user_agent=client)
+
+            listing = RelayedListing(endpoint.rstrip("/"), opened)
         with self._explained():
             return self.thread.call(lambda: ask(listing))
 
@@ -148,7 +172,21 @@ class Bucket:
                 yield chunk
 
     def _ask(self, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]) -> T:
-        """The answer to a request, which is repeated where other credentials are found (R-32)."""
+        """The answer to a request, which is repeated where other credentials are found (R-32), and
+        where the store throttles.
+        """
+        for wait in _THROTTLED:
+            try:
+                return self._ask_anew(request)
+            except BucketError as error:
+                if _SLOWER.search(str(error)) is None:
+                    raise
+                logger.info("%s; it is asked again in %d s", error, wait)
+            if self.thread.wait(wait):
+                raise StoppedError
+        return self._ask_anew(request)
+
+    def _ask_anew(self, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]) -> T:
         opened = self._opened
         try:
             return self._ask_once(opened, request)
@@ -164,6 +202,11 @@ class Bucket:
             return self.thread.run(request(obstore, opened.store))
 
     def _open(self) -> _Opened:
+        options = self.credentials.options(self.address)
+        with self._explained():
+            return _Opened(self._store(options), options)
+
+    def _store(self, options: Options, **client: str) -> ObjectStore:
         try:
             from obstore.store import AzureStore, GCSStore, S3Store
         except ImportError as error:
@@ -171,7 +214,6 @@ class Bucket:
                 f"model repository '{self.address.text}' needs obstore: pip install"
                 " 'penstock[cloud]'"
             ) from error
-        options = self.credentials.options(self.address)
         url = options.get("endpoint") or options.get("base_url") or ""
         shared: Any = {
             "client_options": {
@@ -179,6 +221,7 @@ class Bucket:
                 "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
                 "read_timeout": timedelta(seconds=_READ_SECONDS),
                 "timeout": "1 day",
+                **client,
             },
             "retry_config": {
                 "max_retries": _RETRIES,
@@ -186,11 +229,8 @@ class Bucket:
             },
         }
         stores = {"s3": S3Store, "gs": GCSStore, "as": AzureStore}
-        with self._explained():
-            store: ObjectStore = stores[self.address.scheme](
-                self.address.bucket, **options, **shared
-            )
-        return _Opened(store, options)
+        store: ObjectStore = stores[self.address.scheme](self.address.bucket, **options, **shared)
+        return store
 
     @contextmanager
     def _asking(self, what: str = "") -> Iterator[Any]:
@@ -221,7 +261,7 @@ class Bucket:
         except (BaseError, OSError, ValueError) as error:
             if isinstance(error, BucketError | StoppedError):
                 raise
-            kind = WrongKeyError if _WRONG_KEY.search(str(error)) else BucketError
+            kind = _WrongKeyError if _WRONG_KEY.search(str(error)) else BucketError
             raise kind(f"'{self.address.text}':{what} {_reason(error)}") from error
 
 
@@ -229,8 +269,9 @@ async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:
     return await obstore.list_with_delimiter_async(store, prefix=prefix or None)
 
 
-async def _listed(batches: AsyncIterator[Any], below: int) -> list[StoredObject]:
+async def _listed(obstore: Any, store: ObjectStore, prefix: str, below: int) -> list[StoredObject]:
     """What is kept of each object with a path: the library's own take twice as much memory."""
+    batches = obstore.list(store, prefix=prefix or None, chunk_size=_PAGE)
     found = [_stored(each, below) async for batch in batches for each in batch]
     return [each for each in found if each.path]
 
@@ -243,7 +284,7 @@ def _stored(each: Any, below: int) -> StoredObject:
 
 
 def _any(each: ListedKey, below: int) -> StoredObject:
-    """An object of S3, whose key may be no path; a mark of a folder loses its slash."""
+    """An object by its listed key, which may be no path; a mark of a folder loses its slash."""
     key = each.key.removesuffix("/")
     return StoredObject(key[below:], key, each.e_tag.strip('"'), each.size, each.changed)
 

@@ -6,19 +6,13 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from penstock.core.errors import ModelLoadError
 from penstock.core.file_names import folders_above, wrong_name
-from penstock.models.remote.bucket import (
-    Bucket,
-    ObjectChangedError,
-    StoredObject,
-    WrongKeyError,
-)
+from penstock.models.remote.bucket import Bucket, ObjectChangedError, StoredObject
 from penstock.models.remote.downloads import Downloads
 from penstock.models.remote.store_thread import StoppedError
 
@@ -28,8 +22,6 @@ _SETTLE_SECONDS = 2.0
 """What is younger is listed once more: it may be half of what somebody uploads."""
 _LISTINGS = 20
 """Of a model that changes while it is fetched."""
-_AT_ONCE = 8
-"""Listings of models."""
 
 State = bytes
 """The digest of path, ETag and size of each object of a model: of 100,000 they take 30 MB."""
@@ -105,10 +97,7 @@ class BucketRepository:
         """
         if wrong := wrong_name(folder):
             raise ModelLoadError(f"the model's name is no path: {wrong}")
-        try:
-            return self._taken(folder, partial(self._bucket.objects, folder), needed)
-        except WrongKeyError as error:
-            raise ModelLoadError(str(error)) from error
+        return self._taken(folder, partial(self._bucket.objects, folder), needed)
 
     def take_files(self, name: str, needed: Callable[[str, int], bool]) -> tuple[Path, Path] | None:
         """A folder on the disk with objects directly below the repository, as `take`.
@@ -175,26 +164,13 @@ class BucketRepository:
         return dict(self._settled)
 
     def _listed(self) -> dict[str, State]:
-        try:
-            objects = self._bucket.objects("")
-        except WrongKeyError:  # of one model
-            names = self.folders()
-            with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as pool:
-                return dict(zip(names, pool.map(self._state_of, names), strict=True))
-        grouped = groupby(objects, key=lambda each: each.path.partition("/")[:2])
+        grouped = groupby(self._bucket.objects(""), key=lambda each: each.path.partition("/")[:2])
         found = {folder: _state(of_model) for (folder, slash), of_model in grouped if slash}
         self._warn_of_names(found)
         states = {folder: state for folder, state in found.items() if _is_model(folder)}
         if states.keys() - self._seen:  # the library takes the key '/m/x' for 'm/x'
             self.folders()
         return {folder: state for folder, state in states.items() if folder in self._seen}
-
-    def _state_of(self, folder: str) -> State:
-        """What a model is; of one that cannot be listed only that."""
-        try:
-            return _state(self._bucket.objects(folder))
-        except WrongKeyError as error:
-            return str(error).encode()
 
     def _settle(self, objects: list[StoredObject]) -> None:
         """Wait until the newest object is no longer new."""

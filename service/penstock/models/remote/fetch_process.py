@@ -28,7 +28,7 @@ from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.credentials import Credentials
 from penstock.models.remote.part import Part, SegmentFile
-from penstock.models.remote.segments import AT_ONCE, SEGMENT, Tell, fetch_segment, segments
+from penstock.models.remote.segments import AT_ONCE, SEGMENT, Lanes, Tell, fetch_segment, segments
 from penstock.models.remote.store_thread import StoreThread
 
 logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class _Worker:
 
     def __init__(self, link: socket.socket, bucket: Bucket) -> None:
         self._link, self._bucket = link, bucket
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots, self._lanes = asyncio.Semaphore(AT_ONCE), Lanes()
         self._counts, self._told = [0, 0, 0], 0.0
         self._lock = threading.Lock()
 
@@ -183,9 +183,7 @@ class _Worker:
         digest = hashlib.sha256()
         parts = [*segments(stored.size)]
         fetching = {
-            begin: asyncio.ensure_future(
-                fetch_segment(self._bucket, stored, part, self._slots, begin, end, self._count)
-            )
+            begin: asyncio.ensure_future(self._fetch(stored, part, begin, end))
             for begin, end in parts
             if begin not in done
         }
@@ -200,6 +198,10 @@ class _Worker:
             for each in fetching.values():
                 each.cancel()
         return digest.hexdigest()
+
+    async def _fetch(self, stored: StoredObject, part: SegmentFile, begin: int, end: int) -> None:
+        slots = self._lanes if end - begin == SEGMENT else self._slots
+        await fetch_segment(self._bucket, stored, part, slots, begin, end, self._count)
 
     def _count(self, *counts: int) -> None:
         with self._lock:

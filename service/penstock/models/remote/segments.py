@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.part import SegmentFile
@@ -16,6 +17,9 @@ SEGMENT = 8 << 20
 """Bytes of one request; less than that is fetched again after a kill."""
 AT_ONCE = 8
 """Requests."""
+_FEW = 2
+_BETTER = 1.3
+"""How much quicker twice as many requests must be."""
 _TRIES = 6
 """Requests for a segment without one more byte."""
 _WAIT_SECONDS = 0.5
@@ -32,11 +36,61 @@ def segments(size: int) -> Iterator[tuple[int, int]]:
         yield begin, min(begin + SEGMENT, size)
 
 
+class Width:
+    """How many whole segments are fetched at once: a few, and more as long as that is quicker.
+
+    A store that is near sends as much as two cores take by two requests, and eight of them take a
+    third more of the processor; one that is far away needs them. Knows no clock.
+    """
+
+    def __init__(self) -> None:
+        self.now = _FEW
+        self._settled = False
+        self._rate, self._count = 0.0, 0
+        self._since: float | None = None
+
+    def finished(self, at: float) -> int:
+        """Count a segment that was whole at that time; by how much the width changes."""
+        if self._since is None:
+            self._since = at
+            return 0
+        self._count += 1
+        if self._settled or self._count < 2 * self.now:
+            return 0
+        before, rate = self.now, self._count / max(at - self._since, 1e-6)
+        better = rate > self._rate * _BETTER
+        self.now = min(2 * before, AT_ONCE) if better else before // 2
+        self._settled = not better or self.now == AT_ONCE == before
+        self._rate, self._count, self._since = rate, 0, at
+        return self.now - before
+
+
+class Lanes:
+    """Lets as many in as its `Width` says."""
+
+    def __init__(self) -> None:
+        self._width = Width()
+        self._slots = asyncio.Semaphore(self._width.now)
+        self._too_many = 0
+
+    async def __aenter__(self) -> None:
+        await self._slots.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        change = self._width.finished(time.monotonic())
+        self._too_many -= min(change, 0)
+        for _each in range(1 + max(change, 0)):
+            if self._too_many:
+                self._too_many -= 1
+            else:
+                self._slots.release()
+
+
 async def fetch_segment(
     bucket: Bucket,
     stored: StoredObject,
     part: SegmentFile,
-    slots: asyncio.Semaphore,
+    slots: AbstractAsyncContextManager[None],
     begin: int,
     end: int,
     tell: Tell,

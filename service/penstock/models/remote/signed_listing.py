@@ -11,12 +11,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlencode
-from xml.etree import ElementTree
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
 
 from penstock.models.remote.credentials import Options
+from penstock.models.remote.listed_page import LONGEST_PAGE, ListedKey, ListedPage
 
 _VALID = timedelta(minutes=10)
 """Of a signed address."""
@@ -25,17 +25,7 @@ _SECONDS = 20.0
 _TRIES = 5
 """Of a request that is throttled or fails; between them `_WAIT_SECONDS`, twice as long each."""
 _WAIT_SECONDS = 0.2
-_LONGEST_PAGE = 16 << 20
 _PATH = "of"
-
-
-class ListedKey(NamedTuple):
-    """A key as the store has it; `changed` in seconds."""
-
-    key: str
-    e_tag: str
-    size: int
-    changed: float
 
 
 class SignedListing:
@@ -53,25 +43,25 @@ class SignedListing:
         self._bucket, self._options = bucket, options
         self._anonymous = anonymous or bool(options.get("skip_signature"))
 
-    def below(self, prefix: str) -> Iterator[ListedKey]:
-        """All keys that begin with a prefix, in their order."""
-        for page in self._pages({"prefix": prefix}):
-            yield from _keys(page)
+    def below(self, prefix: str) -> list[ListedKey]:
+        """All keys below a folder, or all, in their order."""
+        return [each for page in self._pages({"prefix": _begin(prefix)}) for each in page.keys]
 
     def top(self, prefix: str) -> tuple[list[str], list[ListedKey]]:
-        """What begins with a prefix and ends at the next slash, and the keys without another."""
+        """What lies below a folder and ends at the next slash, and the keys without another."""
         folders, keys = list[str](), list[ListedKey]()
-        for page in self._pages({"prefix": prefix, "delimiter": "/"}):
-            folders += [_text(each, "Prefix") for each in page.iter("CommonPrefixes")]
-            keys += _keys(page)
+        for page in self._pages({"prefix": _begin(prefix), "delimiter": "/"}):
+            folders += page.folders
+            keys += page.keys
         return folders, keys
 
-    def _pages(self, asked: dict[str, str]) -> Iterator[ElementTree.Element]:
+    def _pages(self, asked: dict[str, str]) -> Iterator[ListedPage]:
         query, token = {"list-type": "2", "encoding-type": "url", **asked}, ""
         while True:
-            page = _parsed(self._answer({**query, "continuation-token": token} if token else query))
+            body = self._answer({**query, "continuation-token": token} if token else query)
+            page = ListedPage.parse(body, quoted=True)
             yield page
-            token = page.findtext("NextContinuationToken", "")
+            token = page.token
             if not token:
                 return
 
@@ -79,10 +69,10 @@ class SignedListing:
         for wait in range(_TRIES):
             try:
                 with urllib.request.urlopen(self._address(query), timeout=_SECONDS) as answer:
-                    body: bytes = answer.read(_LONGEST_PAGE)
+                    body: bytes = answer.read(LONGEST_PAGE)
                     return body
             except urllib.error.HTTPError as error:
-                text = error.read(_LONGEST_PAGE).decode(errors="replace")
+                text = error.read(LONGEST_PAGE).decode(errors="replace")
                 if wait == _TRIES - 1 or error.code not in (429, 500, 502, 503, 504):
                     raise OSError(f"status code: {error.code} {error.reason}: {text}") from error
             except OSError:
@@ -112,26 +102,5 @@ class SignedListing:
 _SECRETS = {"credential_provider", "session_token"}
 
 
-def _keys(page: ElementTree.Element) -> Iterator[ListedKey]:
-    for each in page.iter("Contents"):
-        yield ListedKey(
-            _text(each, "Key"),
-            each.findtext("ETag", ""),
-            int(each.findtext("Size", "0")),
-            datetime.fromisoformat(each.findtext("LastModified", "")).timestamp(),
-        )
-
-
-def _text(element: ElementTree.Element, name: str) -> str:
-    return unquote(element.findtext(name, ""), errors="surrogateescape")
-
-
-def _parsed(body: bytes) -> ElementTree.Element:
-    """A page without its namespace; raises `OSError`."""
-    try:
-        page = ElementTree.fromstring(body)
-    except ElementTree.ParseError as error:
-        raise OSError(f"the store's listing is no XML: {error}") from error
-    for each in page.iter():
-        each.tag = each.tag.rpartition("}")[2]
-    return page
+def _begin(prefix: str) -> str:
+    return f"{prefix}/" if prefix else ""

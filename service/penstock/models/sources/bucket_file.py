@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +15,7 @@ from penstock.models.remote.address import BucketAddress, scheme_of
 from penstock.models.remote.bucket_repository import BucketRepository
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.sources.draft import SourceError, one_line
-from penstock.models.sources.engine_file import FILE_ENDINGS, goes_with, model_name
+from penstock.models.sources.engine_file import FILE_ENDINGS, external_data, goes_with, model_name
 
 _ENDINGS = (*FILE_ENDINGS, ".gguf", ".py")
 _FILE = re.compile(r"(?P<file>.+?\.py)(?P<cls>:\w+)|(?P<any>.+)", re.DOTALL)
@@ -56,6 +58,10 @@ def bucket_file(address: str, remote: RemoteRepositories) -> BucketFile | None:
         place = remote.open(whole.rpartition("/")[0])
         assert isinstance(place, BucketRepository)
         taken = place.take_files(path.name, partial(_belongs, path))
+        if taken and (weights := {*external_data(taken[0] / path.name)}):
+            shutil.rmtree(taken[1], ignore_errors=True)
+            needed = partial(_belongs, path, more=weights)
+            taken = place.take_files(path.name, needed)
     except (OSError, InferenceError) as error:
         raise SourceError(one_line(str(error))) from error
     if taken is None:
@@ -67,6 +73,7 @@ def bucket_file(address: str, remote: RemoteRepositories) -> BucketFile | None:
     return BucketFile(f"{taken[0] / path.name}{cls}", "" if path.suffix == ".py" else named, whole)
 
 
-def _belongs(path: PurePosixPath, name: str, size: int) -> bool:
+def _belongs(path: PurePosixPath, name: str, size: int, more: Collection[str] = ()) -> bool:
     labels = name.endswith(".txt") and size <= _LONGEST_LABELS
-    return labels or name == path.name or name in _BESIDE or goes_with(path, name)
+    beside = name in _BESIDE or name in more
+    return labels or beside or name == path.name or goes_with(path, name)

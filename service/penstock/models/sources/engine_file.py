@@ -8,8 +8,10 @@ from pathlib import Path, PurePath
 from typing import NoReturn
 
 from penstock.core.config import ModelConfig
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, ModelLoadError
+from penstock.core.file_names import wrong_name
 from penstock.models.config.pbtxt import read_pbtxt
+from penstock.models.sizing.headers.onnx import external_files
 from penstock.models.sources.declared import (
     Program,
     exported_program,
@@ -81,6 +83,7 @@ def engine_file(name: str, path: Path, wishes: Wishes = NO_WISHES) -> Draft | No
             f" the model, into '{beside}':\n\n{missing}"
         )
     draft.links = {entry.name: entry for entry in _companions(path) if entry != beside}
+    draft.links |= {name: _there(path, name) for name in external_data(path)}
     for entry in filter(_is_data, path.parent.iterdir()):
         draft.beside |= {entry.name: entry, f"../{entry.name}": entry}  # labels belong above
     ending = path.suffix if path.is_file() else "a SavedModel"
@@ -118,6 +121,26 @@ def _companions(path: Path) -> Iterator[Path]:
 def goes_with(path: PurePath, name: str) -> bool:
     """Whether a file of that name, beside a model, is a part of it."""
     return name.startswith((f"{path.stem}.", f"{path.name}_", f"{path.name}."))
+
+
+def external_data(path: Path) -> list[str]:
+    """The paths of files that have weights of an ONNX file, from its folder on; they may lack.
+
+    None of a file that is no graph, which its engine tells.
+    """
+    if path.suffix != ".onnx":
+        return []
+    try:
+        return sorted(name for name in external_files(path) if not wrong_name(name))
+    except ModelLoadError:
+        return []
+
+
+def _there(path: Path, name: str) -> Path:
+    found = path.parent / name
+    if not found.is_file():
+        raise SourceError(f"'{path}' has its weights in '{found}', which is not there")
+    return found
 
 
 def _is_data(entry: Path) -> bool:

@@ -21,6 +21,7 @@ from penstock.models.sources.draft import (
     one_line,
     safe_name,
 )
+from penstock.models.sources.engine_file import external_data
 from penstock.models.sources.folder import Folder, json_object
 from penstock.settings import Task
 
@@ -229,12 +230,23 @@ class _Layout:
         for each in self._names:
             if each == path:
                 self._link(each, name)
+                self._link_weights(each)
             elif each.startswith(begins):  # external data, by whose name the graph finds it
                 self._link(each, PurePosixPath(each).name)
             elif each == f"{stem}.bin" and backend == "openvino":
                 self._link(each, "model.bin")
         self._draft.backend(backend, f"{why}; {path} is there")
         return True
+
+    def _link_weights(self, graph: str) -> None:
+        """Link the files in which a graph says that its weights are."""
+        for name in external_data(self._folder.take([graph])[graph]):
+            path = str(PurePosixPath(graph).parent / name)
+            if path not in self._names:
+                raise SourceError(
+                    f"'{self._folder.text}' has no file '{path}', where {graph} has its weights"
+                )
+            self._link(path, name)
 
     def _texts(self, task: Task, why: str) -> None:
         """A model that reads texts through a tokenizer."""

@@ -79,6 +79,17 @@ def read_onnx(path: Path) -> dict[str, int]:
         return dict(reader.weights)
 
 
+def external_files(path: Path) -> frozenset[str]:
+    """The paths, from its folder on, of files that have weights of an ONNX file.
+
+    They need not be there. Raises `ModelLoadError`.
+    """
+    with HeaderFile.opened(path) as file:
+        reader = _Reader(file, looks=False)
+        reader.read("model", file.size, 0)
+        return frozenset(reader.files)
+
+
 @dataclass(slots=True)
 class _Tensor:
     """A `TensorProto`, as far as its size goes."""
@@ -91,10 +102,14 @@ class _Tensor:
 
 
 class _Reader:
-    """Walks messages depth first, and counts the bytes of tensors by data type."""
+    """Walks messages depth first, and counts the bytes of tensors by data type.
 
-    def __init__(self, file: HeaderFile) -> None:
-        self._file = file
+    Where it `looks`, external data must be there.
+    """
+
+    def __init__(self, file: HeaderFile, *, looks: bool = True) -> None:
+        self._file, self._looks = file, looks
+        self.files = set[str]()
         self._left = _MOST_FIELDS
         self.weights = Counter[str]()
         self.graph = False
@@ -216,6 +231,9 @@ class _Reader:
         path = PurePosixPath(location)
         if not location or path.is_absolute() or ".." in path.parts or "\0" in location:
             self._file.fail(f"has external data at '{location}', which is no file beside it")
+        self.files.add(str(path))
+        if not self._looks:
+            return 0
         begin = self._whole(tensor, "offset", 0)
         beside = self._file.path.parent / location
         if not beside.is_file():
