@@ -324,7 +324,7 @@ class Running:
 def running(tool: Tool, image: str, models: Path, log: Path, *command: str) -> Iterator[Running]:
     """A container, as its own user, with a root file system that nobody can write to.
 
-    Only `/tmp` and the home are writable; it has no capabilities and gets none.
+    Only `/tmp` is writable; it has no capabilities and gets none.
     """
     name = f"penstock-{uuid.uuid4().hex[:12]}"
     options = [
@@ -332,7 +332,6 @@ def running(tool: Tool, image: str, models: Path, log: Path, *command: str) -> I
         f"--name={name}",
         "--read-only",
         "--tmpfs=/tmp",
-        "--tmpfs=/home/penstock:mode=1777",
     ]
     options += ["--cap-drop=ALL", "--security-opt=no-new-privileges", *tool.run]
     options += [f"--volume={models}:/models:ro"]
@@ -353,7 +352,7 @@ def _addresses(
     tool: Tool, name: str, process: subprocess.Popen[bytes], log: Path
 ) -> dict[str, str]:
     """Where the ports of a container are, once it has them."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while time.monotonic() < end:
         try:
             told = {kind: tool.tell("port", name, str(port)) for kind, port in _PORTS.items()}
