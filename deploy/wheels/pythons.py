@@ -102,7 +102,8 @@ def debian(version: str, processor: str) -> Unpacked:
     folder = _DEBIAN / f"python{version}-{processor}"
     unpacked = Unpacked(folder, version, processor)
     if not (folder / _MARKER).exists():
-        wanted = (f"python{version}", f"libpython{version}-dev")
+        # Wheels of others are written in C++, too.
+        wanted = (f"python{version}", f"libpython{version}-dev", "libstdc++6")
         _unpack(folder, release, _ARCHITECTURES[processor], wanted)
         if processor == platform.machine():
             _make_runnable(unpacked)
