@@ -139,7 +139,7 @@ def test_mean_wait_is_of_the_requests_between(samples: list[Sample], mean: float
 
 def test_metrics_api_answers_for_the_pods_of_a_namespace() -> None:
     means = {("here", "one"): 1.5, ("there", "two"): 9.0}
-    path = f"/apis/{scaling.VERSION}/namespaces/here/pods/*/{scaling.METRIC}?labelSelector=a"
+    path = f"/apis/{scaling.VERSION}/namespaces/here/pods/%2A/{scaling.METRIC}?labelSelector=a"
     answer = scaling.answer(path, means)
     assert answer is not None
     (value,) = answer["items"]

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 from cryptography import x509
@@ -92,7 +92,7 @@ def answer(path: str, means: Mapping[tuple[str, str], float]) -> Object | None:
             "groupVersion": VERSION,
             "resources": [resource],
         }
-    asked = _ASKED.search(place.path)
+    asked = _ASKED.search(unquote(place.path))
     if asked is None or asked[3] != METRIC:
         return None
     namespace, name = asked[1], asked[2]
