@@ -68,8 +68,8 @@ async def test_a_request_that_fails_spoils_none_of_its_shape_before(
     (given,), output = config.input, config.output[0].name
 
     async def ask(rows: int) -> Any:
-        sound = np.full((rows, 43844, 1), 0.1, np.float32)
-        (outcome,) = await backend.execute([graphs.request(**{given.name: sound})])
+        feed: dict[str, Any] = {given.name: np.full((rows, 43844, 1), 0.1, np.float32)}
+        (outcome,) = await backend.execute([graphs.request(**feed)])
         return outcome
 
     first = graphs.tensor(await ask(2), output).numpy()
