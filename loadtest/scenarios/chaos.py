@@ -73,19 +73,14 @@ async def _under(fault: Fault, site: Site) -> Row:
         _paced(traffic.poll, 1, end),
     )
     await asyncio.sleep(_BEFORE)
-    sound = ledger.total("unexpected") + ledger.total("lost") == 0
     seconds = await suffer(fault, site)
     await load
     return {
         "fault": fault.name,
         "lasts s": fault.seconds,
-        **{
-            kind: ledger.total(kind)
-            for kind in ("right", "expected", "unexpected", "wrong", "lost")
-        },
+        **{kind: ledger.total(kind) for kind in _OUTCOMES},
         "recovery s": round(seconds, 2),
         "seen": await fault.seen(site),
-        "sound before": sound,
         "examples": {**ledger.examples},
     }
 

@@ -41,7 +41,7 @@ PATIENCE = 60.0
 
 _SERVICE = "/inference.GRPCInferenceService/"
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-_KILLED_FOR = 20.0
+_KILLED_FOR = 60.0
 """Seconds in which a model whose process was killed may come back."""
 
 

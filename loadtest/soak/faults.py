@@ -516,6 +516,7 @@ FAULTS: Sequence[type[Fault]] = (
 )
 
 
+_ESTABLISHED = "01"
 _AFAR = "0207E70A"
 """10.231.7.2, as the kernel writes it."""
 
@@ -535,11 +536,6 @@ def _from_afar() -> int:
     """Connections from the other network that the server has not closed."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[2].startswith(_AFAR) and row[3] == _ESTABLISHED for row in rows)
-
-
-_ESTABLISHED = "01"
-_AFAR = "0207E70A"
-"""10.231.7.2, as the kernel writes it."""
 
 
 _ENDLESS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def test_other_files_have_the_tests_of_their_folder(
     assert paths_of([file], graph) == folders
 
 
+@pytest.mark.needs("git", "" if shutil.which("git") else "there is no git here")
 def test_a_tree_without_changes_is_asked_for_its_last_commit(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         names = ("-c", "user.name=x", "-c", "user.email=x@x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -113,6 +114,7 @@ def test_wheels_whose_members_are_the_same_may_differ_in_order(tmp_path: Path) -
     assert differing(one, two) == ["order, dates or modes"]
 
 
+@pytest.mark.needs("git", "" if shutil.which("git") else "there is no git here")
 def test_a_snapshot_has_what_git_has_and_may_get(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "folder").mkdir(parents=True)
@@ -152,6 +154,7 @@ def test_headers_that_lie_in_one_folder_stay_there(tmp_path: Path) -> None:
     assert made == tmp_path / "root/usr/include/python3.12"
 
 
+@pytest.mark.slow
 def test_a_python_that_cannot_be_had_is_left_out_with_all_reasons() -> None:
     with pytest.raises(NotHereError) as told:
         interpreter("3.99")

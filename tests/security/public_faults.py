@@ -479,7 +479,7 @@ _HEAD = """\
 What was reported of Triton, vLLM's server, KServe and what they stand on from 2023 on, as far as
 this server could have it too, and the test that fails without what holds here. `server#1` is an
 issue or a pull request of the project on GitHub. Written by `tests/security/public_faults.py`,
-whose tests hold that each test is there and runs.
+whose tests hold that each test is there and is collected.
 
 Left out: overflows of memory in C++ and CUDA where there is no such code here (CVE-2024-53880, the
 DALI backend's CVE-2026-24214 and CVE-2026-24215), and what vLLM does itself where it is the

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
+from fakes import turns
 from penstock.models.remote.segments import AT_ONCE, Lanes, Width
 
 
@@ -36,8 +38,17 @@ def test_it_begins_with_few(segments: int) -> None:
 
 
 async def test_as_many_are_let_in_as_the_width_says() -> None:
-    lanes, inside = Lanes(), 0
-    for _ in range(200):
+    lanes, inside, done = Lanes(), 0, asyncio.Event()
+
+    async def stay() -> None:
+        nonlocal inside
         async with lanes:
             inside += 1
-    assert inside == 200
+            await done.wait()
+
+    waiting = [asyncio.ensure_future(stay()) for _ in range(20)]
+    await turns()
+    assert inside == 2
+    done.set()
+    await asyncio.gather(*waiting)
+    assert inside == 20

@@ -36,17 +36,14 @@ def test_no_other_is(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("cut", [2, 8, 20, -4])
+@pytest.mark.parametrize("cut", [2, 8, 20])
 def test_no_refusal_tells_an_address(form: str, cut: int) -> None:
     """Pillow tells the object that it reads from, and with it where that lies in memory."""
     content = encoded(form, 300, 200)[:cut]
-    try:
+    with pytest.raises(InvalidRequestError, match="does not hold an image") as refused:
         decode_image(content, "image", PixelBudget())
-    except InvalidRequestError as error:
-        told = str(error)
-        assert "does not hold an image" in told
-        assert "0x" not in told
-        assert "object at" not in told
+    assert "0x" not in refused.value.message
+    assert "object at" not in refused.value.message
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP"])

@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from fuzzing.door import JSON, NONE, OURS, PROTO, PROTOBUF, Door, Read, json_of, text_of
+from fuzz.door import JSON, NONE, OURS, PROTO, PROTOBUF, Door, Read, json_of, text_of
 
 
 def _pbtxt(_: Path) -> Read:

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from fuzzing.door import JSON, NONE, OURS, PROTO, PROTOBUF, Door, Read, json_of
+from fuzz.door import JSON, NONE, OURS, PROTO, PROTOBUF, Door, Read, json_of
 
 _BINARY = b"\n--\n"
 """What stands between the JSON and the binary data of an example."""

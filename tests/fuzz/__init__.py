@@ -1,4 +1,4 @@
-"""One command for everything that reads bytes of strangers: `python -m fuzzing DOOR`.
+"""One command for everything that reads bytes of strangers: `python -m fuzz DOOR`.
 
 A door takes any bytes, and either understands them or refuses them with an error of its own.
 With `atheris` installed the inputs follow what code they reach, else they are made of the corpus by

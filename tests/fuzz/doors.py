@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzzing import control_doors, file_doors, request_doors, transport_doors
+from fuzz import control_doors, file_doors, request_doors, transport_doors
 
 DOORS = {
     **control_doors.DOORS,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fuzzing.door import ARCHIVES, JSON, OURS, PROTO, Door, Read
+from fuzz.door import ARCHIVES, JSON, OURS, PROTO, Door, Read
 
 
 def _file(path: Path, read_file: Callable[[Path], object]) -> Read:

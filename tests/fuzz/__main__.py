@@ -1,8 +1,8 @@
 """As many inputs as one likes; the one that escaped is written to a file.
 
-python -m fuzzing DOOR --inputs 1000000 [--seed 1] [--json FILE]    (with tests/ on PYTHONPATH)
-python -m fuzzing DOOR --guided FOLDER [libFuzzer's options]        with atheris installed
-python -m fuzzing --list
+python -m fuzz DOOR --inputs 1000000 [--seed 1] [--json FILE]    (with tests/ on PYTHONPATH)
+python -m fuzz DOOR --guided FOLDER [libFuzzer's options]        with atheris installed
+python -m fuzz --list
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fuzzing.doors import DOORS
-from fuzzing.run import DoorFuzzer, guided
+from fuzz.doors import DOORS
+from fuzz.run import DoorFuzzer, guided
 from harness.fuzz_command import FuzzRun, MemoryGrowth, fuzz_command
 
 

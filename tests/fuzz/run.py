@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fuzzing.doors import DOORS
-from fuzzing.inputs import Inputs
+from fuzz.doors import DOORS
+from fuzz.inputs import Inputs
 
 CORPORA = Path(__file__).parent / "corpora"
 """A file a door: what led to code that the examples do not reach, in lines of base64."""

@@ -6,7 +6,7 @@ import asyncio
 import struct
 from pathlib import Path
 
-from fuzzing.door import NONE, Door, Read
+from fuzz.door import NONE, Door, Read
 
 
 def _http1(_: Path) -> Read:

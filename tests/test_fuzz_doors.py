@@ -1,4 +1,4 @@
-"""Every door takes a bounded part of the fuzzing; `python -m fuzzing` does as much as one likes."""
+"""Every door takes a bounded part of the fuzzing; `python -m fuzz` does as much as one likes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing.doors import DOORS
-from fuzzing.run import DoorFuzzer, corpus
+from fuzz.doors import DOORS
+from fuzz.run import DoorFuzzer, corpus
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", DOORS)
