@@ -142,6 +142,7 @@ async def test_a_cancelled_request_is_not_pushed_again() -> None:
 
 
 @pytest.mark.parametrize(("text", "opens"), [("0", True), ("1000", False), ("", False)])
+@in_virtual_time
 async def test_the_parameter_of_the_model(text: str, opens: bool) -> None:
     parameters = {"penstock.stream_interval_ms": Parameter(text)} if text else {}
     interval = stream_interval(ModelConfig(name="m", parameters=parameters))

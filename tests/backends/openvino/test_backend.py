@@ -198,7 +198,7 @@ async def test_a_wrong_shape_is_an_error_of_its_request(open_backend: Open, vers
 
 def _compiled(backend: OpenVinoBackend) -> object:
     graph = backend._answer._graph  # type: ignore[union-attr]
-    return graph._owner._made[1]
+    return graph._owner._made[1].request()[0]
 
 
 async def test_instances_share_what_is_compiled(open_backend: Open, version: Path) -> None:

@@ -184,7 +184,7 @@ def test_model_that_leaks_comes_to_its_limit_alone(
 _BAD = [
     ({"left": A, "right": ("FP64", A[1].astype(np.float64))}, "data-type is 'FP64'"),
     ({"left": A, "right": ("FP32", A[1][:, :3])}, "unexpected shape for input 'right'"),
-    ({"left": A, "right": ("FP32", A[1][0])}, "unexpected shape for input 'right'"),
+    ({"left": A, "right": ("FP32", A[1][0])}, "batch size does not match other inputs"),
     ({"left": A}, "expected 2 inputs but got 1"),
     ({"left": A, "right": B, "more": B}, "expected 2 inputs but got 3"),
     ({"left": A, "wrong": B}, "unexpected inference input 'wrong'"),

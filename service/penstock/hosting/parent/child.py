@@ -79,7 +79,12 @@ class SpawnedProcess:
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
-        threading.Thread(target=self._wait, name=f"wait-{process.pid}", daemon=True).start()
+        try:
+            threading.Thread(target=self._wait, name=f"wait-{process.pid}", daemon=True).start()
+        except RuntimeError as error:  # there are too many threads
+            process.kill()
+            process.wait()
+            raise OSError(str(error)) from error
 
     @property
     def pid(self) -> int:

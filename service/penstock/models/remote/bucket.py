@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.request import getproxies
 
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.models.remote.address import BucketAddress
@@ -155,7 +156,7 @@ class Bucket:
             endpoint = options.get(name) or _DEFAULT[address.scheme].format(address.account)
 
             def opened(url: str, client: str) -> ObjectStore:
-                return self._store({**options, name: url}, user_agent=client)
+                return self._store({**options, name: url}, user_agent=client, **_not_by_proxy())
 
             listing = RelayedListing(endpoint.rstrip("/"), opened)
         with self._explained():
@@ -274,6 +275,16 @@ async def _listed(obstore: Any, store: ObjectStore, prefix: str, below: int) -> 
     batches = obstore.list(store, prefix=prefix or None, chunk_size=_PAGE)
     found = [_stored(each, below) async for batch in batches for each in batch]
     return [each for each in found if each.path]
+
+
+def _not_by_proxy() -> dict[str, str]:
+    """Options of a client that asks this machine itself, whatever proxy the environment names."""
+    named = getproxies()
+    proxy = named.get("http") or named.get("all")
+    if proxy is None:
+        return {}
+    excluded = ",".join(filter(None, (named.get("no"), "127.0.0.1")))
+    return {"proxy_url": proxy, "proxy_excludes": excluded}
 
 
 def _stored(each: Any, below: int) -> StoredObject:

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from xml.sax.saxutils import escape
@@ -44,7 +45,7 @@ class RelayedListing:
         with self._relay() as (store, relay):
             for _ in obstore.list(store, prefix=prefix or None):
                 pass
-        return relay.keys
+        return [key for page in relay.pages.values() for key in page.keys]
 
     def top(self, prefix: str) -> tuple[list[str], list[ListedKey]]:
         """What lies below a folder and ends at the next slash, and the keys without another."""
@@ -52,7 +53,11 @@ class RelayedListing:
 
         with self._relay() as (store, relay):
             obstore.list_with_delimiter(store, prefix=prefix or None)
-        return relay.folders, relay.keys
+        pages = relay.pages.values()
+        return (
+            [folder for page in pages for folder in page.folders],
+            [key for page in pages for key in page.keys],
+        )
 
     @contextmanager
     def _relay(self) -> Iterator[tuple[Any, _Relay]]:
@@ -81,7 +86,8 @@ class _Relay(ThreadingHTTPServer):
         self.endpoint = endpoint
         self.address = f"http://127.0.0.1:{self.server_port}"
         self.client = secrets.token_hex(16)
-        self.folders, self.keys = list[str](), list[ListedKey]()
+        # By what was asked, since a page that comes slowly is asked for again.
+        self.pages: dict[str, ListedPage] = {}
         # What is asked is signed for the store alone.
         self.opener = urllib.request.build_opener(_NoRedirects)
 
@@ -115,12 +121,11 @@ class _Handler(BaseHTTPRequestHandler):
                 page = ListedPage.parse(answer.read(LONGEST_PAGE))
         except urllib.error.HTTPError as error:
             self._answer(error.code, error.read(LONGEST_PAGE))
-        except OSError as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = str(getattr(error, "reason", error))
             self._answer(502, f"<Error><Code>{escape(reason)}</Code></Error>".encode())
         else:
-            self.server.folders += page.folders
-            self.server.keys += page.keys
+            self.server.pages[self.path] = page
             token = escape(page.token)
             self._answer(200, _PAGE.format(token and _TOKENS.format(token)).encode())
 
