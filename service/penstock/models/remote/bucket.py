@@ -204,17 +204,19 @@ class Bucket:
 
     def _open(self) -> _Opened:
         options = self.credentials.options(self.address)
-        with self._explained():
-            return _Opened(self._store(options), options)
-
-    def _store(self, options: Options, **client: str) -> ObjectStore:
         try:
-            from obstore.store import AzureStore, GCSStore, S3Store
+            import obstore  # noqa: F401
         except ImportError as error:
             raise UnsupportedError(
                 f"model repository '{self.address.text}' needs obstore: pip install"
                 " 'penstock[cloud]'"
             ) from error
+        with self._explained():
+            return _Opened(self._store(options), options)
+
+    def _store(self, options: Options, **client: str) -> ObjectStore:
+        from obstore.store import AzureStore, GCSStore, S3Store
+
         url = options.get("endpoint") or options.get("base_url") or ""
         shared: Any = {
             "client_options": {
