@@ -23,7 +23,7 @@ from penstock.core.request import CALL_ID, InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream, require_single
 from penstock.metrics.language_model import PREFIX
 from penstock.protocol import engine_common_pb2 as common
-from penstock.protocol import grpc_service_pb2, vllm_engine_pb2
+from penstock.protocol import grpc_service_pb2
 from penstock.protocol import vllm_engine_pb2 as pb
 from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.context import Method, RpcContext, Service, Unary, method_name
@@ -369,5 +369,4 @@ def _compact(given: Any) -> str:
 
 def _method(handler: Unary) -> Method:
     name = method_name(handler)
-    request = getattr(vllm_engine_pb2, f"{name}Request")
-    return Method(name, request, getattr(vllm_engine_pb2, f"{name}Response"), handler)
+    return Method(name, getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response"), handler)
