@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from fakes import InstallBackend
+from penstock.rpc.engine.servicer import TokenRate
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from rpc.engine.scripted import (
@@ -57,6 +58,19 @@ async def test_loads_count_what_is_in_flight_at_once(stub: Any) -> None:
     assert (info.active_requests, info.is_paused, info.max_num_seqs) == (10, False, 8)
     for call in calls:
         call.cancel()
+
+
+def test_tokens_before_the_first_look_are_none_of_the_rate() -> None:
+    times = iter([5.0, 5.0, 6.0, 8.0])
+    rate = TokenRate(lambda: next(times))
+    assert [rate.of(counted) for counted in (9000.0, 9010.0, 9050.0)] == [0.0, 10.0, 20.0]
+
+
+def test_a_counter_that_goes_back_is_counted_from_there() -> None:
+    """As when one of two loaded versions goes."""
+    times = iter([0.0, 0.0, 0.5, 2.0])
+    rate = TokenRate(lambda: next(times))
+    assert [rate.of(counted) for counted in (9000.0, 100.0, 140.0)] == [0.0, 0.0, 20.0]
 
 
 async def test_the_tokenizer_comes_with_what_only_the_server_knows(

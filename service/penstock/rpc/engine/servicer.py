@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,7 +71,7 @@ class VllmEngineServicer:
         self._received = 0.0
         self._running: dict[_Sent, set[ResponseStream]] = {}
         self._bundles = TokenizerBundles()
-        self._rates: dict[str, _Rate] = {}
+        self._rates: dict[str, TokenRate] = {}
 
     def service(self) -> Service:
         """The service with its methods."""
@@ -262,7 +263,7 @@ class VllmEngineServicer:
         prompts = numbers.get(f"{PREFIX}prefill_tokens_total", 0.0)
         cached = numbers.get(f"{PREFIX}cached_tokens_total", 0.0)
         usage = numbers.get(f"{PREFIX}kv_cache_usage", 0.0)
-        rate = self._rates.setdefault(engine.name, _Rate())
+        rate = self._rates.setdefault(engine.name, TokenRate())
         return pb.SchedulerLoad(
             num_running_reqs=running,
             num_waiting_reqs=total - running,
@@ -346,19 +347,22 @@ class VllmEngineServicer:
         return next((name for name in names if name.replace("_", "-").lower() == first.lower()), "")
 
 
-class _Rate:
-    """Tokens a second, of a counter, between two looks at it of a second at least."""
+class TokenRate:
+    """Tokens a second, of a counter, between two looks at it of a second at least.
+
+    What was counted before the first look does not count.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since, self._counted, self._rate = clock(), 0.0, 0.0
+        self._since, self._counted, self._rate = clock(), math.inf, 0.0
 
     def of(self, counted: float) -> float:
         """The rate, with the counter's value of now."""
         now = self._clock()
+        self._counted = min(self._counted, counted)  # counters go back when models are unloaded
         if (seconds := now - self._since) >= _RATE_SECONDS:
-            # Counters go back when models are unloaded.
-            self._rate = max(counted - self._counted, 0.0) / seconds
+            self._rate = (counted - self._counted) / seconds
             self._since, self._counted = now, counted
         return self._rate
 
