@@ -39,6 +39,18 @@ async def test_the_model_as_a_router_sees_it(stub: Any) -> None:
     assert (told.vocab_size, list(told.eos_token_ids), told.is_generation) == (5000, [2], True)
 
 
+async def test_facts_that_were_not_known_are_asked_for_again(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of an engine elsewhere that was away."""
+    facts = ScriptedBackend.facts
+    monkeypatch.setattr(ScriptedBackend, "facts", replace(facts, context_length=0))
+    told = [await stub.GetModelInfo(pb.GetModelInfoRequest())]
+    monkeypatch.setattr(ScriptedBackend, "facts", facts)
+    told.append(await stub.GetModelInfo(pb.GetModelInfoRequest()))
+    assert [one.max_context_length for one in told] == [0, CONTEXT]
+
+
 async def test_a_model_that_is_ready_is_healthy(stub: Any, server: InferenceServer) -> None:
     assert (await stub.HealthCheck(pb.HealthCheckRequest())).healthy
     await server._lifecycle.unload("numbers", unload_dependents=False)

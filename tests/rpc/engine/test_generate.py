@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -103,6 +104,15 @@ async def test_the_end_of_a_prompt_is_kept_where_it_is_cut(stub: Any) -> None:
     await answers(stub, asking([4, 5, 6], truncate_prompt_tokens=2))
     assert ScriptedBackend.asked[0].input_ids is not None
     assert ScriptedBackend.asked[0].input_ids.tolist() == [5, 6]
+
+
+async def test_a_prompt_is_not_cut_to_a_context_that_nobody_knows(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = replace(ScriptedBackend.facts, context_length=0)
+    monkeypatch.setattr(ScriptedBackend, "facts", facts)
+    code, text = await failure(answers(stub, asking([4, 5], truncate_prompt_tokens=-1)))
+    assert (code, "not known" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
 async def test_log_probabilities(stub: Any) -> None:

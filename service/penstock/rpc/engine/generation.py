@@ -124,8 +124,11 @@ def _prompt(message: pb.GenerateRequest, engine: Engine) -> tuple[dict[str, Tens
         return (prompt if message.stream else {**prompt, "exclude_input_in_output": _TRUE}), 0
     ids: Sequence[int] = message.tokenized.input_ids
     if last is not None:
-        if last == -1:
-            last = engine.facts.context_length
+        if last == -1 and not (last := engine.facts.context_length):
+            raise InvalidRequestError(
+                "field 'truncate_prompt_tokens' is -1, but the model's context length is not known"
+                " now: give a number of tokens"
+            )
         if last < 1:
             raise InvalidRequestError("field 'truncate_prompt_tokens' must be -1 or positive")
         ids = ids[-last:]
