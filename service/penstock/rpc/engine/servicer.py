@@ -127,7 +127,7 @@ class VllmEngineServicer:
     async def _generate(
         self, message: pb.GenerateRequest, request: InferenceRequest, context: RpcContext
     ) -> None:
-        answers = Answers(message)
+        answers = Answers(message, request)
         with self._streamed(request, context) as stream:
             try:
                 async for response in stream:
