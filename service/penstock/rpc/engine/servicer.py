@@ -292,8 +292,7 @@ class VllmEngineServicer:
         """Pass on what the engine publishes, until the client or the server goes."""
         engine = await self._engine(context)
         events = KvEvents(engine.facts.kv_events)
-        await context.begin()
-        following = asyncio.ensure_future(events.follow(context.write))
+        following = asyncio.ensure_future(events.follow(context.begin, context.write))
         stopping = asyncio.ensure_future(self._server.wait_stopping())
         try:
             await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -303,8 +302,8 @@ class VllmEngineServicer:
             await asyncio.wait([following])
         if stopping.done() and not stopping.cancelled():
             raise UnavailableError(STOPPED)
-        if not following.cancelled() and isinstance(error := following.exception(), ExceptionGroup):
-            raise error.exceptions[0]
+        if not following.cancelled() and (error := following.exception()) is not None:
+            raise error.exceptions[0] if isinstance(error, ExceptionGroup) else error
 
     # -- the model of a call --------------------------------------------------------------------
 
