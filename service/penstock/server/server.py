@@ -403,12 +403,15 @@ class InferenceServer:
         """The OpenAPI documents of the models' own applications, by model; of those with any."""
         return await told_descriptions(self._catalog.models())
 
-    async def engine(self, name: str) -> Engine | None:
+    async def engine(self, name: str, *, load: bool = True) -> Engine | None:
         """A model as routers of engines see it; `None` for one that is not for them.
 
-        Raises for a name that nobody has, and where the server does not serve.
+        Raises for a name that nobody has, and where the server does not serve; without `load` also
+        for a model that a call would load.
         """
         behind, version = self._behind(name, "")
+        if not load and self._waits_for_call(behind):
+            raise UnavailableError(f"model '{name}' is not loaded")
         model = await self._resident(behind, version)
         facts = await model.engine_facts()
         return None if facts is None else Engine(name, facts, model)

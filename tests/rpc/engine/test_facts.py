@@ -207,6 +207,28 @@ async def test_the_first_part_of_a_hosts_name_names_the_model(
     assert told.served_model_name == model
 
 
+@pytest.mark.parametrize("name", ["model_a", "chat"])
+async def test_polls_load_no_model(
+    tmp_path: Path, install_backend: InstallBackend, local: GrpcSettings, name: str
+) -> None:
+    install_backend("scripted", ScriptedBackend)
+    named = [("penstock-model", name)]
+    models = write_models(tmp_path / "models", "model_a")
+    async with open_models(models, explicit=True, demand=True) as server:
+        server.releases.set("chat", {"targets": [{"model": "model_a"}]})
+        async with stub_of(server, local) as stub:
+            failed = [
+                await failure(stub.GetLoads(pb.GetLoadsRequest(), metadata=named)),
+                await failure(stub.GetServerInfo(pb.GetServerInfoRequest(), metadata=named)),
+            ]
+            assert not server.resident("model_a")
+            await stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=named)
+            told = await stub.GetLoads(pb.GetLoadsRequest(), metadata=named)
+    text = f"model '{name}' is not loaded"
+    assert failed == [(grpc.StatusCode.UNAVAILABLE, text)] * 2
+    assert told.loads[0].max_running_requests == 8
+
+
 async def test_without_the_option_there_is_no_such_service(
     two: InferenceServer, local: GrpcSettings
 ) -> None:

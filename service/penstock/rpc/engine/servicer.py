@@ -223,7 +223,7 @@ class VllmEngineServicer:
         )
 
     async def GetServerInfo(self, _: pb.GetServerInfoRequest, context: RpcContext) -> Message:
-        engine = await self._engine(context)
+        engine = await self._engine(context, load=False)
         facts = engine.facts
         return pb.GetServerInfoResponse(
             active_requests=engine.model.statistics.in_flight,
@@ -246,7 +246,7 @@ class VllmEngineServicer:
         The engine's own numbers, the share of its KV cache and its tokens, are half a second old at
         most.
         """
-        engine = await self._engine(context)
+        engine = await self._engine(context, load=False)
         metadata = await self._server.metadata()
         return pb.GetLoadsResponse(
             timestamp=datetime.now(UTC).isoformat(),
@@ -307,10 +307,13 @@ class VllmEngineServicer:
 
     # -- the model of a call --------------------------------------------------------------------
 
-    async def _engine(self, context: RpcContext) -> Engine:
-        """The language model of a call; raises where it is none, or nobody can tell which."""
+    async def _engine(self, context: RpcContext, *, load: bool = True) -> Engine:
+        """The language model of a call; raises where it is none, or nobody can tell which.
+
+        Without `load` a model that is not loaded stays so: routers ask again and again for numbers.
+        """
         name = await self._name(context)
-        engine = await self._server.engine(name)
+        engine = await self._server.engine(name, load=load)
         if engine is None:
             raise InvalidRequestError(f"model '{name}' does not take tokens from a router")
         return engine
