@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -164,6 +165,32 @@ async def test_of_several_models_one_has_to_be_named(
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "(model_a, model_b): name one by the metadata 'penstock-model'" in text
     assert not health.healthy
+
+
+async def test_models_that_have_told_are_not_asked_by_each_call(two: InferenceServer) -> None:
+    made: list[Any] = []
+
+    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        made.append(work)
+        return asyncio.Task(work, loop=loop, **options)
+
+    asyncio.get_running_loop().set_task_factory(make_task)
+    told = [await two.engines()]
+    asked = len(made)
+    told.append(await two.engines())
+    asyncio.get_running_loop().set_task_factory(None)
+    assert told == [["model_a", "model_b"]] * 2
+    assert len(made) == asked
+
+
+async def test_a_model_that_goes_is_no_longer_one_of_several(
+    two: InferenceServer, local: GrpcSettings
+) -> None:
+    async with stub_of(two, local) as stub:
+        several = await stub.HealthCheck(pb.HealthCheckRequest())
+        await two._lifecycle.unload("model_a", unload_dependents=False)
+        told = await stub.GetModelInfo(pb.GetModelInfoRequest())
+    assert (several.healthy, told.served_model_name) == (False, "model_b")
 
 
 async def test_metadata_names_the_model(two: InferenceServer, local: GrpcSettings) -> None:

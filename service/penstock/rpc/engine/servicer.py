@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
@@ -47,6 +48,7 @@ TYPE: Final = "penstock-grpc"
 
 _PIECE: Final = 64 << 10
 _MOST_NAMED: Final = 8
+_MOST_HOSTS: Final = 32
 _RATE_SECONDS: Final = 1.0
 
 
@@ -336,17 +338,11 @@ class VllmEngineServicer:
         return names[0]
 
     def _of_host(self, authority: str) -> str:
-        """The model that the first part of a host's name is, where it is one's name.
-
-        Names of hosts have no `_`: a `-` stands for it as well.
-        """
+        """The model that the first part of a host's name is, where it is one's name."""
         first, dot, _ = authority.partition(".")
         if not dot or first.isdigit() or authority.startswith("["):
             return ""
-        names = self._server.model_names()
-        if first in names:
-            return first
-        return next((name for name in names if name.replace("_", "-").lower() == first.lower()), "")
+        return _named_by_host(first, tuple(self._server.model_names()))
 
 
 class TokenRate:
@@ -367,6 +363,17 @@ class TokenRate:
             self._rate = (counted - self._counted) / seconds
             self._since, self._counted = now, counted
         return self._rate
+
+
+@lru_cache(_MOST_HOSTS)
+def _named_by_host(first: str, names: tuple[str, ...]) -> str:
+    """The one of these models that a part of a host's name means; empty for none.
+
+    Names of hosts have no `_`: a `-` stands for it as well.
+    """
+    if first in names:
+        return first
+    return next((name for name in names if name.replace("_", "-").lower() == first.lower()), "")
 
 
 def _compact(given: Any) -> str:
