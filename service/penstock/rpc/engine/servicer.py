@@ -214,7 +214,7 @@ class VllmEngineServicer:
             max_context_length=facts.context_length,
             vocab_size=facts.vocabulary,
             served_model_name=engine.name,
-            tokenizer_path=tokenizer_path(facts),
+            tokenizer_path=await asyncio.to_thread(tokenizer_path, facts),
             model_type=facts.model_type,
             architectures=facts.architectures,
             eos_token_ids=facts.eos_token_ids,
