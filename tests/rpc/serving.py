@@ -16,6 +16,7 @@ from penstock.core.tensor import Array, DataType, Tensor
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.residency.residency import ModelResidency
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import health_pb2
 from penstock.rpc.server import open_grpc
@@ -80,13 +81,18 @@ class Client:
 
 @asynccontextmanager
 async def open_models(
-    repository: Path, *, explicit: bool = False, **options: Any
+    repository: Path, *, explicit: bool = False, demand: bool = False, **options: Any
 ) -> AsyncIterator[InferenceServer]:
-    """A server over a model repository; with explicit control nothing is loaded yet."""
+    """A server over a model repository; with explicit control nothing is loaded yet.
+
+    With `demand`, calls load models.
+    """
     files, reaper = ModelRepository([repository]), Reaper()
     lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper))
     identity = ServerMetadata("triton", "1.2.3")
     server = InferenceServer(identity, files, lifecycle, explicit_control=explicit, **options)
+    if demand:
+        server.residency = ModelResidency(files, lifecycle, timeout=60)
     try:
         failures = await server.start(() if explicit else files.names())
         for failure in failures.values():

@@ -85,6 +85,7 @@ class OpenVinoGenAiBackend(
         self._name = context.config.name
         self._interval = stream_interval(context.config)
         self._tokenizer = tokenizer
+        self._facts: EngineFacts = await context.run(read_engine_facts, settings, tokenizer)
         self._prompts = PromptTokens(tokenizer, context.run, settings.max_model_len)
         self._vocabulary = settings.vocabulary or tokenizer.get_vocab_size()
         self._longest_token = max(map(len, tokenizer.get_vocab()), default=1)
@@ -103,7 +104,7 @@ class OpenVinoGenAiBackend(
         )
 
     def engine_facts(self) -> EngineFacts:
-        return read_engine_facts(self._settings, self._tokenizer)
+        return self._facts
 
     async def healthy(self) -> bool:
         return self._engine.failure is None

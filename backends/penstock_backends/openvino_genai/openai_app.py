@@ -34,7 +34,7 @@ def open_openai_app(
         from penstock_backends.openai_kit.application import language_model_app
         from penstock_backends.openai_kit.engine_generator import EngineGenerator
 
-    words = _words(settings, tokenizer)
+    words = _words(settings, tokenizer, *_files(settings))
     facts = ModelFacts(
         name,
         settings.max_model_len,
@@ -47,14 +47,16 @@ def open_openai_app(
 
 
 def read_engine_facts(settings: EngineSettings, tokenizer: Any) -> EngineFacts:
-    """What routers of engines ask about a model. Reads files."""
+    """What routers of engines ask about a model; reads its files, on the instance's thread."""
     folder, metadata = _files(settings)
     config = _object(folder / "config.json") if not metadata else {}
     try:
         with kit_imports():
-            words = _words(settings, tokenizer)
-    except BackendNotInstalledError:  # without OpenAI's API, nobody reads templates here
+            words = _words(settings, tokenizer, folder, metadata)
+    except (BackendNotInstalledError, OSError):
+        # Without OpenAI's API, nobody reads templates here; and no template fails the load.
         words = _Words(settings.openai.chat_template, _gguf_tokens(metadata, tokenizer))
+    architectures = config.get("architectures")
     architecture = str(metadata.get("general.architecture", config.get("model_type", "")))
     named = {name: tokenizer.token_to_id(text) for name, text in words.special_tokens.items()}
     ends = [named.get("eos_token"), *_ids(config.get("eos_token_id"))]
@@ -64,7 +66,7 @@ def read_engine_facts(settings: EngineSettings, tokenizer: Any) -> EngineFacts:
         context_length=settings.max_model_len,
         vocabulary=settings.vocabulary or tokenizer.get_vocab_size(),
         model_type=architecture,
-        architectures=[str(one) for one in config.get("architectures", ())],
+        architectures=[*map(str, architectures)] if isinstance(architectures, list) else [],
         eos_token_ids=list(dict.fromkeys(one for one in ends if one is not None)),
         bos_token_id=named.get("bos_token") or 0,
         pad_token_id=named.get("pad_token") or 0,
@@ -82,10 +84,11 @@ class _Words(NamedTuple):
     special_tokens: Mapping[str, str]
 
 
-def _words(settings: EngineSettings, tokenizer: Any) -> _Words:
+def _words(
+    settings: EngineSettings, tokenizer: Any, folder: Path, metadata: Mapping[str, gguf.Scalar]
+) -> _Words:
     from penstock_backends.openai_kit.chat_template import find_special_tokens, find_template
 
-    folder, metadata = _files(settings)
     folders = list(dict.fromkeys([settings.tokenizer.parent, folder]))
     within = metadata.get("tokenizer.chat_template")
     template = find_template(folders, within if isinstance(within, str) else None)

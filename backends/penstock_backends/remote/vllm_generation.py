@@ -218,7 +218,7 @@ class VllmGeneration(GrpcCall):
     # -- the answer ---------------------------------------------------------------------------
 
     def _complete(self, end: EngineOutput) -> None:
-        """The end of one answer, with all its tokens, of which most have come before."""
+        """The end of one answer, with its last tokens or all of them; some have come before."""
         text = self._texts[end.index]
         self._add(end, end.tokens[text.seen :])
         candidate = self.delivery.answer.candidates[end.index]

@@ -10,8 +10,7 @@ FACTS: Final = "engine-facts"
 """The server's command for the facts of a model's engine."""
 
 FIRST_TOKEN: Final = "first_token"
-AFTER_REASONING: Final = "after_reasoning"
-"""Where structured outputs begin to hold."""
+"""Structured outputs hold from the first token on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +46,6 @@ class EngineFacts:
     dtype: str = ""
     reasoning_parser: str = ""
     constraints_start: str = FIRST_TOKEN
+    """Where structured outputs begin to hold: `first_token`, or `after_reasoning`."""
     data_parallel_size: int = 1
     kv_events: Mapping[str, str] = field(default_factory=dict)

@@ -114,9 +114,9 @@ class SeenModels:
     async def speaks_openai(self, name: str) -> bool:
         return current_permit().sees(name) and await self._server.speaks_openai(name)
 
-    async def engine(self, name: str) -> Engine | None:
+    async def engine(self, name: str, *, load: bool = True) -> Engine | None:
         self._require(name, "")
-        return await self._server.engine(name)
+        return await self._server.engine(name, load=load)
 
     async def engines(self) -> Sequence[str]:
         return [*filter(current_permit().sees, await self._server.engines())]

@@ -137,6 +137,7 @@ class InferenceServer:
         self._log = log
         self._exit = ServerExit(lifecycle)
         self._started = False
+        self._engines: tuple[asyncio.Event, Sequence[str]] | None = None  # until that change
         self.releases = Releases(self._catalog, self._target, alias_folders)
 
     # -- inference ----------------------------------------------------------------------------
@@ -403,22 +404,34 @@ class InferenceServer:
         """The OpenAPI documents of the models' own applications, by model; of those with any."""
         return await told_descriptions(self._catalog.models())
 
-    async def engine(self, name: str) -> Engine | None:
+    async def engine(self, name: str, *, load: bool = True) -> Engine | None:
         """A model as routers of engines see it; `None` for one that is not for them.
 
-        Raises for a name that nobody has, and where the server does not serve.
+        Raises for a name that nobody has, and where the server does not serve; without `load` also
+        for a model that a call would load.
         """
         behind, version = self._behind(name, "")
+        if not load and self._waits_for_call(behind):
+            raise UnavailableError(f"model '{name}' is not loaded")
         model = await self._resident(behind, version)
         facts = await model.engine_facts()
         return None if facts is None else Engine(name, facts, model)
 
     async def engines(self) -> Sequence[str]:
-        """The models that serve and that routers of engines may use, by name."""
+        """The models that serve and that routers of engines may use, by name.
+
+        Once all have told, nobody is asked until models change.
+        """
+        until = self.changes.next
+        if self._engines is not None and self._engines[0] is until:
+            return self._engines[1]
         named = {model.config.name: model for model in self._catalog.models()}
         asked = (_within(_ADAPTERS_SECONDS, model.engine_facts()) for model in named.values())
         told = zip(named, await asyncio.gather(*asked), strict=True)
-        return [name for name, facts in told if facts is not None]
+        found = [name for name, facts in told if facts is not None]
+        if all(model.knows_facts for model in named.values()):
+            self._engines = until, found
+        return found
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""

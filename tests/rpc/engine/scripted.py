@@ -42,6 +42,7 @@ from penstock_backends.language_model import (
     complete_tensors,
     read_request,
 )
+from penstock_backends.language_model.declared_tensors import declared_output, optional_input
 from rpc.serving import channel_to
 
 pb: Any = pytest.importorskip("smg_grpc_proto.generated.vllm_engine_pb2")
@@ -93,6 +94,10 @@ class ScriptedBackend(WithEngineFacts, WithMetrics, Backend):
         parameters = generation.parameters or {}
         answer = Answer(generation, 0, parameters.get("n", 1))
         prompt = [] if generation.input_ids is None else generation.input_ids.tolist()
+        if generation.wanted.prompt_logprobs:
+            places = [{str(token): {"logprob": -float(token)}} for token in prompt]
+            text = json.dumps([None, *places[1:]])
+            answer.attach("prompt_logprobs", Tensor.from_strings([text]))
         answer.prompt_tokens = len(prompt) or len(generation.prompt.split())
         delivery = Delivery(answer, lambda: self.left.append(prompt), merge=False)
         task = asyncio.ensure_future(self._make(delivery, prompt, parameters))
@@ -134,6 +139,16 @@ class EmbeddingBackend(ScriptedBackend):
         embedding = Output(name="EMBEDDING", data_type=DataType.FP32, dims=(-1,))
         completed = complete_tensors(config)
         return replace(completed, output=(*completed.output, embedding))
+
+
+class ScoringBackend(ScriptedBackend):
+    """The same, which also tells log probabilities of prompts: those of token 5 are -5."""
+
+    @classmethod
+    async def complete_config(cls, config: ModelConfig, *_: Any) -> ModelConfig:
+        wanted = optional_input("return_prompt_logprobs", DataType.BOOL)
+        told = declared_output("prompt_logprobs", DataType.BYTES, dim=1)
+        return complete_tensors(config, ((wanted,), (told,)))
 
 
 def write_models(root: Path, *names: str) -> Path:

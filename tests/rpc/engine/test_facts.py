@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -15,6 +16,7 @@ import grpc
 import pytest
 
 from fakes import InstallBackend
+from penstock.rpc.engine.servicer import TokenRate
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from rpc.engine.scripted import (
@@ -38,6 +40,18 @@ async def test_the_model_as_a_router_sees_it(stub: Any) -> None:
     assert (told.vocab_size, list(told.eos_token_ids), told.is_generation) == (5000, [2], True)
 
 
+async def test_facts_that_were_not_known_are_asked_for_again(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of an engine elsewhere that was away."""
+    facts = ScriptedBackend.facts
+    monkeypatch.setattr(ScriptedBackend, "facts", replace(facts, context_length=0))
+    told = [await stub.GetModelInfo(pb.GetModelInfoRequest())]
+    monkeypatch.setattr(ScriptedBackend, "facts", facts)
+    told.append(await stub.GetModelInfo(pb.GetModelInfoRequest()))
+    assert [one.max_context_length for one in told] == [0, CONTEXT]
+
+
 async def test_a_model_that_is_ready_is_healthy(stub: Any, server: InferenceServer) -> None:
     assert (await stub.HealthCheck(pb.HealthCheckRequest())).healthy
     await server._lifecycle.unload("numbers", unload_dependents=False)
@@ -57,6 +71,19 @@ async def test_loads_count_what_is_in_flight_at_once(stub: Any) -> None:
     assert (info.active_requests, info.is_paused, info.max_num_seqs) == (10, False, 8)
     for call in calls:
         call.cancel()
+
+
+def test_tokens_before_the_first_look_are_none_of_the_rate() -> None:
+    times = iter([5.0, 5.0, 6.0, 8.0])
+    rate = TokenRate(lambda: next(times))
+    assert [rate.of(counted) for counted in (9000.0, 9010.0, 9050.0)] == [0.0, 10.0, 20.0]
+
+
+def test_a_counter_that_goes_back_is_counted_from_there() -> None:
+    """As when one of two loaded versions goes."""
+    times = iter([0.0, 0.0, 0.5, 2.0])
+    rate = TokenRate(lambda: next(times))
+    assert [rate.of(counted) for counted in (9000.0, 100.0, 140.0)] == [0.0, 0.0, 20.0]
 
 
 async def test_the_tokenizer_comes_with_what_only_the_server_knows(
@@ -140,6 +167,32 @@ async def test_of_several_models_one_has_to_be_named(
     assert not health.healthy
 
 
+async def test_models_that_have_told_are_not_asked_by_each_call(two: InferenceServer) -> None:
+    made: list[Any] = []
+
+    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        made.append(work)
+        return asyncio.Task(work, loop=loop, **options)
+
+    asyncio.get_running_loop().set_task_factory(make_task)
+    told = [await two.engines()]
+    asked = len(made)
+    told.append(await two.engines())
+    asyncio.get_running_loop().set_task_factory(None)
+    assert told == [["model_a", "model_b"]] * 2
+    assert len(made) == asked
+
+
+async def test_a_model_that_goes_is_no_longer_one_of_several(
+    two: InferenceServer, local: GrpcSettings
+) -> None:
+    async with stub_of(two, local) as stub:
+        several = await stub.HealthCheck(pb.HealthCheckRequest())
+        await two._lifecycle.unload("model_a", unload_dependents=False)
+        told = await stub.GetModelInfo(pb.GetModelInfoRequest())
+    assert (several.healthy, told.served_model_name) == (False, "model_b")
+
+
 async def test_metadata_names_the_model(two: InferenceServer, local: GrpcSettings) -> None:
     async with stub_of(two, local, "vllm:model_a") as stub:
         named = {
@@ -179,6 +232,28 @@ async def test_the_first_part_of_a_hosts_name_names_the_model(
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
             told = await stub.of(channel).GetModelInfo(pb.GetModelInfoRequest())
     assert told.served_model_name == model
+
+
+@pytest.mark.parametrize("name", ["model_a", "chat"])
+async def test_polls_load_no_model(
+    tmp_path: Path, install_backend: InstallBackend, local: GrpcSettings, name: str
+) -> None:
+    install_backend("scripted", ScriptedBackend)
+    named = [("penstock-model", name)]
+    models = write_models(tmp_path / "models", "model_a")
+    async with open_models(models, explicit=True, demand=True) as server:
+        server.releases.set("chat", {"targets": [{"model": "model_a"}]})
+        async with stub_of(server, local) as stub:
+            failed = [
+                await failure(stub.GetLoads(pb.GetLoadsRequest(), metadata=named)),
+                await failure(stub.GetServerInfo(pb.GetServerInfoRequest(), metadata=named)),
+            ]
+            assert not server.resident("model_a")
+            await stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=named)
+            told = await stub.GetLoads(pb.GetLoadsRequest(), metadata=named)
+    text = f"model '{name}' is not loaded"
+    assert failed == [(grpc.StatusCode.UNAVAILABLE, text)] * 2
+    assert told.loads[0].max_running_requests == 8
 
 
 async def test_without_the_option_there_is_no_such_service(

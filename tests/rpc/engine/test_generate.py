@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from fakes import until
+from fakes import InstallBackend, until
 from penstock.server.server import InferenceServer
+from penstock.settings import GrpcSettings
 from rpc.engine.scripted import (
     CONTEXT,
     FAILS,
     FIRST,
     WAITS,
+    ScoringBackend,
     ScriptedBackend,
     answers,
     asking,
     failure,
     pb,
     structure,
+    stub_of,
+    write_models,
 )
+from rpc.serving import open_models
 
 
 async def test_tokens_come_as_they_are_made_and_then_the_end(stub: Any) -> None:
@@ -103,6 +110,30 @@ async def test_the_end_of_a_prompt_is_kept_where_it_is_cut(stub: Any) -> None:
     await answers(stub, asking([4, 5, 6], truncate_prompt_tokens=2))
     assert ScriptedBackend.asked[0].input_ids is not None
     assert ScriptedBackend.asked[0].input_ids.tolist() == [5, 6]
+
+
+async def test_log_probabilities_are_of_the_tokens_that_are_kept(
+    tmp_path: Path, install_backend: InstallBackend, local: GrpcSettings
+) -> None:
+    install_backend("scripted", ScoringBackend)
+    request = asking([4, 5, 6], stream=False, truncate_prompt_tokens=2, prompt_logprobs=0)
+    async with (
+        open_models(write_models(tmp_path / "models", "numbers")) as server,
+        stub_of(server, local) as stub,
+    ):
+        [end] = await answers(stub, request)
+    told = end.complete.input_logprobs
+    assert list(told.token_ids) == [5, 6]
+    assert [one.value for one in told.token_logprobs if one.HasField("value")] == [-6.0]
+
+
+async def test_a_prompt_is_not_cut_to_a_context_that_nobody_knows(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = replace(ScriptedBackend.facts, context_length=0)
+    monkeypatch.setattr(ScriptedBackend, "facts", facts)
+    code, text = await failure(answers(stub, asking([4, 5], truncate_prompt_tokens=-1)))
+    assert (code, "not known" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
 async def test_log_probabilities(stub: Any) -> None:

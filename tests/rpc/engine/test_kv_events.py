@@ -104,6 +104,16 @@ async def test_what_is_no_batch_ends_the_subscription(stub: Any, publisher: Publ
     assert (code, "1 tokens are no 2 blocks" in text) == (grpc.StatusCode.UNAVAILABLE, True)
 
 
+async def test_a_publisher_that_nobody_can_reach_is_no_subscription(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = replace(ScriptedBackend.facts, kv_events={"0": "nowhere"})
+    monkeypatch.setattr(ScriptedBackend, "facts", facts)
+    call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
+    code, _ = await failure(call.read())
+    assert code is grpc.StatusCode.INTERNAL
+
+
 def test_a_release_may_send_values_of_batches_and_fields_of_events() -> None:
     """As vLLM 0.32 does."""
     batch = batch_of([1.5, [STORED, CLEARED], 1], 7, 0)

@@ -141,7 +141,7 @@ class LoadedModel:
         self._stopping = False
         self._described: Mapping[str, Any] = {}
         self._facts: EngineFacts | None = None
-        self._asked_facts = False
+        self.knows_facts = False
         self.claim = parts.claim
         self._folder = parts.folder
         if parts.folder is not None:
@@ -276,11 +276,14 @@ class LoadedModel:
         return next((one for one in documents.values() if one), {})
 
     async def engine_facts(self) -> EngineFacts | None:
-        """What routers of engines ask, of one instance; `None` for a model that is not for them."""
-        if not self._asked_facts and self.instances:
-            told = (await self.control(FACTS, {})).values()
-            self._facts = next((EngineFacts(**one) for one in told if one), None)
-            self._asked_facts = True
+        """What routers of engines ask, of one instance; `None` for a model that is not for them.
+
+        It is asked for until the instance itself knows it: an engine elsewhere may be away.
+        """
+        if not self.knows_facts:
+            told = await self.control(FACTS, {}) if self.instances else {}
+            facts = self._facts = next((EngineFacts(**one) for one in told.values() if one), None)
+            self.knows_facts = facts is None or facts.context_length > 0
         return self._facts
 
     def gauges(self) -> Iterable[Gauge]:

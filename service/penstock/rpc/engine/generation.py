@@ -28,6 +28,7 @@ _RUNNING: Final = b"None"
 _MOST_ANSWERS: Final = 1024
 _TRUE: Final = Tensor.from_numpy(np.array([True]), DataType.BOOL)
 _FALSE: Final = Tensor.from_numpy(np.array([False]), DataType.BOOL)
+_NO_TOKENS: Final = np.empty(0, np.int32)
 _NO_TEXT: Final = Tensor.from_strings([""])
 _WANTED: Final = ("token_ids", "finish_reason", "stop_reason", "num_input_tokens")
 _OPTIONAL: Final = ("temperature", "logprobs", "prompt_logprobs", "seed", "max_tokens")
@@ -124,8 +125,11 @@ def _prompt(message: pb.GenerateRequest, engine: Engine) -> tuple[dict[str, Tens
         return (prompt if message.stream else {**prompt, "exclude_input_in_output": _TRUE}), 0
     ids: Sequence[int] = message.tokenized.input_ids
     if last is not None:
-        if last == -1:
-            last = engine.facts.context_length
+        if last == -1 and not (last := engine.facts.context_length):
+            raise InvalidRequestError(
+                "field 'truncate_prompt_tokens' is -1, but the model's context length is not known"
+                " now: give a number of tokens"
+            )
         if last < 1:
             raise InvalidRequestError("field 'truncate_prompt_tokens' must be -1 or positive")
         ids = ids[-last:]
@@ -193,22 +197,22 @@ def _for_engine(message: pb.GenerateRequest, engine: Engine) -> dict[str, Any]:
 
 
 class Answers:
-    """The messages of one request, from the responses of the model.
+    """The messages of one `request` to a model, from its responses.
 
     Of a stream, each response gives a chunk for every answer that has grown, and the end of one a
     complete message, which repeats the last tokens, as vLLM's does; without a stream there are only
     complete messages, with everything.
     """
 
-    def __init__(self, message: pb.GenerateRequest) -> None:
-        sampling = message.sampling_params
+    def __init__(self, message: pb.GenerateRequest, request: InferenceRequest) -> None:
+        sampling, prompt = message.sampling_params, request.inputs.get("input_ids")
         self._stream = message.stream
         self._count = max(sampling.n, 1)
         self._top: int = sampling.logprobs if sampling.HasField("logprobs") else 0
         self._prompt_top: int = (
             sampling.prompt_logprobs if sampling.HasField("prompt_logprobs") else 0
         )
-        self._prompt_ids: Sequence[int] = message.tokenized.input_ids
+        self._prompt_ids = _NO_TOKENS if prompt is None else prompt.numpy()
         self._ended = [False] * self._count
         self._input: pb.InputLogProbs | None = None
         self._prompt_tokens = len(self._prompt_ids)
@@ -308,7 +312,7 @@ class Answers:
         found = pb.InputLogProbs()
         (text,) = given.elements()
         for at, place in enumerate(json.loads(text) or ()):
-            token = self._prompt_ids[at] if at < len(self._prompt_ids) else _chosen(place)
+            token = int(self._prompt_ids[at]) if at < len(self._prompt_ids) else _chosen(place)
             one = found.token_logprobs.add()
             found.token_ids.append(token)
             if place is not None and (told := place.get(str(token))) is not None:

@@ -50,14 +50,15 @@ class KvEvents:
         except ImportError as error:
             raise UnsupportedError(_NOT_INSTALLED) from error
 
-    async def follow(self, put: Callable[[pb.KvEventBatch], Any]) -> None:
-        """Await `put` with every batch from now on, until this is cancelled.
+    async def follow(self, begin: Callable[[], Any], put: Callable[[pb.KvEventBatch], Any]) -> None:
+        """Await `begin`, and then `put` with every batch from now on, until this is cancelled.
 
         A reader that is too slow loses batches, as their numbers show. Raises `UnavailableError`
         for what is no batch.
         """
         with ExitStack() as stack:
             sockets = [self._socket(stack, address) for address in self._addresses.values()]
+            await begin()
             async with asyncio.TaskGroup() as tasks:
                 turn = asyncio.Lock()  # of the readers, one of which writes at a time
                 for number, socket in zip(self._addresses, sockets, strict=True):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
@@ -23,7 +25,7 @@ from penstock.core.request import CALL_ID, InferenceRequest, RequestScope
 from penstock.core.stream import ResponseStream, require_single
 from penstock.metrics.language_model import PREFIX
 from penstock.protocol import engine_common_pb2 as common
-from penstock.protocol import grpc_service_pb2, vllm_engine_pb2
+from penstock.protocol import grpc_service_pb2
 from penstock.protocol import vllm_engine_pb2 as pb
 from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.context import Method, RpcContext, Service, Unary, method_name
@@ -46,6 +48,7 @@ TYPE: Final = "penstock-grpc"
 
 _PIECE: Final = 64 << 10
 _MOST_NAMED: Final = 8
+_MOST_HOSTS: Final = 32
 _RATE_SECONDS: Final = 1.0
 
 
@@ -70,7 +73,7 @@ class VllmEngineServicer:
         self._received = 0.0
         self._running: dict[_Sent, set[ResponseStream]] = {}
         self._bundles = TokenizerBundles()
-        self._rates: dict[str, _Rate] = {}
+        self._rates: dict[str, TokenRate] = {}
 
     def service(self) -> Service:
         """The service with its methods."""
@@ -126,7 +129,7 @@ class VllmEngineServicer:
     async def _generate(
         self, message: pb.GenerateRequest, request: InferenceRequest, context: RpcContext
     ) -> None:
-        answers = Answers(message)
+        answers = Answers(message, request)
         with self._streamed(request, context) as stream:
             try:
                 async for response in stream:
@@ -211,7 +214,7 @@ class VllmEngineServicer:
             max_context_length=facts.context_length,
             vocab_size=facts.vocabulary,
             served_model_name=engine.name,
-            tokenizer_path=tokenizer_path(facts),
+            tokenizer_path=await asyncio.to_thread(tokenizer_path, facts),
             model_type=facts.model_type,
             architectures=facts.architectures,
             eos_token_ids=facts.eos_token_ids,
@@ -222,7 +225,7 @@ class VllmEngineServicer:
         )
 
     async def GetServerInfo(self, _: pb.GetServerInfoRequest, context: RpcContext) -> Message:
-        engine = await self._engine(context)
+        engine = await self._engine(context, load=False)
         facts = engine.facts
         return pb.GetServerInfoResponse(
             active_requests=engine.model.statistics.in_flight,
@@ -245,7 +248,7 @@ class VllmEngineServicer:
         The engine's own numbers, the share of its KV cache and its tokens, are half a second old at
         most.
         """
-        engine = await self._engine(context)
+        engine = await self._engine(context, load=False)
         metadata = await self._server.metadata()
         return pb.GetLoadsResponse(
             timestamp=datetime.now(UTC).isoformat(),
@@ -262,7 +265,7 @@ class VllmEngineServicer:
         prompts = numbers.get(f"{PREFIX}prefill_tokens_total", 0.0)
         cached = numbers.get(f"{PREFIX}cached_tokens_total", 0.0)
         usage = numbers.get(f"{PREFIX}kv_cache_usage", 0.0)
-        rate = self._rates.setdefault(engine.name, _Rate())
+        rate = self._rates.setdefault(engine.name, TokenRate())
         return pb.SchedulerLoad(
             num_running_reqs=running,
             num_waiting_reqs=total - running,
@@ -291,8 +294,7 @@ class VllmEngineServicer:
         """Pass on what the engine publishes, until the client or the server goes."""
         engine = await self._engine(context)
         events = KvEvents(engine.facts.kv_events)
-        await context.begin()
-        following = asyncio.ensure_future(events.follow(context.write))
+        following = asyncio.ensure_future(events.follow(context.begin, context.write))
         stopping = asyncio.ensure_future(self._server.wait_stopping())
         try:
             await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -302,15 +304,18 @@ class VllmEngineServicer:
             await asyncio.wait([following])
         if stopping.done() and not stopping.cancelled():
             raise UnavailableError(STOPPED)
-        if not following.cancelled() and isinstance(error := following.exception(), ExceptionGroup):
-            raise error.exceptions[0]
+        if not following.cancelled() and (error := following.exception()) is not None:
+            raise error.exceptions[0] if isinstance(error, ExceptionGroup) else error
 
     # -- the model of a call --------------------------------------------------------------------
 
-    async def _engine(self, context: RpcContext) -> Engine:
-        """The language model of a call; raises where it is none, or nobody can tell which."""
+    async def _engine(self, context: RpcContext, *, load: bool = True) -> Engine:
+        """The language model of a call; raises where it is none, or nobody can tell which.
+
+        Without `load` a model that is not loaded stays so: routers ask again and again for numbers.
+        """
         name = await self._name(context)
-        engine = await self._server.engine(name)
+        engine = await self._server.engine(name, load=load)
         if engine is None:
             raise InvalidRequestError(f"model '{name}' does not take tokens from a router")
         return engine
@@ -333,34 +338,42 @@ class VllmEngineServicer:
         return names[0]
 
     def _of_host(self, authority: str) -> str:
-        """The model that the first part of a host's name is, where it is one's name.
-
-        Names of hosts have no `_`: a `-` stands for it as well.
-        """
+        """The model that the first part of a host's name is, where it is one's name."""
         first, dot, _ = authority.partition(".")
         if not dot or first.isdigit() or authority.startswith("["):
             return ""
-        names = self._server.model_names()
-        if first in names:
-            return first
-        return next((name for name in names if name.replace("_", "-").lower() == first.lower()), "")
+        return _named_by_host(first, tuple(self._server.model_names()))
 
 
-class _Rate:
-    """Tokens a second, of a counter, between two looks at it of a second at least."""
+class TokenRate:
+    """Tokens a second, of a counter, between two looks at it of a second at least.
+
+    What was counted before the first look does not count.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since, self._counted, self._rate = clock(), 0.0, 0.0
+        self._since, self._counted, self._rate = clock(), math.inf, 0.0
 
     def of(self, counted: float) -> float:
         """The rate, with the counter's value of now."""
         now = self._clock()
+        self._counted = min(self._counted, counted)  # counters go back when models are unloaded
         if (seconds := now - self._since) >= _RATE_SECONDS:
-            # Counters go back when models are unloaded.
-            self._rate = max(counted - self._counted, 0.0) / seconds
+            self._rate = (counted - self._counted) / seconds
             self._since, self._counted = now, counted
         return self._rate
+
+
+@lru_cache(_MOST_HOSTS)
+def _named_by_host(first: str, names: tuple[str, ...]) -> str:
+    """The one of these models that a part of a host's name means; empty for none.
+
+    Names of hosts have no `_`: a `-` stands for it as well.
+    """
+    if first in names:
+        return first
+    return next((name for name in names if name.replace("_", "-").lower() == first.lower()), "")
 
 
 def _compact(given: Any) -> str:
@@ -369,5 +382,4 @@ def _compact(given: Any) -> str:
 
 def _method(handler: Unary) -> Method:
     name = method_name(handler)
-    request = getattr(vllm_engine_pb2, f"{name}Request")
-    return Method(name, request, getattr(vllm_engine_pb2, f"{name}Response"), handler)
+    return Method(name, getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response"), handler)

@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from penstock.core.engine_facts import EngineFacts
@@ -22,7 +23,7 @@ _KINDS: Final = ("*.jinja", "*.model", "*.tiktoken")
 _TEMPLATE: Final = "chat_template.jinja"
 _ASK: Final = "#GetTokenizer"
 _LARGEST: Final = 256 << 20
-_MOST_KEPT: Final = 8
+_MOST_KEPT: Final = 512 << 20
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
@@ -34,32 +35,34 @@ class Bundle(NamedTuple):
 
 
 class TokenizerBundles:
-    """Makes archives, and keeps those of the last few models while their files stay as they are.
+    """Makes archives, one at a time, and keeps the last ones, of `most_kept` bytes together.
 
     The same files make the same bytes everywhere, so that a router sees replicas agree.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_kept: int = _MOST_KEPT) -> None:
+        self._most_kept = most_kept
         self._kept: dict[tuple[Any, ...], Bundle] = {}
+        self._turn = Lock()  # of threads
 
     def get(self, facts: EngineFacts) -> Bundle:
         """The archive of a model's tokenizer; blocks. Raises `UnsupportedError` without files."""
-        files = _files(facts)
-        key = (facts.chat_template, *((str(one), *_stamp(one)) for one in files))
-        found = self._kept.get(key)
-        if found is None:
-            found = _packed(_contents(files, facts))
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[key] = found
-        return found
+        with self._turn:
+            files = _files(facts)
+            key = (facts.chat_template, *((str(one), *_stamp(one)) for one in files))
+            found = self._kept.get(key)
+            if found is None:
+                found = self._kept[key] = _packed(_contents(files, facts))
+                while sum(len(one.data) for one in self._kept.values()) > self._most_kept:
+                    self._kept.pop(next(iter(self._kept)))
+            return found
 
 
 def tokenizer_path(facts: EngineFacts) -> str:
     """The folder that a router on this machine may read in place of the archive.
 
     Where that has not all that the archive has, it is a path that nobody can read, so that routers
-    ask for the archive: they read what they find first.
+    ask for the archive: they read what they find first. Blocks.
     """
     at = Path(facts.tokenizer)
     folder = at if at.is_dir() else at.parent
