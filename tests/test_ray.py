@@ -474,6 +474,16 @@ def test_flags_of_what_a_replica_chooses_are_refused_by_name(flag: str) -> None:
         ServerProcess([flag])
 
 
+async def test_long_line_of_a_server_is_left_out(tmp_path: Path) -> None:
+    """It does not fill the pipe, and what is printed behind it is read."""
+    program = tmp_path / "program"
+    lines = "head -c 200000 /dev/zero; echo; echo 'error: no models'; exit 1"
+    program.write_text(f"#!/bin/sh\n{lines}\n")
+    program.chmod(0o700)
+    with pytest.raises(StartError, match=r"^error: no models$"):
+        await ServerProcess([], python=str(program)).start()
+
+
 @pytest.mark.slow
 async def test_server_of_a_replica_serves_tells_changes_and_exits(tmp_path: Path) -> None:
     models = write_client_models(tmp_path)

@@ -149,7 +149,13 @@ class ServerProcess:
     async def _relay(self, process: asyncio.subprocess.Process) -> None:
         """Print what it prints, which Ray keeps in a log; the last lines are kept here."""
         assert process.stdout is not None
-        async for line in process.stdout:
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:  # longer than the buffer, and dropped as far as it was there
+                continue
+            if not line:
+                break
             text = line.decode(errors="replace").rstrip("\n")
             self._lines.append(text)
             print(text, flush=True)
