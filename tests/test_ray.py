@@ -485,7 +485,12 @@ async def test_long_line_of_a_server_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_server_of_a_replica_serves_tells_changes_and_exits(tmp_path: Path) -> None:
+async def test_server_of_a_replica_serves_tells_changes_and_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment's proxy is for others."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
     models = write_client_models(tmp_path)
     server = ServerProcess([f"--model-repository={models}", "--model-control-mode=explicit"])
     address = await server.start()

@@ -26,7 +26,7 @@ from penstock.protocol import releases_pb2 as releases
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from penstock.protocol.releases_pb2_grpc import ReleasesStub
 from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
-from penstock.ray.server_process import GoneError, Report, ServerProcess
+from penstock.ray.server_process import CHANNEL_OPTIONS, GoneError, Report, ServerProcess
 
 SERVICERS = [
     "penstock.protocol.grpc_service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server",
@@ -67,7 +67,6 @@ _EMPTY: Mapping[str, type[Any]] = {
 }
 _OF_SERVE = ("application", "request_id", "multiplexed_model_id", "user-agent", "te")
 _HOP_BY_HOP = ("connection", "host", "keep-alive", "transfer-encoding", "content-length")
-_NO_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
 def _refusal(name: str, what: str) -> str:
@@ -105,7 +104,7 @@ class Replica:
         self._server = ServerProcess(arguments, "127.0.0.1", node, python)
         address = await self._server.start()
         target = f"{address.host}:{address.grpc}"
-        self._channel = grpc.aio.insecure_channel(target, options=_NO_LIMIT)
+        self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         self._stub = GRPCInferenceServiceStub(self._channel)
         self._releases = ReleasesStub(self._channel)
         self._url = f"http://{address.host}:{address.http}"

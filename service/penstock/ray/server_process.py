@@ -53,7 +53,13 @@ _POLL_SECONDS = 0.1
 _LAST_LINES = 40
 _CALL_SECONDS = 10.0
 _LOAD_SECONDS = 3600.0
-_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+)
+"""Of channels to a replica: messages of any size, and no proxy of the environment's."""
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class StartError(Exception):
@@ -135,7 +141,8 @@ class ServerProcess:
             env={**os.environ, NODE: self._node},
         )
         self._tasks.append(asyncio.create_task(self._relay(self._process)))
-        self._channel = grpc.aio.insecure_channel(f"{self._host}:{ports[0]}", options=_OPTIONS)
+        target = f"{self._host}:{ports[0]}"
+        self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         self._inference = GRPCInferenceServiceStub(self._channel)
         self._releases = ReleasesStub(self._channel)
         while not await self._is_ready():
@@ -197,7 +204,7 @@ class ServerProcess:
 
     def _metrics_page(self) -> str:
         url = f"http://{self._host}:{self.address.metrics}/metrics"
-        with urllib.request.urlopen(url, timeout=_CALL_SECONDS) as answer:
+        with _DIRECT.open(url, timeout=_CALL_SECONDS) as answer:
             page: bytes = answer.read()
         return page.decode()
 
