@@ -485,6 +485,17 @@ async def test_long_line_of_a_server_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_server_that_does_not_let_itself_be_asked_has_not_started(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rules]]\ncallers = ["anyone"]\ncalls = ["inference"]\n')
+    models = write_client_models(tmp_path / "models")
+    explicit = "--model-control-mode=explicit"
+    server = ServerProcess([f"--model-repository={models}", explicit, f"--access-policy={policy}"])
+    with pytest.raises(StartError, match="does not say whether it is ready"):
+        await server.start()
+
+
+@pytest.mark.slow
 async def test_server_of_a_replica_serves_tells_changes_and_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ _POLL_SECONDS = 0.1
 _LAST_LINES = 40
 _CALL_SECONDS = 10.0
 _LOAD_SECONDS = 3600.0
+_DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -145,12 +146,15 @@ class ServerProcess:
         self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         self._inference = GRPCInferenceServiceStub(self._channel)
         self._releases = ReleasesStub(self._channel)
-        while not await self._is_ready():
-            if self._process.returncode is not None:
-                await asyncio.gather(*self._tasks)
-                await self._channel.close(None)
-                raise StartError(self._node, self._reason())
-            await asyncio.sleep(_POLL_SECONDS)
+        try:
+            while not await self._is_ready():
+                if self._process.returncode is not None:
+                    await asyncio.gather(*self._tasks)
+                    raise StartError(self._node, self._reason())
+                await asyncio.sleep(_POLL_SECONDS)
+        except StartError:
+            await self.stop(_CALL_SECONDS)
+            raise
         return self.address
 
     async def _relay(self, process: asyncio.subprocess.Process) -> None:
@@ -175,11 +179,15 @@ class ServerProcess:
         return "\n".join(lines[begins[-1] :] if begins else lines[-5:])
 
     async def _is_ready(self) -> bool:
+        """Raises `StartError` where the server does not tell it to us."""
         try:
             answer = await self._inference.ServerReady(
                 pb.ServerReadyRequest(), timeout=_CALL_SECONDS, metadata=self._metadata
             )
-        except grpc.aio.AioRpcError:
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _DENIED:
+                reason = f"the server does not say whether it is ready: {error.details()}"
+                raise StartError(self._node, reason) from error
             return False
         return bool(answer.ready)
 
