@@ -26,7 +26,7 @@ from penstock.protocol import releases_pb2 as releases
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from penstock.protocol.releases_pb2_grpc import ReleasesStub
 from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
-from penstock.ray.server_process import CHANNEL_OPTIONS, GoneError, Report, ServerProcess
+from penstock.ray.server_process import CHANNEL_OPTIONS, GoneError, ServerProcess
 
 SERVICERS = [
     "penstock.protocol.grpc_service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server",
@@ -152,8 +152,7 @@ class Replica:
     async def check_health(self) -> None:
         """Serve replaces a replica whose server has ended."""
         await self._catch_up()
-        report: Report = await self._server.report()
-        if not report.ready:
+        if not await self._server.is_ready():
             raise GoneError("the server is not ready")
 
     async def forward(self, name: str, request: Any, context: Any) -> Any:

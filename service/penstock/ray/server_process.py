@@ -80,9 +80,8 @@ class GoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a replica tells: whether it is ready, what it bears, the models that it has loaded."""
+    """What a replica tells: what it bears, and the models that it has loaded."""
 
-    ready: bool
     load: ReplicaLoad
     models: tuple[str, ...]
 
@@ -178,6 +177,11 @@ class ServerProcess:
         begins = [n for n, line in enumerate(lines) if line.startswith(("error:", "penstock"))]
         return "\n".join(lines[begins[-1] :] if begins else lines[-5:])
 
+    async def is_ready(self) -> bool:
+        """Whether it says that it is ready. Raises `GoneError` once the process has ended."""
+        self._check()
+        return await self._is_ready()
+
     async def _is_ready(self) -> bool:
         """Raises `StartError` where the server does not tell it to us."""
         try:
@@ -203,8 +207,7 @@ class ServerProcess:
             asyncio.to_thread(self._metrics_page),
         )
         models = tuple(sorted({model.name for model in index.models}))
-        load = self._meter.load(metrics_of_page(monotonic(), page))
-        return Report(await self._is_ready(), load, models)
+        return Report(self._meter.load(metrics_of_page(monotonic(), page)), models)
 
     def _check(self) -> None:
         if self._process is None or self._process.returncode is not None:
