@@ -67,6 +67,8 @@ _EMPTY: Mapping[str, type[Any]] = {
 }
 _OF_SERVE = ("application", "request_id", "multiplexed_model_id", "user-agent", "te")
 _HOP_BY_HOP = ("connection", "host", "keep-alive", "transfer-encoding", "content-length")
+_OF_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Headers that it would add where the client has sent none."""
 
 
 def _refusal(name: str, what: str) -> str:
@@ -109,7 +111,11 @@ class Replica:
         self._releases = ReleasesStub(self._channel)
         self._url = f"http://{address.host}:{address.http}"
         self._session = aiohttp.ClientSession(
-            auto_decompress=False, timeout=aiohttp.ClientTimeout(), max_line_size=1 << 16
+            connector=aiohttp.TCPConnector(limit=0),
+            skip_auto_headers=_OF_AIOHTTP,
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(),
+            max_line_size=1 << 16,
         )
         context = serve.get_replica_context()
         self._replicas = serve.get_deployment_handle(context.deployment, context.app_name)
