@@ -60,6 +60,11 @@ _ONE_REPLICA = {
     "CudaSharedMemoryUnregister": "shares memory of a client's machine",
 }
 """RPCs that are refused, and what each would do on one replica only."""
+_SETTINGS = {"TraceSetting": "changes settings of traces", "LogSettings": "changes the log's"}
+"""RPCs that are refused where they bring settings, and read them otherwise."""
+_CHANGED = ("/load", "/unload", "/trace/setting", "/v2/logging")
+_CHANGED_BELOW = ("/v2/repository/aliases/", "/v2/systemsharedmemory", "/v2/cudasharedmemory")
+"""How paths end, or begin, of what is refused over HTTP where it does not only read."""
 _EMPTY: Mapping[str, type[Any]] = {
     "RepositoryModelLoad": pb.RepositoryModelLoadResponse,
     "RepositoryModelUnload": pb.RepositoryModelUnloadResponse,
@@ -76,6 +81,21 @@ def _refusal(name: str, what: str) -> str:
         f"{name} {what} on one replica of several, which Ray Serve chooses: over gRPC, loads, "
         "unloads, AliasSet and AliasRemove reach all"
     )
+
+
+def refused_call(name: str, request: Any) -> str:
+    """Why an RPC is not handed on; empty if it is."""
+    what = _ONE_REPLICA.get(name)
+    if name in _SETTINGS and request.settings:
+        what = _SETTINGS[name]
+    return _refusal(name, what) if what else ""
+
+
+def refused_path(method: str, path: str) -> str:
+    """Why a request over HTTP is not handed on; empty if it is."""
+    path = path.rstrip("/")
+    changes = path.startswith(_CHANGED_BELOW) or path.endswith(_CHANGED)
+    return _refusal(path, "changes something") if method != "GET" and changes else ""
 
 
 class KeptChanges:
@@ -163,8 +183,8 @@ class Replica:
 
     async def forward(self, name: str, request: Any, context: Any) -> Any:
         """A call with one answer."""
-        if what := _ONE_REPLICA.get(name):
-            raise _failure(context, grpc.StatusCode.UNIMPLEMENTED, _refusal(name, what))
+        if reason := refused_call(name, request):
+            raise _failure(context, grpc.StatusCode.UNIMPLEMENTED, reason)
         if name in _CHANGES:
             return await self._change_all(name, request, context)
         stub = self._releases if name.startswith("Alias") else self._stub
@@ -190,8 +210,8 @@ class Replica:
     async def __call__(self, request: Request) -> Response:
         """A request over HTTP; its answer comes in the pieces that the server sends."""
         path = request.url.path
-        if path.endswith(("/load", "/unload")) or _is_alias(request.method, path):
-            return JSONResponse({"error": _refusal(path, "changes something")}, 501)
+        if reason := refused_path(request.method, path):
+            return JSONResponse({"error": reason}, 501)
         query = f"?{request.url.query}" if request.url.query else ""
         answer = await self._session.request(
             request.method,
@@ -208,11 +228,6 @@ class Replica:
             if name.lower() not in (b"connection", b"keep-alive", b"transfer-encoding")
         ]
         return response
-
-
-def _is_alias(method: str, path: str) -> bool:
-    """Whether a request would change an alias."""
-    return method != "GET" and path.startswith("/v2/repository/aliases/")
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

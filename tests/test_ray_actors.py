@@ -1,0 +1,93 @@
+"""The actors on Ray, with Ray played in this process: a restart, changes, what is handed on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.ray_cluster import FakeRay, FakeReplica, RayActorError
+from harness.serving import wait_until
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.ray.changes import NotAppliedError
+from penstock.ray.scaling import ScalingPolicy
+
+_MODULES = ("penstock.ray.controller", "penstock.ray.serve_application")
+_LOAD = ("load", pb.RepositoryModelLoadRequest(model_name="m").SerializeToString())
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
+    """In place of Ray for the modules that import it, before and after which they are not known."""
+    played = FakeRay()
+    for name, module in played.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in _MODULES:
+        sys.modules.pop(name, None)
+    yield played
+    for name in _MODULES:
+        sys.modules.pop(name, None)
+
+
+async def _controller(folder: Path, policy: ScalingPolicy | None = None) -> Any:
+    """As Ray makes an actor of the class."""
+    module = import_module("penstock.ray.controller")
+    settings = module.FleetSettings([], str(folder), scaling=policy or ScalingPolicy())
+    controller: Any = object.__new__(module.ControllerActor)
+    await controller.__init__(settings)
+    return controller
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    await asyncio.to_thread(wait_until, condition, 10.0)
+
+
+def _told(folder: Path) -> list[str]:
+    """The replicas that a proxy is told of."""
+    found = json.loads((folder / "grpc.json").read_text())["resources"][0]["endpoints"][0]
+    return [each["endpoint"]["hostname"] for each in found["lb_endpoints"]]
+
+
+# -- behind Ray Serve ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2/repository/models/m/load",
+        "/v2/repository/models/m/unload/",
+        "/v2/repository/aliases/a",
+        "/v2/logging",
+        "/v2/logging/",
+        "/v2/trace/setting",
+        "/v2/models/m/trace/setting",
+        "/v2/systemsharedmemory/region/r/register",
+        "/v2/cudasharedmemory/unregister",
+    ],
+)
+def test_paths_that_change_one_replica_are_refused(ray: FakeRay, path: str) -> None:
+    refused = import_module("penstock.ray.serve_application").refused_path
+    assert refused("POST", path).startswith(path.rstrip("/"))
+    assert refused("GET", path) == ""
+
+
+def test_paths_of_inference_are_handed_on(ray: FakeRay) -> None:
+    refused = import_module("penstock.ray.serve_application").refused_path
+    assert refused("POST", "/v2/models/m/infer") == ""
+
+
+def test_settings_are_read_and_not_changed(ray: FakeRay) -> None:
+    refused = import_module("penstock.ray.serve_application").refused_call
+    log, trace = pb.LogSettingsRequest(), pb.TraceSettingRequest(model_name="m")
+    assert (refused("LogSettings", log), refused("TraceSetting", trace)) == ("", "")
+    log.settings["log_verbose_level"].uint32_param = 1
+    trace.settings["trace_rate"].value.append("1")
+    assert refused("LogSettings", log).startswith("LogSettings")
+    assert refused("TraceSetting", trace).startswith("TraceSetting")
