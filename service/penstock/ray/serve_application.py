@@ -162,12 +162,13 @@ class Replica:
     async def _change_all(self, name: str, request: Any, context: Any) -> Any:
         """A change on all replicas; it is kept where one of them has made it."""
         change = Change(_CHANGES[name], request.SerializeToString())
-        outcomes = await self._replicas.broadcast("apply", change).results_async()
+        broadcast = self._replicas.broadcast("apply", change)
+        outcomes = await broadcast.results_async(return_exceptions=True)
         refused = [outcome for outcome in outcomes if outcome is not None]
         if len(refused) < len(outcomes):
             await self._kept.record.remote(change)
         if refused:
-            code, text = refused[0]
+            code, text = _told(refused[0])
             if len(outcomes) > 1:
                 text = f"{len(refused)} of {len(outcomes)} replicas: {text}"
             raise _failure(context, grpc.StatusCode[code], text)
@@ -236,6 +237,14 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield piece
     finally:
         answer.close()
+
+
+def _told(refusal: tuple[str, str] | BaseException) -> tuple[str, str]:
+    """The status and text for the client; one that did not answer may have ended."""
+    if isinstance(refusal, BaseException):
+        cause = getattr(refusal, "cause", None) or refusal  # Ray's copy has a traceback as text
+        return "UNAVAILABLE", f"it did not answer: {cause}"
+    return refusal
 
 
 def _failure(context: Any, code: grpc.StatusCode, details: str) -> Exception:
