@@ -10,6 +10,7 @@ come later; what else would concern one replica of several is refused by name.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -141,7 +142,8 @@ class Replica:
         self._replicas = serve.get_deployment_handle(context.deployment, context.app_name)
         self._kept = kept
         self._revision = 0
-        await self._catch_up()
+        self._catching_up = asyncio.create_task(self._catch_up())
+        await self._catching_up
 
     async def _catch_up(self) -> None:
         """Make what was changed before this replica came, or while it did."""
@@ -177,8 +179,10 @@ class Replica:
         return _EMPTY[name]()
 
     async def check_health(self) -> None:
-        """Serve replaces a replica whose server has ended."""
-        await self._catch_up()
+        """Serve replaces a replica whose server has ended, or that cannot learn of changes."""
+        if self._catching_up.done():  # a load may take longer than Serve waits here
+            last, self._catching_up = self._catching_up, asyncio.create_task(self._catch_up())
+            last.result()
         if not await self._server.is_ready():
             raise GoneError("the server is not ready")
 
