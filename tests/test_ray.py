@@ -284,6 +284,14 @@ def test_adopted_replicas_count_and_names_go_on() -> None:
     assert [*cluster.set.replicas] == ["replica-7", "replica-8"]
 
 
+def test_adopted_replica_of_a_later_update_is_not_an_old_one() -> None:
+    cluster = _Cluster(ReplicaSet(1))
+    cluster.set.adopt("replica-7", 3, 0.0)
+    cluster.serve()
+    cluster.turn()
+    assert (cluster.set.generation, cluster.states()) == (3, [_READY])
+
+
 _EVENTS = st.sampled_from(["turn", "serve", "exit", "lose", "fail", "renew", "more", "fewer"])
 
 

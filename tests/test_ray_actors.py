@@ -55,6 +55,19 @@ def _told(folder: Path) -> list[str]:
     return [each["endpoint"]["hostname"] for each in found["lb_endpoints"]]
 
 
+async def test_nothing_is_written_before_the_adopted_ones_have_answered(
+    ray: FakeRay, tmp_path: Path
+) -> None:
+    replica = ray.replicas["fleet/replica-1"] = FakeReplica(may_start=False)
+    controller = await _controller(tmp_path)
+    await controller.change(*_LOAD)
+    assert not (tmp_path / "grpc.json").exists()
+    replica.may_start.set()
+    await _until((tmp_path / "grpc.json").exists)
+    assert _told(tmp_path) == ["replica-1"]
+    await controller.stop()
+
+
 # -- behind Ray Serve ----------------------------------------------------------------------------
 
 

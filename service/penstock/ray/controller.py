@@ -113,6 +113,7 @@ class ControllerActor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._files = EndpointFiles(Path(settings.folder))
+        self._adopting = True
         self._stopping = False
         self._restore()
         await self._adopt()
@@ -208,6 +209,9 @@ class ControllerActor:
     # -- the loop -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        if self._tasks:  # the adopted ones say where they are, before anything is told of them
+            await asyncio.wait(self._tasks, timeout=self._settings.pace.start_seconds)
+        self._adopting = False
         while not self._stopping:
             try:
                 await self._tick()
@@ -227,7 +231,8 @@ class ControllerActor:
         self._write_endpoints()
 
     def _write_endpoints(self) -> None:
-        self._files.write(self._replicas.endpoints())
+        if not self._adopting:
+            self._files.write(self._replicas.endpoints())
 
     async def _report_all(self) -> None:
         serving = self._replicas.serving()

@@ -119,6 +119,7 @@ class ReplicaSet:
     def adopt(self, name: str, generation: int, now: float) -> None:
         """Know a replica from before this process; it still has to say that it serves."""
         self.replicas[name] = Replica(name, generation, now)
+        self.generation = max(self.generation, generation)
         self._count = max(self._count, int(name.rpartition("-")[2]))
 
     def ready(self, name: str, address: Address, lacks: Mapping[str, str], now: float) -> None:
