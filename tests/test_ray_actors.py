@@ -68,6 +68,18 @@ async def test_nothing_is_written_before_the_adopted_ones_have_answered(
     await controller.stop()
 
 
+async def test_scaling_policy_outlives_the_controller(ray: FakeRay, tmp_path: Path) -> None:
+    first = await _controller(tmp_path)
+    await first.scale(ScalingPolicy(least=2, most=5))
+    state = (tmp_path / "fleet.json").read_text()
+    await first.stop()
+    (tmp_path / "fleet.json").write_text(state)
+    ray.restarted = True
+    second = await _controller(tmp_path)
+    assert (await second.status())["wanted"] == 2
+    await second.stop()
+
+
 # -- behind Ray Serve ----------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -173,6 +173,7 @@ class ControllerActor:
         """Have another policy from now on."""
         self._decider = Decider(policy)
         self._replicas.wanted = policy.bounded(self._replicas.wanted)
+        self._save()
 
     async def status(self) -> dict[str, Any]:
         """The replicas, how many there should be, what was changed, and the last failure."""
@@ -327,6 +328,7 @@ class ControllerActor:
             "arguments": self._arguments,
             "generation": self._replicas.generation,
             "changes": self._changes.saved(),
+            "scaling": asdict(self._decider.policy),
         }
         replace(folder / _STATE, state)
 
@@ -339,6 +341,7 @@ class ControllerActor:
         self._arguments = state["arguments"]
         self._replicas.generation = state["generation"]
         self._changes = ChangeLog.restored(state["changes"])
+        self._decider = Decider(ScalingPolicy(**state["scaling"]))
 
     async def _adopt(self) -> None:
         """Take over the replicas that run."""
@@ -355,7 +358,7 @@ class ControllerActor:
                 self._replicas.adopt(name, generation, monotonic())
                 self._spawn(self._await_start(name))
         adopted = self._replicas.replicas.values()
-        self._replicas.wanted = self._settings.scaling.bounded(len(adopted))
+        self._replicas.wanted = self._decider.policy.bounded(len(adopted))
 
 
 def _address(node: str) -> str:
