@@ -68,6 +68,14 @@ async def test_nothing_is_written_before_the_adopted_ones_have_answered(
     await controller.stop()
 
 
+async def test_adopted_replica_that_does_not_answer_is_ended(ray: FakeRay, tmp_path: Path) -> None:
+    ended = ray.replicas["fleet/replica-1"] = FakeReplica()
+    ended.ended = True
+    controller = await _controller(tmp_path)
+    assert ended not in ray.replicas.values()
+    await controller.stop()
+
+
 async def test_scaling_policy_outlives_the_controller(ray: FakeRay, tmp_path: Path) -> None:
     first = await _controller(tmp_path)
     await first.scale(ScalingPolicy(least=2, most=5))
@@ -78,6 +86,18 @@ async def test_scaling_policy_outlives_the_controller(ray: FakeRay, tmp_path: Pa
     second = await _controller(tmp_path)
     assert (await second.status())["wanted"] == 2
     await second.stop()
+
+
+async def test_replica_that_cannot_be_created_leaves_the_others(
+    ray: FakeRay, tmp_path: Path
+) -> None:
+    ray.failures = [RuntimeError("no such option")]
+    controller = await _controller(tmp_path, ScalingPolicy(least=2, most=2))
+    await _until(lambda: "fleet/replica-2" in ray.replicas)
+    status = await controller.status()
+    assert "replica-1" not in status["replicas"]
+    assert status["last_failure"] == "replica-1: no such option"
+    await controller.stop()
 
 
 # -- behind Ray Serve ----------------------------------------------------------------------------

@@ -265,8 +265,13 @@ class ControllerActor:
     def _do(self, action: Action) -> None:
         match action:
             case Start(name, generation, avoid):
-                self._handles[name] = self._create(name, generation, avoid)
-                self._spawn(self._await_start(name))
+                try:
+                    self._handles[name] = self._create(name, generation, avoid)
+                except Exception as error:  # of Ray: the other actions are done all the same
+                    _log.warning("%s did not start: %s", name, _reason(error))
+                    self._replicas.lost(name, _reason(error), monotonic())
+                else:
+                    self._spawn(self._await_start(name))
             case Stop(name, at_once=True):
                 self._forget(name)
                 self._replicas.stopped(name)
@@ -350,15 +355,21 @@ class ControllerActor:
             if named["namespace"] != NAMESPACE or not named["name"].startswith(prefix):
                 continue
             name = named["name"].removeprefix(prefix)
-            with suppress(RayError, ValueError, TimeoutError):
-                handle = ray.get_actor(named["name"], namespace=NAMESPACE)
-                async with asyncio.timeout(_REPORT_SECONDS):
-                    generation = await handle.generation.remote()
-                self._handles[name] = handle
-                self._replicas.adopt(name, generation, monotonic())
-                self._spawn(self._await_start(name))
+            with suppress(ValueError):  # it has ended
+                await self._adopt_one(name, ray.get_actor(named["name"], namespace=NAMESPACE))
         adopted = self._replicas.replicas.values()
         self._replicas.wanted = self._decider.policy.bounded(len(adopted))
+
+    async def _adopt_one(self, name: str, handle: Any) -> None:
+        try:
+            async with asyncio.timeout(_REPORT_SECONDS):
+                generation = await handle.generation.remote()
+        except (RayError, TimeoutError):  # nobody would end it
+            ray.kill(handle)
+            return
+        self._replicas.adopt(name, generation, monotonic())
+        self._handles[name] = handle
+        self._spawn(self._await_start(name))
 
 
 def _address(node: str) -> str:
