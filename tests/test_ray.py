@@ -292,6 +292,14 @@ def test_adopted_replica_of_a_later_update_is_not_an_old_one() -> None:
     assert (cluster.set.generation, cluster.states()) == (3, [_READY])
 
 
+def test_replica_lacks_what_it_refused_until_it_has_made_it() -> None:
+    cluster = _Cluster(ReplicaSet(1))
+    cluster.settle(2)
+    for change, reason in (("load a", "too large"), ("load b", "no such model"), ("load a", None)):
+        cluster.set.changed("replica-1", change, reason)
+    assert cluster.set.replicas["replica-1"].lacks == {"load b": "no such model"}
+
+
 _EVENTS = st.sampled_from(["turn", "serve", "exit", "lose", "fail", "renew", "more", "fewer"])
 
 

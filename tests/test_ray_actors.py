@@ -100,6 +100,40 @@ async def test_replica_that_cannot_be_created_leaves_the_others(
     await controller.stop()
 
 
+async def _two(ray: FakeRay, folder: Path) -> tuple[Any, list[FakeReplica]]:
+    """A controller with two replicas that serve."""
+    replicas = [FakeReplica(), FakeReplica()]
+    ray.replicas = {f"fleet/replica-{n}": each for n, each in enumerate(replicas, 1)}
+    controller = await _controller(folder, ScalingPolicy(least=2, most=2))
+    await _until((folder / "http.json").exists)
+    return controller, replicas
+
+
+async def test_change_that_all_refuse_is_forgotten_and_has_the_code(
+    ray: FakeRay, tmp_path: Path
+) -> None:
+    controller, replicas = await _two(ray, tmp_path)
+    for replica in replicas:
+        replica.refusal = NotAppliedError("no such model", "NOT_FOUND")
+    with pytest.raises(NotAppliedError, match="no such model") as raised:
+        await controller.change(*_LOAD)
+    status = await controller.status()
+    assert raised.value.code == "NOT_FOUND"
+    assert [each["lacks"] for each in status["replicas"].values()] == [{}, {}]
+    assert status["changes"] == []
+    await controller.stop()
+
+
+async def test_change_is_kept_where_one_replica_dies_in_it(ray: FakeRay, tmp_path: Path) -> None:
+    controller, replicas = await _two(ray, tmp_path)
+    replicas[0].refusal = RayActorError("killed")
+    assert await controller.change(*_LOAD) == {"replica-1": "it did not answer: killed"}
+    status = await controller.status()
+    assert status["changes"] == ["load m"]
+    assert [*status["replicas"]["replica-1"]["lacks"]] == ["load m"]
+    await controller.stop()
+
+
 # -- behind Ray Serve ----------------------------------------------------------------------------
 
 

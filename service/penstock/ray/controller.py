@@ -23,7 +23,7 @@ from ray.util import list_named_actors
 
 from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
 from penstock.ray.endpoints import EndpointFiles, replace
-from penstock.ray.replica_set import Action, Address, Pace, Replica, ReplicaSet, Start, Stop
+from penstock.ray.replica_set import Action, Address, Pace, ReplicaSet, Start, Stop
 from penstock.ray.scaling import Decider, ScalingPolicy
 from penstock.ray.server_process import GoneError, Report, ServerProcess, StartError, refused
 
@@ -125,36 +125,25 @@ class ControllerActor:
         """Make a change on every replica that serves, and on those to come.
 
         What the replicas refused is returned by their names, with the reason; where all refused it,
-        it is forgotten. Raises `NotAppliedError` then.
+        it is forgotten. Raises `NotAppliedError` then, with the first one's reason and code.
         """
         change = Change(kind, message)
         async with self._changing:
-            serving = self._replicas.serving()
-            outcomes = await asyncio.gather(*[self._change_one(each, change) for each in serving])
-            refused = {
-                each.name: reason
-                for each, reason in zip(serving, outcomes, strict=True)
-                if reason is not None
+            handles = {each.name: self._handles[each.name] for each in self._replicas.serving()}
+            made = await asyncio.gather(*[_refusal(each, change) for each in handles.values()])
+            refusals = {
+                name: error for name, error in zip(handles, made, strict=True) if error is not None
             }
-            if serving and len(refused) == len(serving):
-                raise NotAppliedError(next(iter(refused.values())))
+            if handles and len(refusals) == len(handles):
+                raise next(iter(refusals.values()))
+            refused = {name: str(error) for name, error in refusals.items()}
+            for name in handles:
+                self._replicas.changed(name, str(change), refused.get(name))
             self._changes.record(change)
             self._save()
         await self._report_all()
         self._write_endpoints()
         return refused
-
-    async def _change_one(self, replica: Replica, change: Change) -> str | None:
-        lacks = {name: why for name, why in replica.lacks.items() if name != str(change)}
-        try:
-            await self._handles[replica.name].apply.remote(change)
-        except NotAppliedError as error:
-            replica.lacks = {**lacks, str(change): _reason(error)}
-            return _reason(error)
-        except RayError as error:
-            return f"it did not answer: {_reason(error)}"
-        replica.lacks = lacks
-        return None
 
     async def update(self, arguments: Sequence[str] | None = None) -> int:
         """Replace each replica by one with these arguments, or with the same: a rolling update.
@@ -375,6 +364,17 @@ class ControllerActor:
 def _address(node: str) -> str:
     """The address by which a node is known to the others."""
     return next(str(n["NodeManagerAddress"]) for n in ray.nodes() if n["NodeID"] == node)
+
+
+async def _refusal(handle: Any, change: Change) -> NotAppliedError | None:
+    """Why a replica has not made a change; `None` if it has."""
+    try:
+        await _apply(handle, change)
+    except NotAppliedError as error:
+        return error
+    except RayError as error:
+        return NotAppliedError(f"it did not answer: {_reason(error)}", "UNAVAILABLE")
+    return None
 
 
 async def _apply(handle: Any, change: Change) -> None:

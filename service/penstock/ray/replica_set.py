@@ -136,6 +136,12 @@ class ReplicaSet:
         if replica := self.replicas.get(name):
             replica.models, replica.load = models, load
 
+    def changed(self, name: str, change: str, reason: str | None) -> None:
+        """It has made a change, or lacks it for this reason."""
+        if replica := self.replicas.get(name):
+            lacks = {each: why for each, why in replica.lacks.items() if each != change}
+            replica.lacks = lacks if reason is None else {**lacks, change: reason}
+
     def lost(self, name: str, reason: str, now: float) -> None:
         """It has ended, or nobody reaches it: it is gone, and another one takes its place."""
         replica = self.replicas.pop(name, None)
