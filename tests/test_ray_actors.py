@@ -134,6 +134,14 @@ async def test_change_is_kept_where_one_replica_dies_in_it(ray: FakeRay, tmp_pat
     await controller.stop()
 
 
+async def test_fleet_that_stops_is_not_written_again(ray: FakeRay, tmp_path: Path) -> None:
+    """A change is made while its replicas answer what they have in flight."""
+    controller, replicas = await _two(ray, tmp_path)
+    replicas[0].at_its_end = partial(controller.change, *_LOAD)
+    await controller.stop()
+    assert _told(tmp_path) == []
+
+
 # -- behind Ray Serve ----------------------------------------------------------------------------
 
 

@@ -221,7 +221,7 @@ class ControllerActor:
         self._write_endpoints()
 
     def _write_endpoints(self) -> None:
-        if not self._adopting:
+        if not (self._adopting or self._stopping):
             self._files.write(self._replicas.endpoints())
 
     async def _report_all(self) -> None:
