@@ -211,11 +211,12 @@ class ControllerActor:
 
     async def _tick(self) -> None:
         await self._report_all()
+        nodes = await asyncio.to_thread(ray.nodes)
         now = monotonic()
         self._replicas.wanted = self._decider.decide(
             now, self._replicas.wanted, self._replicas.loads()
         )
-        alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        alive = [node["NodeID"] for node in nodes if node["Alive"]]
         for action in self._replicas.actions(now, alive):
             self._do(action)
         self._write_endpoints()
