@@ -96,9 +96,9 @@ _FIRST_AVOIDED, _LONGEST_AVOIDED = 30.0, 1800.0
 class ReplicaSet:
     """All replicas, the number that should be, and failures so far."""
 
-    def __init__(self, wanted: int, pace: Pace | None = None, generation: int = 1) -> None:
+    def __init__(self, wanted: int, pace: Pace | None = None) -> None:
         self.wanted = wanted
-        self.generation = generation
+        self.generation = 1
         self.replicas: dict[str, Replica] = {}
         self.last_failure = ""
         self._pace = pace or Pace()
