@@ -284,6 +284,22 @@ def test_adopted_replicas_count_and_names_go_on() -> None:
     assert [*cluster.set.replicas] == ["replica-7", "replica-8"]
 
 
+def test_adopted_replica_of_a_later_update_is_not_an_old_one() -> None:
+    cluster = _Cluster(ReplicaSet(1))
+    cluster.set.adopt("replica-7", 3, 0.0)
+    cluster.serve()
+    cluster.turn()
+    assert (cluster.set.generation, cluster.states()) == (3, [_READY])
+
+
+def test_replica_lacks_what_it_refused_until_it_has_made_it() -> None:
+    cluster = _Cluster(ReplicaSet(1))
+    cluster.settle(2)
+    for change, reason in (("load a", "too large"), ("load b", "no such model"), ("load a", None)):
+        cluster.set.changed("replica-1", change, reason)
+    assert cluster.set.replicas["replica-1"].lacks == {"load b": "no such model"}
+
+
 _EVENTS = st.sampled_from(["turn", "serve", "exit", "lose", "fail", "renew", "more", "fewer"])
 
 
@@ -474,16 +490,42 @@ def test_flags_of_what_a_replica_chooses_are_refused_by_name(flag: str) -> None:
         ServerProcess([flag])
 
 
+async def test_long_line_of_a_server_is_left_out(tmp_path: Path) -> None:
+    """It does not fill the pipe, and what is printed behind it is read."""
+    program = tmp_path / "program"
+    lines = "head -c 200000 /dev/zero; echo; echo 'error: no models'; exit 1"
+    program.write_text(f"#!/bin/sh\n{lines}\n")
+    program.chmod(0o700)
+    with pytest.raises(StartError, match=r"^error: no models$"):
+        await ServerProcess([], python=str(program)).start()
+
+
 @pytest.mark.slow
-async def test_server_of_a_replica_serves_tells_changes_and_exits(tmp_path: Path) -> None:
+async def test_server_that_does_not_let_itself_be_asked_has_not_started(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rules]]\ncallers = ["anyone"]\ncalls = ["inference"]\n')
+    models = write_client_models(tmp_path / "models")
+    explicit = "--model-control-mode=explicit"
+    server = ServerProcess([f"--model-repository={models}", explicit, f"--access-policy={policy}"])
+    with pytest.raises(StartError, match="does not say whether it is ready"):
+        await server.start()
+
+
+@pytest.mark.slow
+async def test_server_of_a_replica_serves_tells_changes_and_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment's proxy is for others."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
     models = write_client_models(tmp_path)
     server = ServerProcess([f"--model-repository={models}", "--model-control-mode=explicit"])
     address = await server.start()
     try:
         assert (await server.report()).models == ()
         assert await replay([_alias("x", "copy"), _load("copy")], server.apply) == {}
-        report = await server.report()
-        assert (report.ready, report.models) == (True, ("copy", "x"))
+        assert await server.is_ready()
+        assert (await server.report()).models == ("copy", "x")
         with pytest.raises(NotAppliedError, match="nothing"):
             await server.apply(_load("nothing"))
         assert await replay([_unload("copy"), _remove("other")], server.apply) == {}

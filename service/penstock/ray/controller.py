@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -23,7 +23,7 @@ from ray.util import list_named_actors
 
 from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
 from penstock.ray.endpoints import EndpointFiles, replace
-from penstock.ray.replica_set import Action, Address, Pace, Replica, ReplicaSet, Start, Stop
+from penstock.ray.replica_set import Action, Address, Pace, ReplicaSet, Start, Stop
 from penstock.ray.scaling import Decider, ScalingPolicy
 from penstock.ray.server_process import GoneError, Report, ServerProcess, StartError, refused
 
@@ -113,6 +113,7 @@ class ControllerActor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._files = EndpointFiles(Path(settings.folder))
+        self._adopting = True
         self._stopping = False
         self._restore()
         await self._adopt()
@@ -124,36 +125,25 @@ class ControllerActor:
         """Make a change on every replica that serves, and on those to come.
 
         What the replicas refused is returned by their names, with the reason; where all refused it,
-        it is forgotten. Raises `NotAppliedError` then.
+        it is forgotten. Raises `NotAppliedError` then, with the first one's reason and code.
         """
         change = Change(kind, message)
         async with self._changing:
-            serving = self._replicas.serving()
-            outcomes = await asyncio.gather(*[self._change_one(each, change) for each in serving])
-            refused = {
-                each.name: reason
-                for each, reason in zip(serving, outcomes, strict=True)
-                if reason is not None
+            handles = {each.name: self._handles[each.name] for each in self._replicas.serving()}
+            made = await asyncio.gather(*[_refusal(each, change) for each in handles.values()])
+            refusals = {
+                name: error for name, error in zip(handles, made, strict=True) if error is not None
             }
-            if serving and len(refused) == len(serving):
-                raise NotAppliedError(next(iter(refused.values())))
+            if handles and len(refusals) == len(handles):
+                raise next(iter(refusals.values()))
+            refused = {name: str(error) for name, error in refusals.items()}
+            for name in handles:
+                self._replicas.changed(name, str(change), refused.get(name))
             self._changes.record(change)
             self._save()
         await self._report_all()
         self._write_endpoints()
         return refused
-
-    async def _change_one(self, replica: Replica, change: Change) -> str | None:
-        lacks = {name: why for name, why in replica.lacks.items() if name != str(change)}
-        try:
-            await self._handles[replica.name].apply.remote(change)
-        except NotAppliedError as error:
-            replica.lacks = {**lacks, str(change): _reason(error)}
-            return _reason(error)
-        except RayError as error:
-            return f"it did not answer: {_reason(error)}"
-        replica.lacks = lacks
-        return None
 
     async def update(self, arguments: Sequence[str] | None = None) -> int:
         """Replace each replica by one with these arguments, or with the same: a rolling update.
@@ -172,6 +162,7 @@ class ControllerActor:
         """Have another policy from now on."""
         self._decider = Decider(policy)
         self._replicas.wanted = policy.bounded(self._replicas.wanted)
+        self._save()
 
     async def status(self) -> dict[str, Any]:
         """The replicas, how many there should be, what was changed, and the last failure."""
@@ -208,6 +199,9 @@ class ControllerActor:
     # -- the loop -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        if self._tasks:  # the adopted ones say where they are, before anything is told of them
+            await asyncio.wait(self._tasks, timeout=self._settings.pace.start_seconds)
+        self._adopting = False
         while not self._stopping:
             try:
                 await self._tick()
@@ -217,17 +211,19 @@ class ControllerActor:
 
     async def _tick(self) -> None:
         await self._report_all()
+        nodes = await asyncio.to_thread(ray.nodes)
         now = monotonic()
         self._replicas.wanted = self._decider.decide(
             now, self._replicas.wanted, self._replicas.loads()
         )
-        alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        alive = [node["NodeID"] for node in nodes if node["Alive"]]
         for action in self._replicas.actions(now, alive):
             self._do(action)
         self._write_endpoints()
 
     def _write_endpoints(self) -> None:
-        self._files.write(self._replicas.endpoints())
+        if not (self._adopting or self._stopping):
+            self._files.write(self._replicas.endpoints())
 
     async def _report_all(self) -> None:
         serving = self._replicas.serving()
@@ -259,8 +255,13 @@ class ControllerActor:
     def _do(self, action: Action) -> None:
         match action:
             case Start(name, generation, avoid):
-                self._handles[name] = self._create(name, generation, avoid)
-                self._spawn(self._await_start(name))
+                try:
+                    self._handles[name] = self._create(name, generation, avoid)
+                except Exception as error:  # of Ray: the other actions are done all the same
+                    _log.warning("%s did not start: %s", name, _reason(error))
+                    self._replicas.lost(name, _reason(error), monotonic())
+                else:
+                    self._spawn(self._await_start(name))
             case Stop(name, at_once=True):
                 self._forget(name)
                 self._replicas.stopped(name)
@@ -322,6 +323,7 @@ class ControllerActor:
             "arguments": self._arguments,
             "generation": self._replicas.generation,
             "changes": self._changes.saved(),
+            "scaling": asdict(self._decider.policy),
         }
         replace(folder / _STATE, state)
 
@@ -334,6 +336,7 @@ class ControllerActor:
         self._arguments = state["arguments"]
         self._replicas.generation = state["generation"]
         self._changes = ChangeLog.restored(state["changes"])
+        self._decider = Decider(ScalingPolicy(**state["scaling"]))
 
     async def _adopt(self) -> None:
         """Take over the replicas that run."""
@@ -342,20 +345,37 @@ class ControllerActor:
             if named["namespace"] != NAMESPACE or not named["name"].startswith(prefix):
                 continue
             name = named["name"].removeprefix(prefix)
-            with suppress(RayError, ValueError, TimeoutError):
-                handle = ray.get_actor(named["name"], namespace=NAMESPACE)
-                async with asyncio.timeout(_REPORT_SECONDS):
-                    generation = await handle.generation.remote()
-                self._handles[name] = handle
-                self._replicas.adopt(name, generation, monotonic())
-                self._spawn(self._await_start(name))
+            with suppress(ValueError):  # it has ended
+                await self._adopt_one(name, ray.get_actor(named["name"], namespace=NAMESPACE))
         adopted = self._replicas.replicas.values()
-        self._replicas.wanted = self._settings.scaling.bounded(len(adopted))
+        self._replicas.wanted = self._decider.policy.bounded(len(adopted))
+
+    async def _adopt_one(self, name: str, handle: Any) -> None:
+        try:
+            async with asyncio.timeout(_REPORT_SECONDS):
+                generation = await handle.generation.remote()
+        except (RayError, TimeoutError):  # nobody would end it
+            ray.kill(handle)
+            return
+        self._replicas.adopt(name, generation, monotonic())
+        self._handles[name] = handle
+        self._spawn(self._await_start(name))
 
 
 def _address(node: str) -> str:
     """The address by which a node is known to the others."""
     return next(str(n["NodeManagerAddress"]) for n in ray.nodes() if n["NodeID"] == node)
+
+
+async def _refusal(handle: Any, change: Change) -> NotAppliedError | None:
+    """Why a replica has not made a change; `None` if it has."""
+    try:
+        await _apply(handle, change)
+    except NotAppliedError as error:
+        return error
+    except RayError as error:
+        return NotAppliedError(f"it did not answer: {_reason(error)}", "UNAVAILABLE")
+    return None
 
 
 async def _apply(handle: Any, change: Change) -> None:

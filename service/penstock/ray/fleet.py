@@ -55,8 +55,9 @@ class Fleet:
     ) -> dict[str, str]:
         """Load a model on all replicas, and on those to come; what some refused, by their names.
 
-        `config` and `files` stand in for the repository's. Raises `NotAppliedError` where none has
-        loaded it.
+        `config` and `files` stand in for the repository's. Raises `NotAppliedError` where all have
+        refused it, with the code of the gRPC status. Where no replica serves it is recorded, and
+        made on those to come: what these lack is in the status.
         """
         request = pb.RepositoryModelLoadRequest(model_name=model)
         if config is not None:

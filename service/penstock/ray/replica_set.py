@@ -96,9 +96,9 @@ _FIRST_AVOIDED, _LONGEST_AVOIDED = 30.0, 1800.0
 class ReplicaSet:
     """All replicas, the number that should be, and failures so far."""
 
-    def __init__(self, wanted: int, pace: Pace | None = None, generation: int = 1) -> None:
+    def __init__(self, wanted: int, pace: Pace | None = None) -> None:
         self.wanted = wanted
-        self.generation = generation
+        self.generation = 1
         self.replicas: dict[str, Replica] = {}
         self.last_failure = ""
         self._pace = pace or Pace()
@@ -119,6 +119,7 @@ class ReplicaSet:
     def adopt(self, name: str, generation: int, now: float) -> None:
         """Know a replica from before this process; it still has to say that it serves."""
         self.replicas[name] = Replica(name, generation, now)
+        self.generation = max(self.generation, generation)
         self._count = max(self._count, int(name.rpartition("-")[2]))
 
     def ready(self, name: str, address: Address, lacks: Mapping[str, str], now: float) -> None:
@@ -134,6 +135,12 @@ class ReplicaSet:
         """What it has loaded, and what it bears."""
         if replica := self.replicas.get(name):
             replica.models, replica.load = models, load
+
+    def changed(self, name: str, change: str, reason: str | None) -> None:
+        """It has made a change, or lacks it for this reason."""
+        if replica := self.replicas.get(name):
+            lacks = {each: why for each, why in replica.lacks.items() if each != change}
+            replica.lacks = lacks if reason is None else {**lacks, change: reason}
 
     def lost(self, name: str, reason: str, now: float) -> None:
         """It has ended, or nobody reaches it: it is gone, and another one takes its place."""

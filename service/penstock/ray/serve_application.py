@@ -10,6 +10,7 @@ come later; what else would concern one replica of several is refused by name.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from penstock.protocol import releases_pb2 as releases
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from penstock.protocol.releases_pb2_grpc import ReleasesStub
 from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
-from penstock.ray.server_process import GoneError, Report, ServerProcess
+from penstock.ray.server_process import CHANNEL_OPTIONS, GoneError, ServerProcess
 
 SERVICERS = [
     "penstock.protocol.grpc_service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server",
@@ -60,6 +61,11 @@ _ONE_REPLICA = {
     "CudaSharedMemoryUnregister": "shares memory of a client's machine",
 }
 """RPCs that are refused, and what each would do on one replica only."""
+_SETTINGS = {"TraceSetting": "changes settings of traces", "LogSettings": "changes the log's"}
+"""RPCs that are refused where they bring settings, and read them otherwise."""
+_CHANGED = ("/load", "/unload", "/trace/setting", "/v2/logging")
+_CHANGED_BELOW = ("/v2/repository/aliases/", "/v2/systemsharedmemory", "/v2/cudasharedmemory")
+"""How paths end, or begin, of what is refused over HTTP where it does not only read."""
 _EMPTY: Mapping[str, type[Any]] = {
     "RepositoryModelLoad": pb.RepositoryModelLoadResponse,
     "RepositoryModelUnload": pb.RepositoryModelUnloadResponse,
@@ -67,7 +73,8 @@ _EMPTY: Mapping[str, type[Any]] = {
 }
 _OF_SERVE = ("application", "request_id", "multiplexed_model_id", "user-agent", "te")
 _HOP_BY_HOP = ("connection", "host", "keep-alive", "transfer-encoding", "content-length")
-_NO_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+_OF_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Headers that it would add where the client has sent none."""
 
 
 def _refusal(name: str, what: str) -> str:
@@ -75,6 +82,21 @@ def _refusal(name: str, what: str) -> str:
         f"{name} {what} on one replica of several, which Ray Serve chooses: over gRPC, loads, "
         "unloads, AliasSet and AliasRemove reach all"
     )
+
+
+def refused_call(name: str, request: Any) -> str:
+    """Why an RPC is not handed on; empty if it is."""
+    what = _ONE_REPLICA.get(name)
+    if name in _SETTINGS and request.settings:
+        what = _SETTINGS[name]
+    return _refusal(name, what) if what else ""
+
+
+def refused_path(method: str, path: str) -> str:
+    """Why a request over HTTP is not handed on; empty if it is."""
+    path = path.rstrip("/")
+    changes = path.startswith(_CHANGED_BELOW) or path.endswith(_CHANGED)
+    return _refusal(path, "changes something") if method != "GET" and changes else ""
 
 
 class KeptChanges:
@@ -105,18 +127,23 @@ class Replica:
         self._server = ServerProcess(arguments, "127.0.0.1", node, python)
         address = await self._server.start()
         target = f"{address.host}:{address.grpc}"
-        self._channel = grpc.aio.insecure_channel(target, options=_NO_LIMIT)
+        self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         self._stub = GRPCInferenceServiceStub(self._channel)
         self._releases = ReleasesStub(self._channel)
         self._url = f"http://{address.host}:{address.http}"
         self._session = aiohttp.ClientSession(
-            auto_decompress=False, timeout=aiohttp.ClientTimeout(), max_line_size=1 << 16
+            connector=aiohttp.TCPConnector(limit=0),
+            skip_auto_headers=_OF_AIOHTTP,
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(),
+            max_line_size=1 << 16,
         )
         context = serve.get_replica_context()
         self._replicas = serve.get_deployment_handle(context.deployment, context.app_name)
         self._kept = kept
         self._revision = 0
-        await self._catch_up()
+        self._catching_up = asyncio.create_task(self._catch_up())
+        await self._catching_up
 
     async def _catch_up(self) -> None:
         """Make what was changed before this replica came, or while it did."""
@@ -137,12 +164,13 @@ class Replica:
     async def _change_all(self, name: str, request: Any, context: Any) -> Any:
         """A change on all replicas; it is kept where one of them has made it."""
         change = Change(_CHANGES[name], request.SerializeToString())
-        outcomes = await self._replicas.broadcast("apply", change).results_async()
+        broadcast = self._replicas.broadcast("apply", change)
+        outcomes = await broadcast.results_async(return_exceptions=True)
         refused = [outcome for outcome in outcomes if outcome is not None]
         if len(refused) < len(outcomes):
             await self._kept.record.remote(change)
         if refused:
-            code, text = refused[0]
+            code, text = _told(refused[0])
             if len(outcomes) > 1:
                 text = f"{len(refused)} of {len(outcomes)} replicas: {text}"
             raise _failure(context, grpc.StatusCode[code], text)
@@ -151,16 +179,17 @@ class Replica:
         return _EMPTY[name]()
 
     async def check_health(self) -> None:
-        """Serve replaces a replica whose server has ended."""
-        await self._catch_up()
-        report: Report = await self._server.report()
-        if not report.ready:
+        """Serve replaces a replica whose server has ended, or that cannot learn of changes."""
+        if self._catching_up.done():  # a load may take longer than Serve waits here
+            last, self._catching_up = self._catching_up, asyncio.create_task(self._catch_up())
+            last.result()
+        if not await self._server.is_ready():
             raise GoneError("the server is not ready")
 
     async def forward(self, name: str, request: Any, context: Any) -> Any:
         """A call with one answer."""
-        if what := _ONE_REPLICA.get(name):
-            raise _failure(context, grpc.StatusCode.UNIMPLEMENTED, _refusal(name, what))
+        if reason := refused_call(name, request):
+            raise _failure(context, grpc.StatusCode.UNIMPLEMENTED, reason)
         if name in _CHANGES:
             return await self._change_all(name, request, context)
         stub = self._releases if name.startswith("Alias") else self._stub
@@ -186,8 +215,8 @@ class Replica:
     async def __call__(self, request: Request) -> Response:
         """A request over HTTP; its answer comes in the pieces that the server sends."""
         path = request.url.path
-        if path.endswith(("/load", "/unload")) or _is_alias(request.method, path):
-            return JSONResponse({"error": _refusal(path, "changes something")}, 501)
+        if reason := refused_path(request.method, path):
+            return JSONResponse({"error": reason}, 501)
         query = f"?{request.url.query}" if request.url.query else ""
         answer = await self._session.request(
             request.method,
@@ -206,17 +235,20 @@ class Replica:
         return response
 
 
-def _is_alias(method: str, path: str) -> bool:
-    """Whether a request would change an alias."""
-    return method != "GET" and path.startswith("/v2/repository/aliases/")
-
-
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     try:
         async for piece in answer.content.iter_any():
             yield piece
     finally:
         answer.close()
+
+
+def _told(refusal: tuple[str, str] | BaseException) -> tuple[str, str]:
+    """The status and text for the client; one that did not answer may have ended."""
+    if isinstance(refusal, BaseException):
+        cause = getattr(refusal, "cause", None) or refusal  # Ray's copy has a traceback as text
+        return "UNAVAILABLE", f"it did not answer: {cause}"
+    return refusal
 
 
 def _failure(context: Any, code: grpc.StatusCode, details: str) -> Exception:

@@ -53,7 +53,14 @@ _POLL_SECONDS = 0.1
 _LAST_LINES = 40
 _CALL_SECONDS = 10.0
 _LOAD_SECONDS = 3600.0
-_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+_DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+)
+"""Of channels to a replica: messages of any size, and no proxy of the environment's."""
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class StartError(Exception):
@@ -73,9 +80,8 @@ class GoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a replica tells: whether it is ready, what it bears, the models that it has loaded."""
+    """What a replica tells: what it bears, and the models that it has loaded."""
 
-    ready: bool
     load: ReplicaLoad
     models: tuple[str, ...]
 
@@ -135,21 +141,31 @@ class ServerProcess:
             env={**os.environ, NODE: self._node},
         )
         self._tasks.append(asyncio.create_task(self._relay(self._process)))
-        self._channel = grpc.aio.insecure_channel(f"{self._host}:{ports[0]}", options=_OPTIONS)
+        target = f"{self._host}:{ports[0]}"
+        self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         self._inference = GRPCInferenceServiceStub(self._channel)
         self._releases = ReleasesStub(self._channel)
-        while not await self._is_ready():
-            if self._process.returncode is not None:
-                await asyncio.gather(*self._tasks)
-                await self._channel.close(None)
-                raise StartError(self._node, self._reason())
-            await asyncio.sleep(_POLL_SECONDS)
+        try:
+            while not await self._is_ready():
+                if self._process.returncode is not None:
+                    await asyncio.gather(*self._tasks)
+                    raise StartError(self._node, self._reason())
+                await asyncio.sleep(_POLL_SECONDS)
+        except StartError:
+            await self.stop(_CALL_SECONDS)
+            raise
         return self.address
 
     async def _relay(self, process: asyncio.subprocess.Process) -> None:
         """Print what it prints, which Ray keeps in a log; the last lines are kept here."""
         assert process.stdout is not None
-        async for line in process.stdout:
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:  # longer than the buffer, and dropped as far as it was there
+                continue
+            if not line:
+                break
             text = line.decode(errors="replace").rstrip("\n")
             self._lines.append(text)
             print(text, flush=True)
@@ -161,12 +177,21 @@ class ServerProcess:
         begins = [n for n, line in enumerate(lines) if line.startswith(("error:", "penstock"))]
         return "\n".join(lines[begins[-1] :] if begins else lines[-5:])
 
+    async def is_ready(self) -> bool:
+        """Whether it says that it is ready. Raises `GoneError` once the process has ended."""
+        self._check()
+        return await self._is_ready()
+
     async def _is_ready(self) -> bool:
+        """Raises `StartError` where the server does not tell it to us."""
         try:
             answer = await self._inference.ServerReady(
                 pb.ServerReadyRequest(), timeout=_CALL_SECONDS, metadata=self._metadata
             )
-        except grpc.aio.AioRpcError:
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _DENIED:
+                reason = f"the server does not say whether it is ready: {error.details()}"
+                raise StartError(self._node, reason) from error
             return False
         return bool(answer.ready)
 
@@ -182,8 +207,7 @@ class ServerProcess:
             asyncio.to_thread(self._metrics_page),
         )
         models = tuple(sorted({model.name for model in index.models}))
-        load = self._meter.load(metrics_of_page(monotonic(), page))
-        return Report(await self._is_ready(), load, models)
+        return Report(self._meter.load(metrics_of_page(monotonic(), page)), models)
 
     def _check(self) -> None:
         if self._process is None or self._process.returncode is not None:
@@ -191,7 +215,7 @@ class ServerProcess:
 
     def _metrics_page(self) -> str:
         url = f"http://{self._host}:{self.address.metrics}/metrics"
-        with urllib.request.urlopen(url, timeout=_CALL_SECONDS) as answer:
+        with _DIRECT.open(url, timeout=_CALL_SECONDS) as answer:
             page: bytes = answer.read()
         return page.decode()
 
