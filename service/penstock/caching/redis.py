@@ -30,9 +30,11 @@ class RedisCache:
 
     shared = True
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, patience: float | None) -> None:
+        """Requests wait for `client` so many seconds at most."""
         self.statistics = CacheStatistics()
         self._client = client
+        self._patience = patience
         self._tasks: set[asyncio.Task[None]] = set()
         self._failing = False
 
@@ -48,7 +50,8 @@ class RedisCache:
             raise ConfigError(
                 f"Failed to initialize RedisCache: {wanted.host}:{wanted.port}: {error}"
             ) from error
-        return cls(client)
+        # Else a server that hangs would hold requests for ever.
+        return cls(client, _seconds(wanted.socket_timeout or wanted.wait_timeout))
 
     def lookup(self, key: bytes, found: Found) -> None:
         """Call `found` once Redis has answered."""
@@ -70,7 +73,7 @@ class RedisCache:
         begun = time.monotonic_ns()
         response: InferenceResponse | None = None
         try:
-            data = await self._client.get(_PREFIX + key)
+            data = await self._answered(self._client.get(_PREFIX + key))
             response = None if data is None else unpack(data)
             self._failing = False
         except Exception as error:  # redis, its connections and TLS raise many kinds
@@ -87,11 +90,23 @@ class RedisCache:
     async def _insert(self, key: bytes, data: bytes, done: Callable[[], None]) -> None:
         begun = time.monotonic_ns()
         try:
-            await self._client.set(_PREFIX + key, data)
+            await self._answered(self._client.set(_PREFIX + key, data))
         except Exception as error:  # as above
             self._log_failure(error)
         self.statistics.insertion_ns += time.monotonic_ns() - begun
         done()
+
+    async def _answered(self, command: Coroutine[Any, Any, Any]) -> Any:
+        """What Redis says to a command; raises `TimeoutError` where it says nothing."""
+        asked = asyncio.get_running_loop().create_task(command)
+        try:
+            await asyncio.wait([asked], timeout=self._patience)
+        finally:
+            ended = asked.done()
+            asked.cancel()
+        if not ended:
+            raise TimeoutError(f"there was no answer within {self._patience:g} s")
+        return asked.result()
 
     def _log_failure(self, error: Exception) -> None:
         """Log a failure; in a row of failures only the first is a warning."""
