@@ -27,6 +27,7 @@ _ENDPOINTS = ("grpc", "http", "metrics", "openai", "sagemaker", "vertex")
 _OPTIONS = [
     "--log-info=false",
     "--grpc-channelz=true",
+    "--engine-rpc=vllm",
     "--allow-sagemaker=true",
     "--allow-vertex-ai=true",
     "--vertex-ai-default-model=simple",

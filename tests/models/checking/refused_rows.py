@@ -129,6 +129,7 @@ def another_network(*given: object, **more: object) -> Row:
 
 
 _ONNX_RUNTIMES_WORDS = "ONNX Runtime says it in its own words"
+_ON_THREADS = {"penstock.host": "thread"}
 _PYTORCH_FIRST = "the process imports PyTorch first"
 
 
@@ -431,6 +432,14 @@ ROWS: Mapping[str, Row] = {
     ),
     "switch of PyTorch": Row(
         f'platform: "pytorch_libtorch" {T}' + parameters(INFERENCE_MODE="perhaps")
+    ),
+    "weights for PyTorch on threads": Row(
+        f'platform: "pytorch_libtorch" {T} runtime: "model.py"' + parameters(**_ON_THREADS),
+        {"1/model.py": "", "1/model.pt": archive("m/data.pkl")},
+        elsewhere=_PYTORCH_FIRST,
+    ),
+    "switch of a process for PyTorch on threads": Row(
+        f'platform: "pytorch_libtorch" {T}' + parameters(DISABLE_CUDNN="true", **_ON_THREADS)
     ),
     "number of PyTorch": Row(
         f'platform: "pytorch_libtorch" {T}' + parameters(INTRA_OP_THREAD_COUNT="all")

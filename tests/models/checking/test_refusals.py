@@ -50,6 +50,7 @@ NEED_MORE: Mapping[str, str] = {
     "penstock/core/placement.py _*": "host policies of the server's flags",
     "penstock/scheduling/rate_limiter.py *": "resources of the server's flags",
     "penstock/models/loading/instance_factory.py InstanceFactory._process": "other models' cores",
+    "penstock/models/loading/instance_factory.py hosting": "another Python, of the server's flags",
     "penstock/models/loading/build_version.py check_gpu_memory": "limits of the server's flags, and"
     " what else uses the GPU",
     "penstock/models/remote/*": "the store is asked",
