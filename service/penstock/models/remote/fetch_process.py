@@ -74,11 +74,12 @@ class FetchProcess:
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
-            ours.send(json.dumps(known).encode())
         except OSError as error:
             logger.debug("objects are fetched in this process: %s", error)
             ours.close()
             return None
+        with suppress(ConnectionError):  # it has ended already, as the reader sees
+            ours.send(json.dumps(known).encode())
         return cls(process, ours, tell)
 
     def begin(self, stored: StoredObject, part: Part) -> Future[str]:
