@@ -29,7 +29,7 @@ import uvloop
 
 from loadtest.places import results_file
 from loadtest.soak.answers import FORMULAS
-from loadtest.soak.faults import FAULTS, Fault, Site, suffer
+from loadtest.soak.faults import FAULTS, OPEN_POLICY, Fault, Site, suffer
 from loadtest.soak.ledger import Ledger
 from loadtest.soak.models import SoakModels
 from loadtest.soak.report import markdown_table
@@ -41,7 +41,6 @@ _BEFORE = 4.0
 _AFTER = 5.0
 _INSIDE = "PENSTOCK_CHAOS_NETWORK"
 """Set where the process is in a network of its own."""
-_POLICY = '[[rules]]\ncallers = ["anyone"]\ncalls = ["*"]\n'
 
 _OUTCOMES = ("right", "expected", "unexpected", "wrong", "lost")
 
@@ -107,7 +106,7 @@ def _row(kind: type[Fault]) -> Row:
         models = SoakModels(folder / "models", folder / "pids")
         models.add_hungry()
         policy = folder / "policy.toml"
-        policy.write_text(_POLICY)
+        policy.write_text(OPEN_POLICY)
         own = [*fault.options(), f"--access-policy={policy}"]
         cached = any(option.startswith("--cache-config") for option in own)
         usual = [one for one in OPTIONS if not (cached and one.startswith("--cache-config"))]

@@ -32,7 +32,7 @@ from pathlib import Path
 import uvloop
 
 from loadtest.places import results_file
-from loadtest.soak.faults import IN_A_SOAK, Fault, Site, suffer
+from loadtest.soak.faults import IN_A_SOAK, OPEN_POLICY, Fault, Site, suffer
 from loadtest.soak.ledger import Ledger
 from loadtest.soak.models import SoakModels
 from loadtest.soak.report import Report
@@ -164,14 +164,11 @@ async def _suffer(fault: Fault, site: Site) -> None:
     await suffer(fault, site)
 
 
-_POLICY = '[[rules]]\ncallers = ["anyone"]\ncalls = ["*"]\n'
-
-
 def _faults(folder: Path, stack: ExitStack) -> tuple[list[Fault], list[str]]:
     """The faults that can be made here, and what the server is started with for them."""
     faults: list[Fault] = []
     policy = folder / "policy.toml"
-    policy.write_text(_POLICY)
+    policy.write_text(OPEN_POLICY)
     options = [*OPTIONS, f"--access-policy={policy}"]
     for kind in IN_A_SOAK:
         own = folder / kind.__name__

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ from loadtest.soak.traffic import Traffic
 from loadtest.soak.watch import below
 from loadtest.soak.wire import message
 from penstock.protocol import grpc_service_pb2 as pb
+
+OPEN_POLICY = '[[rules]]\ncallers = ["anyone"]\ncalls = ["*"]\n'
+"""An access policy that asks, and permits everybody everything."""
 
 EVERY = "every"
 """Stands for all models."""
@@ -79,7 +83,7 @@ class Site:
         return ", ".join(f"{name.split('_', 1)[1]} {value:g}" for name, value in sums.items())
 
 
-class Fault:
+class Fault(ABC):
     """One kind of fault; `seconds` is how long it lasts, `folder` is its own."""
 
     name = ""
@@ -101,8 +105,9 @@ class Fault:
         """What is added to the server's environment for it."""
         return {}
 
+    @abstractmethod
     async def begin(self, site: Site) -> None:
-        raise NotImplementedError(self.name)  # each fault is made in another way
+        """Make it."""
 
     async def end(self, site: Site) -> None:
         """Make it undone."""

@@ -116,7 +116,7 @@ class OnnxGraph(DeviceGraph):
             raise InternalError(reason(error)) from error
 
     def _there(self, tensor: Tensor) -> DeviceRows | None:
-        """What is on the device of the graph already; `None` for what is elsewhere."""
+        """The value that is on the graph's device already; `None` for one elsewhere."""
         source = tensor.device
         if source is None or tuple(source.__dlpack_device__()) != self.memory:
             return None

@@ -93,7 +93,7 @@ class OpenVinoGraph(Graph):
         self._compiled: Compiled
         self._in_doubt = False  # whether the last run has failed
         self._failed: Mapping[Shapes, None] = {}
-        """What a model that was not in doubt has failed with, of late."""
+        """Shapes with which a model that was not in doubt has failed of late."""
         self._owner: object = None
         names = frozenset(declared)
         self.inputs = _described(model.inputs, names, batch)

@@ -47,7 +47,7 @@ def open_openai_app(
 
 
 def read_engine_facts(settings: EngineSettings, tokenizer: Any) -> EngineFacts:
-    """What routers of engines ask about a model; reads its files, on the instance's thread."""
+    """Facts of a model for routers of engines; reads its files, on the instance's thread."""
     folder, metadata = _files(settings)
     config = _object(folder / "config.json") if not metadata else {}
     try:

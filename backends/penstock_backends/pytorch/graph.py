@@ -85,13 +85,13 @@ class TorchGraph(DeviceGraph):
             return [self._checked(name, results, _array_of) for name in names]
 
     def _run(self, values: Mapping[str, Any]) -> Sequence[Any]:
-        """What the program makes of its arguments, in its order."""
+        """The results of the program for its arguments, in its order."""
         with mode(self._settings):
             return _results(self._program.run({self._inputs[n]: v for n, v in values.items()}))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What PyTorch raises is raised as `InternalError`."""
+        """Errors of PyTorch are raised as `InternalError`."""
         torch = pytorch()
         try:
             yield

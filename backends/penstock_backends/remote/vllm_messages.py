@@ -27,7 +27,7 @@ class TokenLogprobs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineOutput:
-    """What came of one of the answers: new tokens; or its end, with the last tokens or all of them.
+    """Outcome of one of the answers: new tokens; or its end, with the last tokens or all of them.
 
     `finish_reason` is `None` while it goes on.
     """
@@ -269,7 +269,7 @@ def ill(found: Any) -> str | None:
 
 
 def facts_of(info: Any) -> EngineFacts:
-    """What an engine tells of its model, as far as it does."""
+    """Facts of an engine's model, as far as it tells them."""
     if info is None:
         return EngineFacts()
     if "max_seq_len" in info.DESCRIPTOR.fields_by_name:  # TensorRT-LLM's

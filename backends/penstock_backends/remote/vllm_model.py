@@ -115,7 +115,7 @@ class VllmModel:
         return self._fleet.unready()
 
     def engine_facts(self) -> EngineFacts:
-        """What routers ask of the engine, as far as one address has told it."""
+        """Facts of the engine for routers, as far as one address has told them."""
         told = facts_of(self._info)
         return replace(told, tokenizer=str(self._named), vocabulary=self._vocabulary)
 
