@@ -17,7 +17,6 @@ from penstock.rpc.call_log import LoggedCalls, VerboseCalls, VerboseServices, ob
 from penstock.rpc.channelz.servicer import ChannelzServicer
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
-from penstock.rpc.engine.servicer import VllmEngineServicer
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.orca import OrcaServicer
 from penstock.rpc.reflection import reflection_services
@@ -79,6 +78,9 @@ async def open_grpc(
         ReleasesServicer(server).service(),
     ]
     if settings.engine_rpc:
+        # Here, since few servers have it, and each would import it at its start.
+        from penstock.rpc.engine.servicer import VllmEngineServicer
+
         services.append(VllmEngineServicer(server, settings.engine_rpc.partition(":")[2]).service())
     registry = ChannelzRegistry() if settings.channelz else None
     if registry is not None:
