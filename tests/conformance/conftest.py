@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from harness.serving import Served, serving
 from penstock.demo import write_demo
+
+_ENGINES = "tests/conformance/language_models/"
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +21,20 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("demo")
     write_demo(directory, report=lambda _: None)
     return directory
+
+
+class _EnginesOnce(LoadFileScheduling):  # type: ignore[misc]
+    """Gives the files that share an engine to one process: vLLM takes a minute to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return _ENGINES if file.startswith(_ENGINES) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files stay together, and those of language models."""
+    return _EnginesOnce(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -247,7 +247,7 @@ def _cancelled(model: ModelStatistics, phase: Phase) -> Series:
 
 def _tasks() -> int | None:
     try:
-        return len(asyncio.all_tasks())
+        return len(asyncio.all_tasks() - {asyncio.current_task()})  # which writes this page
     except RuntimeError:
         return None
 

@@ -95,6 +95,19 @@ async def test_a_server_that_stops_ends_the_subscription(
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_a_server_that_stops_meanwhile_ends_a_subscription_that_begins(
+    stub: Any, server: InferenceServer, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once() -> None:
+        pass
+
+    monkeypatch.setattr(server, "wait_stopping", at_once)
+    code, _ = await failure(
+        stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30).read()
+    )
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_what_is_no_batch_ends_the_subscription(stub: Any, publisher: Publisher) -> None:
     call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
     assert await publisher.subscriber()

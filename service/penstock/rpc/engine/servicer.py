@@ -300,9 +300,8 @@ class VllmEngineServicer:
             await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-            while not following.done():  # Google's library may lose a cancel that meets its own end
-                following.cancel()
-                await asyncio.wait([following], timeout=1.0)
+            following.cancel()
+            await asyncio.wait([following])
         if stopping.done() and not stopping.cancelled():
             raise UnavailableError(STOPPED)
         if not following.cancelled() and (error := following.exception()) is not None:

@@ -125,8 +125,9 @@ class GrpcioContext:
         self._initial = metadata
 
     async def begin(self) -> None:
-        metadata, self._initial = self._initial or (), None
-        await self._context.send_initial_metadata(tuple(metadata))
+        self._initial = self._initial or ()
+        self._start_writing()
+        await self.writable()
 
     def add_trailing_metadata(self, metadata: Metadata) -> None:
         self._trailing += metadata
@@ -143,8 +144,7 @@ class GrpcioContext:
 
     def write_nowait(self, message: Reply) -> bool:
         self._waiting.append(message)
-        if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._send_waiting())
+        self._start_writing()
         return False
 
     async def writable(self) -> None:
@@ -162,8 +162,13 @@ class GrpcioContext:
         if self._writer is not None:
             self._writer.cancel()
 
+    def _start_writing(self) -> None:
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._send_waiting())
+
     async def _send_waiting(self) -> None:
         try:
+            await self._prepare()
             while self._waiting:
                 await self._send(self._waiting.popleft())
         finally:
