@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,11 +15,11 @@ import numpy as np
 import pytest
 from loadtest.authority import Authority, write_pair
 
+from access.kept import Kept
 from access.models import OPEN, SECRET, guarded
-from access.policies import ADMIN, ALICE, BOB, POLICY, bearer, replaced
+from access.policies import ADMIN, ALICE, BOB, POLICY, bearer, gate, replaced
 from gateway.serving import LOCAL
 from penstock.access.watch import PolicyWatch
-from penstock.core.access import AuditEvent
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.gateway.connections.open_connections import ConnectionRules
@@ -27,29 +28,12 @@ from penstock.protocol import releases_pb2
 from penstock.protocol.releases_pb2_grpc import ReleasesStub
 from penstock.rpc.server import open_grpc
 from penstock.server.control_policy import ControlPolicy
+from penstock.server.seen_models import seen
+from penstock.server.server import InferenceServer
 from penstock.settings import Feature, GrpcSettings, Restriction
 from penstock.system.certificates import ServerCertificates
-from rpc.serving import Client, channel_to, infer_request
+from rpc.serving import Client, channel_to, infer_request, open_models
 from system.test_certificates import fill, settings
-
-SECRETS = (ALICE, BOB, ADMIN, "wrong-key", "secret-value")
-
-
-class Kept:
-    """A log that keeps its events."""
-
-    def __init__(self) -> None:
-        self.events: list[AuditEvent] = []
-
-    def add(self, event: AuditEvent) -> None:
-        self.events.append(event)
-
-    @property
-    def told(self) -> list[tuple[str, str, str, str]]:
-        """Who, what, which model, and the result, of all events; no secret is among them."""
-        assert not any(secret in str(event) for event in self.events for secret in SECRETS)
-        assert all(event.at > 0 for event in self.events)
-        return [(one.caller, one.what, one.target, one.result) for one in self.events]
 
 
 @asynccontextmanager
@@ -208,3 +192,66 @@ async def test_changes_of_aliases_by_grpc_are_told(local: GrpcSettings, reposito
         ("admin", "AliasRemove", "absent", "NOT_FOUND"),
         ("admin", "AliasRollback", "absent", "NOT_FOUND"),
     ]
+
+
+BROKEN = "broken"
+
+
+def behind(server: InferenceServer) -> InferenceServer:
+    """The server as frontends see it behind the policy."""
+    server.access = gate()
+    return seen(server)
+
+
+def write_broken(repository: Path) -> None:
+    (repository / BROKEN / "1").mkdir(parents=True)
+    config = (repository / OPEN / "config.pbtxt").read_text().replace("identity", "secret-value")
+    (repository / BROKEN / "config.pbtxt").write_text(config)
+
+
+async def test_loads_at_the_start_and_by_polling_are_told(repository: Path) -> None:
+    kept = Kept()
+    async with open_models(repository, audit=kept) as server:
+        assert kept.by_server == [
+            ("", "load", OPEN, "OK", "start"),
+            ("", "load", SECRET, "OK", "start"),
+        ]
+        kept.events.clear()
+        write_broken(repository)
+        await server.follow([OPEN, BROKEN], [SECRET])
+        assert kept.by_server == [
+            ("", "load", BROKEN, "failed", "polling"),
+            ("", "load", OPEN, "OK", "polling"),
+            ("", "unload", SECRET, "OK", "polling"),
+        ]
+
+
+async def test_loads_by_calls_and_what_they_push_out_are_told(
+    local: GrpcSettings, repository: Path
+) -> None:
+    kept = Kept()
+    idle = 'parameters { key: "penstock.idle_seconds" value { string_value: "0.001" } }'
+    with (repository / OPEN / "config.pbtxt").open("a") as config:
+        config.write(idle)
+    write_broken(repository)
+    infer = infer_request(OPEN, IN=np.ones(1, np.float32))
+    async with (
+        open_models(repository, demand=True, explicit=True, audit=kept) as server,
+        open_grpc(behind(server), local, ExitDeadline(2), audit=kept) as port,
+        channel_to(port) as channel,
+    ):
+        assert kept.events == []
+        residency = server.residency
+        assert residency is not None
+        client = Client(channel)
+        await call(client, "ModelInfer", infer, bearer(ALICE))
+        await call(client, "ModelInfer", infer_request(BROKEN), bearer(ADMIN))
+        while not any(event.what == "unload" for event in kept.events):
+            await asyncio.sleep(0)
+            await residency.unload_idle()
+    assert kept.by_server == [
+        ("alice", "load", OPEN, "OK", "call"),
+        ("admin", "load", BROKEN, "failed", "call"),
+        ("", "unload", OPEN, "OK", "idle"),
+    ]
+    assert len(kept.events) == 3

@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 
 from harness.repeat_model import REPEAT
+from penstock.core.access import AuditSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock.models.loading.build_version import VersionBuilder
@@ -81,7 +82,12 @@ class Client:
 
 @asynccontextmanager
 async def open_models(
-    repository: Path, *, explicit: bool = False, demand: bool = False, **options: Any
+    repository: Path,
+    *,
+    explicit: bool = False,
+    demand: bool = False,
+    audit: AuditSink | None = None,
+    **options: Any,
 ) -> AsyncIterator[InferenceServer]:
     """A server over a model repository; with explicit control nothing is loaded yet.
 
@@ -91,6 +97,7 @@ async def open_models(
     lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper))
     identity = ServerMetadata("triton", "1.2.3")
     server = InferenceServer(identity, files, lifecycle, explicit_control=explicit, **options)
+    server.audit = audit
     if demand:
         server.residency = ModelResidency(files, lifecycle, timeout=60)
     try:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from access.kept import Kept
 from fakes import FakeBuilder, make_request, marks, write_model
-from penstock.core.errors import NotFoundError, UnavailableError, UnsupportedError
+from penstock.core.errors import InferenceError, NotFoundError, UnavailableError, UnsupportedError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -34,12 +35,20 @@ class House:
 
 async def test_a_model_loads_another_with_a_configuration_and_files(tmp_path: Path) -> None:
     house = House(tmp_path, explicit_control=True)
+    house.server.audit = kept = Kept()
     files = {"file:2/model": b"x"}
     await house.services.control("load", ["made", '{"backend": "fake"}', files])
     assert await house.services.control("ready", ["made", "2"])
     await house.services.control("unload", ["made", False])
     assert not await house.services.control("ready", ["made", ""])
+    with pytest.raises(InferenceError):
+        await house.services.control("load", ["absent", "", {}])
     await house.lifecycle.close()
+    assert kept.by_server == [
+        ("", "load", "made", "OK", "model"),
+        ("", "unload", "made", "OK", "model"),
+        ("", "load", "absent", "failed", "model"),
+    ]
 
 
 @pytest.mark.parametrize("dependents", [False, True])
@@ -82,7 +91,9 @@ async def test_other_verbs_are_refused(tmp_path: Path) -> None:
 async def test_model_of_an_unhealthy_engine_is_unloaded_in_any_mode(tmp_path: Path) -> None:
     house = House(tmp_path)
     await house.server.start(["m"])
+    house.server.audit = kept = Kept()
     await house.services.control("retire", ["m"])
+    assert kept.by_server == [("", "unload", "m", "OK", "unhealthy")]
     with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' has no available"):
         house.services.infer(make_request("a"))
     await house.lifecycle.close()

@@ -93,7 +93,7 @@ class PolicyWatch:
 
     def _tell(self, result: str, detail: str = "") -> None:
         if self._audit is not None:
-            event = AuditEvent(time.time(), "access-policy", result, detail=detail)
+            event = AuditEvent(time.time(), "access-policy", result, detail=detail, cause="file")
             self._audit.add(event)
 
     def _states(self) -> tuple[FileState, FileState]:

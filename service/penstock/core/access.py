@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple, Protocol
 
 
@@ -41,9 +42,11 @@ class AuditEvent(NamedTuple):
     """One event. It has no key, token, header, body or tensor.
 
     `at`: in seconds since the epoch. `what`: the RPC, or the method and path of HTTP; or what
-    changed, as `access-policy`. `result`: the status that the caller got, `changed` or `refused`.
-    `target`: the model. What is not known is empty: `caller` of whom no policy knows, both `caller`
-    and `peer` of what the server does by itself.
+    changed, as `access-policy`. `result`: the status that the caller got, or `OK`, `failed`,
+    `changed`, `refused`. `target`: the model. What is not known is empty.
+
+    What the server does by itself has a `cause` and no `peer`; its `caller` is the one whose call
+    had it do so, if it was one.
     """
 
     at: float
@@ -53,6 +56,7 @@ class AuditEvent(NamedTuple):
     peer: str = ""
     target: str = ""
     detail: str = ""
+    cause: str = ""
 
 
 class AuditSink(Protocol):
@@ -60,6 +64,18 @@ class AuditSink(Protocol):
 
     def add(self, event: AuditEvent) -> None:
         """Keep an event; returns at once, and never raises."""
+
+
+def tell_own(
+    sink: AuditSink | None, what: str, target: str, cause: str, *, failed: bool = False, **more: str
+) -> None:
+    """Tell the audit log, if there is one, what the server does by itself, and why.
+
+    Not with which error it failed, which may quote a model's files: that is in the log.
+    """
+    if sink is not None:
+        result = "failed" if failed else "OK"
+        sink.add(AuditEvent(time.time(), what, result, target=target, cause=cause, **more))
 
 
 def event_of_call(access: Access, caller: str) -> AuditEvent:

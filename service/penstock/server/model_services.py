@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.core.access import tell_own
 from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
@@ -51,22 +52,32 @@ class LocalServices:
         self._metrics.remove(owner)
 
     async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
-        if verb == "load":
-            name, config, files = arguments
-            parameters = {CONFIG: config, **files} if config else files
-            return await self._server.load(name, parameters, trusted=True)
-        if verb == "unload":
-            name, dependents = arguments
-            return await self._server.unload(name, unload_dependents=dependents)
+        if verb in ("load", "unload"):
+            done = False
+            try:
+                await self._change(verb, arguments)
+                done = True
+            finally:
+                tell_own(self._server.audit, verb, arguments[0], "model", failed=not done)
+            return None
         if verb == RETIRE:
             (name,) = arguments
             logger.error("the engine of model '%s' is not healthy: it is unloaded", name)
-            return await self._lifecycle.unload(name)
+            return await self._lifecycle.unload(name, cause="unhealthy")
         if verb == "ready":
             return await self._server.model_serves(*arguments)
         raise UnsupportedError(
             f"a model process asked for '{verb}', which is not a control operation"
         )
+
+    async def _change(self, verb: str, arguments: Sequence[Any]) -> None:
+        if verb == "load":
+            name, config, files = arguments
+            parameters = {CONFIG: config, **files} if config else files
+            await self._server.load(name, parameters, trusted=True)
+        else:
+            name, dependents = arguments
+            await self._server.unload(name, unload_dependents=dependents)
 
     def _model(self, name: str, version: str) -> ServedModel:
         number = parse_version(version)

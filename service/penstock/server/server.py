@@ -80,9 +80,6 @@ class InferenceServer:
     access: AccessGate | None = None
     """Whom frontends ask who may call; they then see the server as `SeenModels`."""
 
-    audit: AuditSink | None = None
-    """Who is told of models that were asked for by those who do not see them."""
-
     control_policy: ControlPolicy = ControlPolicy()
 
     residency: ModelResidency | None = None
@@ -139,6 +136,17 @@ class InferenceServer:
         self._started = False
         self._engines: tuple[asyncio.Event, Sequence[str]] | None = None  # until that change
         self.releases = Releases(self._catalog, self._target, alias_folders)
+
+    @property
+    def audit(self) -> AuditSink | None:
+        """Who is told of models that were asked for by those who do not see them, and of what the
+        server does to models by itself.
+        """
+        return self._lifecycle.audit
+
+    @audit.setter
+    def audit(self, audit: AuditSink | None) -> None:
+        self._lifecycle.audit = self.releases.audit = audit
 
     # -- inference ----------------------------------------------------------------------------
 
@@ -441,9 +449,9 @@ class InferenceServer:
             changed = [name for name in changed if self._catalog.served(name)]
             for name in gone:
                 self.residency.forget(name)
-        await self._lifecycle.load_all(changed)
+        await self._lifecycle.load_all(changed, "polling")
         for name in gone:
-            await self._lifecycle.unload(name)
+            await self._lifecycle.unload(name, cause="polling")
 
     async def control(
         self, name: str, version: str, action: str, arguments: Mapping[str, Any]
@@ -504,7 +512,7 @@ class InferenceServer:
         if self.residency is not None:
             await self.residency.learn()
             names = {*names, *self.residency.always()}
-        failures = await self._lifecycle.load_all(names)
+        failures = await self._lifecycle.load_all(names, "start")
         if self.residency is not None:
             self.residency.counts.loads.update((n, "start") for n in names if n not in failures)
         await self.releases.read_files()

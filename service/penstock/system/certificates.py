@@ -160,8 +160,8 @@ class ServerCertificates:
 
     def _tell(self, result: str, detail: str = "") -> None:
         if self._audit is not None:
-            event = AuditEvent(time.time(), "certificate", result, target=self.name, detail=detail)
-            self._audit.add(event)
+            told = AuditEvent(time.time(), "certificate", result, "", "", self.name, detail, "file")
+            self._audit.add(told)
 
     def _tell_dates(self) -> None:
         """A line about a certificate that no client will take."""

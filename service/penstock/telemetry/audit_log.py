@@ -46,6 +46,8 @@ class _AuditFormatter(logging.Formatter):
         if event is None:
             return json_line({"time": time, "message": record.getMessage()})
         texts = {
+            "by": "server" if event.cause else "",
+            "cause": event.cause,
             "caller": event.caller,
             "peer": event.peer,
             "what": event.what,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from access.kept import Kept
 from models.releases.fake_models import Models, answered
 from penstock.core.errors import (
     AlreadyExistsError,
@@ -94,6 +96,35 @@ async def test_what_goes_back_says_why_to_all() -> None:
     releases.roll_back("alias")
     releases.remove("alias")
     assert 'cause="request"' in "".join(render(alias_families(releases)))
+
+
+async def test_what_no_request_asked_for_is_in_the_audit_log(tmp_path: Path) -> None:
+    models, kept = Models(), Kept()
+    releases = Releases(ModelCatalog(), models.find, [tmp_path])
+    releases.audit = kept
+    file = tmp_path / "aliases.toml"
+    file.write_text('[declared]\ntargets = [{ model = "old" }]\n')
+    await releases.read_files()
+    file.write_text("")
+    await releases.read_files()
+    releases.set("alias", _fields(100))
+    now = time.monotonic()
+    releases.promote("alias", {"steps": [5, 50, 100], "every": 60})
+    releases.watch(now + 70)
+    releases.set("alias", _fields(50, guard={"min_requests": 5, "max_error_rate": 0.1}))
+    models.fail("new")
+    model = releases.find("alias")
+    assert model is not None
+    while kept.events[-1].cause != "guard":
+        await asyncio.gather(answered(model), return_exceptions=True)
+        releases.watch(time.monotonic())
+    assert kept.by_server == [
+        ("", "alias", "declared", "OK", "file"),
+        ("", "alias", "declared", "OK", "file"),
+        ("", "alias", "alias", "OK", "promotion"),
+        ("", "alias", "alias", "OK", "guard"),
+    ]
+    assert [event.detail for event in kept.events][1::2] == ["removed", "error_rate"]
 
 
 async def test_a_shadow_is_on_the_page_and_ends_with_its_alias() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.access.current import current_caller
+from penstock.core.access import AuditSink, tell_own
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.inflight.inference import RunningRequests
@@ -34,8 +36,11 @@ class ModelLifecycle:
     Operations on related models are serialized (M-10 differs: Triton refuses the later one). At
     most `load_threads` versions load at once. `scratch` returns the folder for files that load
     requests carry. Unloads, and loads that remove instances, return once these are finalized, but
-    wait no more than `finalize_seconds`.
+    wait no more than `finalize_seconds`. The audit log, if there is one, is told of loads and
+    unloads that have a `cause`, why the server does so by itself.
     """
+
+    audit: AuditSink | None = None
 
     def __init__(
         self,
@@ -126,14 +131,14 @@ class ModelLifecycle:
             raise error
 
     async def load_all(
-        self, names: Iterable[str] | Mapping[str, ModelOverride | None]
+        self, names: Iterable[str] | Mapping[str, ModelOverride | None], cause: str = ""
     ) -> dict[str, InferenceError]:
         """Load several models, each once and after those it needs; returns errors by model.
 
         An override replaces the repository's files or configuration of a model.
         """
         overrides = names if isinstance(names, Mapping) else dict.fromkeys(names)
-        task = asyncio.get_running_loop().create_task(self._load(overrides))
+        task = asyncio.get_running_loop().create_task(self._load(overrides, cause))
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
         return await asyncio.shield(task)
@@ -143,7 +148,7 @@ class ModelLifecycle:
         for loading in self._graphs:
             loading.cancel(name)
 
-    async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
+    async def unload(self, name: str, *, unload_dependents: bool = False, cause: str = "") -> None:
         """Refuse new requests at once; those in flight complete after the return (G-13).
 
         Without any, the model is finalized before the return.
@@ -160,7 +165,10 @@ class ModelLifecycle:
                 complete = related <= names
                 names |= related
                 if complete:
+                    served = [one for one in sorted(gone) if self.catalog.served(one)]
                     await self._unload(gone, related - gone)
+                    for one in served:
+                        self._tell("unload", one, cause)
         await self._retirement.finalized(names)
 
     async def wait_unloaded(self) -> None:
@@ -190,7 +198,7 @@ class ModelLifecycle:
 
     # -- loading ------------------------------------------------------------------------------
 
-    async def _load(self, overrides: Overrides) -> dict[str, InferenceError]:
+    async def _load(self, overrides: Overrides, cause: str) -> dict[str, InferenceError]:
         reserved, failures = set(overrides), None
         unreadable: dict[str, InferenceError] = {}
         while failures is None:
@@ -201,12 +209,14 @@ class ModelLifecycle:
                 above = self._dependencies.dependents(polled.keys())
                 related = polled.keys() | needs(polled, polled) | above
                 if related <= reserved:
-                    failures = await self._bring_up(set(overrides), polled)
+                    failures = await self._bring_up(set(overrides), polled, cause)
                 reserved |= related
         await self._retirement.finalized(reserved)
         return failures
 
-    async def _bring_up(self, names: set[str], polled: Polled) -> dict[str, InferenceError]:
+    async def _bring_up(
+        self, names: set[str], polled: Polled, cause: str
+    ) -> dict[str, InferenceError]:
         """Load the models that were read; returns the errors of `names`."""
         unread: dict[str, InferenceError] = {}
         for name, files in polled.items():
@@ -230,7 +240,13 @@ class ModelLifecycle:
         finally:
             self._graphs.discard(loading)
         failed = {name: _load_failed(name, f.reason) for name, f in loading.failures.items()}
+        for name in sorted(changed | unread.keys()):
+            self._tell("load", name, cause, failed=name in unread or name in failed)
         return unread | {name: error for name, error in failed.items() if name in names}
+
+    def _tell(self, what: str, name: str, cause: str, *, failed: bool = False) -> None:
+        if cause:
+            tell_own(self.audit, what, name, cause, failed=failed, caller=current_caller())
 
     def _loading(self) -> GraphLoad:
         return GraphLoad(

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from penstock.core.access import AuditSink, tell_own
 from penstock.core.errors import (
     AlreadyExistsError,
     InferenceError,
@@ -46,8 +47,11 @@ class Releases:
     """Owns the aliases: those of files, which are followed, and those set by requests.
 
     `find` finds a model or raises. An alias that requests have set is gone at the next start.
-    `went_back` counts by alias and cause.
+    `went_back` counts by alias and cause. The audit log, if there is one, is told of changes that
+    no request asked for.
     """
+
+    audit: AuditSink | None = None
 
     def __init__(
         self,
@@ -263,12 +267,14 @@ class Releases:
                     check_name(name)
                     self._check(alias)
                     self._take(alias, f"declared in {file}")
+                    tell_own(self.audit, "alias", name, "file")
                 taken[name] = alias
             except InferenceError as error:
                 wrong = wrong or error.message
                 taken |= {name: before[name]} if name in before else {}
         for name in before.keys() - aliases.keys() & self._models.keys():
             self.remove(name, f"no longer declared in {file}")
+            tell_own(self.audit, "alias", name, "file", detail="removed")
         self._declared[file] = taken
         if wrong:
             self._files.read_again(file)
@@ -282,10 +288,12 @@ class Releases:
             verdict = model.judge(now)
             if verdict is not None:
                 self.roll_back(name, verdict.text, verdict.cause)
+                tell_own(self.audit, "alias", name, "guard", detail=verdict.cause)
             elif (promotion := model.promotion) is not None and model.advance(now):
                 alias = model.alias.with_share(promotion.plan.target, promotion.share)
                 model.promotion = None
                 self._take(alias, promotion.text)
+                tell_own(self.audit, "alias", name, "promotion", detail=promotion.text)
                 model.promotion = None if promotion.done else promotion
 
 

@@ -298,10 +298,10 @@ class ModelResidency:
         with self._waiters.waits(name):
             if await self._memory.lacking(self._unloaded(name)):
                 await self._room_until(deadline, name)
-            error = await self._loaded_now(name, override)
+            error = await self._loaded_now(name, override, "")
             while error is not None and self._memory.refused(self._group(name)):
                 await self._room_until(deadline, name)
-                error = await self._loaded_now(name, override)
+                error = await self._loaded_now(name, override, "")
         if error is not None:
             raise error
         self._failed.pop(name, None)
@@ -396,15 +396,18 @@ class ModelResidency:
         return {n: self._known.get(n) for n in group if n in changed or not served(n)}
 
     async def _loaded_now(
-        self, name: str, override: ModelOverride | None = None
+        self, name: str, override: ModelOverride | None = None, cause: str = "call"
     ) -> InferenceError | None:
-        """Load a model and what it needs; the error, if it could not be."""
+        """Load a model and what it needs; the error, if it could not be.
+
+        Without a `cause` a request asked for it, of which the audit log is told elsewhere.
+        """
         group = self._group(name)
         fresh = self._unloaded(name)
         self._memory.ask_again(group)
         self._residents.entering.update(group)
         try:
-            errors = await self._lifecycle.load_all({name: override})
+            errors = await self._lifecycle.load_all({name: override}, cause)
         finally:
             self._residents.entering.subtract(group)
         for one in group:
@@ -488,7 +491,7 @@ class ModelResidency:
             if self._lifecycle.catalog.served(one):
                 logger.info("model '%s' is unloaded: %s", one, _CAUSES[cause])
                 self.counts.unloads[one, cause] += 1
-            await self._lifecycle.unload(one)  # what failed to load is forgotten
+            await self._lifecycle.unload(one, cause=cause)  # what failed to load is forgotten
         self._residents.tidy()
 
     def resident_seconds(self) -> Mapping[str, float]:
