@@ -108,18 +108,33 @@ def _check_fields(options: Any) -> None:
             raise ValueError(f"{one.name} must be a {kind.__name__}, not {value!r}")
 
 
+def _tls(options: Any) -> TlsSettings:
+    return TlsSettings(
+        enabled=options.use_ssl or options.use_mutual_auth,
+        mutual=options.use_mutual_auth,
+        certificate=options.server_cert,
+        key=options.server_key,
+        root_certificate=options.root_cert,
+    )
+
+
 class KServeHttp(_Endpoint):
     """The HTTP endpoint: KServe v2, generate, and its streams."""
 
     @dataclass
     class Options:
-        """Where it listens, and how; `thread_count` has no effect here."""
+        """Where it listens, and how; `thread_count` has no effect here. Triton has no TLS here."""
 
         address: str = "0.0.0.0"
         port: int = 8000
         reuse_port: bool = False
         thread_count: int = 8
         header_forward_pattern: str = ""
+        use_ssl: bool = False
+        server_cert: str = ""
+        server_key: str = ""
+        root_cert: str = ""
+        use_mutual_auth: bool = False
 
         def __post_init__(self) -> None:
             _check_fields(self)
@@ -132,6 +147,7 @@ class KServeHttp(_Endpoint):
                 reuse_port=self.reuse_port,
                 thread_count=self.thread_count,
                 header_forward_pattern=self.header_forward_pattern,
+                tls=_tls(self),
             )
             return replace(base, http=http)
 
@@ -185,19 +201,10 @@ class KServeGrpc(_Endpoint):
                 header_forward_pattern=self.forward_header_pattern,
                 infer_allocation_pool_size=self.infer_allocation_pool_size,
                 response_compression=list(CompressionLevel)[int(self.infer_compression_level)],
-                tls=self._tls(),
+                tls=_tls(self),
                 keepalive=self._keepalive(),
             )
             return replace(base, grpc=grpc)
-
-        def _tls(self) -> TlsSettings:
-            return TlsSettings(
-                enabled=self.use_ssl or self.use_mutual_auth,
-                mutual=self.use_mutual_auth,
-                certificate=self.server_cert,
-                key=self.server_key,
-                root_certificate=self.root_cert,
-            )
 
         def _keepalive(self) -> KeepaliveSettings:
             return KeepaliveSettings(

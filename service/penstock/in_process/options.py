@@ -48,7 +48,10 @@ class ModelLoadDeviceLimit:
 
 @dataclass(slots=True)
 class Options:
-    """The settings of a server; all are checked when it starts. Mappings are by name."""
+    """The settings of a server; all are checked when it starts. Mappings are by name.
+
+    `access_policy` and `audit_log` are Penstock's own: the files of these flags.
+    """
 
     model_repository: str | list[str] = field(default_factory=list)
     server_id: str = "triton"
@@ -86,6 +89,8 @@ class Options:
     backend_configuration: dict[str, dict[str, str]] = field(default_factory=dict)
     host_policies: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics_configuration: dict[str, dict[str, str]] = field(default_factory=dict)
+    access_policy: str = ""
+    audit_log: str = "off"
 
 
 def settings_of(options: Options) -> Settings:
@@ -121,6 +126,8 @@ _FLAGS = {
     "gpu_metrics": "allow-gpu-metrics",
     "cpu_metrics": "allow-cpu-metrics",
     "metrics_interval": "metrics-interval-ms",
+    "access_policy": "access-policy",
+    "audit_log": "audit-log",
     "backend_directory": "backend-directory",
     "repo_agent_directory": "repoagent-directory",
 }

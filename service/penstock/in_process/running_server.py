@@ -14,7 +14,7 @@ from penstock.app.core import ExitTimeoutError, open_response_cache, open_server
 from penstock.app.endpoints import Frontends, metrics_scraper
 from penstock.app.failed_start import failed_start
 from penstock.app.gpus import ServerGpus, open_gpus
-from penstock.app.preflight import StartError, check_repository, open_log
+from penstock.app.preflight import StartError, check_repository, open_audit_log, open_log
 from penstock.caching import ResponseCache
 from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
@@ -26,6 +26,7 @@ from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.settings.without_effect import without_effect
 from penstock.system.reaper import Reaper
+from penstock.telemetry.audit_log import AuditLog
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.metrics import OwnNames
 from penstock.telemetry.scrape import Scraper
@@ -133,18 +134,21 @@ async def _open_core(settings: Settings, leftovers: ExitStack) -> AsyncIterator[
     """The core with its models loaded; at the end it completes its work as a served one does."""
     reaper, log = Reaper(), ServerLog(settings.logging)
     leftovers.callback(reaper.close)
+    audit = open_audit_log(settings.logging)
+    if audit is not None:
+        leftovers.callback(audit.close)
     custom, deadline = MetricsOfAll(OwnNames()), ExitDeadline(settings.exit_timeout_seconds)
     async with AsyncExitStack() as stack:
         cache = await open_response_cache(settings.cache, stack)
         gpus = stack.enter_context(open_gpus(settings.devices, settings.metrics))
-        opening = open_server(settings, custom, deadline, reaper, log, gpus, cache)
+        opening = open_server(settings, custom, deadline, reaper, log, gpus, cache, (), audit)
         server = await stack.enter_async_context(opening)
         poller = await _poller(server, settings)
         failures = await server.start(await _names(server, settings))
         if failures and settings.repository.exit_on_error:
             raise failed_start(failures, settings.repository)
-        scraper = metrics_scraper(server, settings, custom, cache, gpus.usage, None)
-        yield _Core(server, scraper, poller, _frontends(server, custom, cache, gpus))
+        scraper = metrics_scraper(server, settings, custom, cache, gpus.usage, None, (), audit)
+        yield _Core(server, scraper, poller, _frontends(server, custom, cache, gpus, audit))
         deadline.start()
         server.refuse_new_work(deadline)
         await server.finish_sequences(deadline)
@@ -155,11 +159,12 @@ def _frontends(
     custom: MetricsOfAll,
     cache: ResponseCache | None,
     gpus: ServerGpus,
+    audit: AuditLog | None,
 ) -> Callable[[Settings], Frontends]:
     def frontends(settings: Settings) -> Frontends:
         # One that is stopped before the server has a deadline of its own, which runs from then.
         deadline = ExitDeadline(settings.exit_timeout_seconds)
-        return Frontends(server, settings, custom, deadline, cache, gpus.usage)
+        return Frontends(server, settings, custom, deadline, cache, gpus.usage, audit=audit)
 
     return frontends
 
