@@ -67,7 +67,7 @@ def test_a_wrong_policy_or_log_ends_the_start(repository: Path, tmp_path: Path) 
         {"access_policy": str(tmp_path / "policy.toml")},
         {"audit_log": str(tmp_path / "no" / "folder")},
     ):
-        with pytest.raises(tritonserver.TritonError, match="rules|audit log"):
+        with pytest.raises(tritonserver.TritonError, match=r"rules|audit log"):
             tritonserver.Server(model_repository=str(repository), **wrong).start()
 
 
