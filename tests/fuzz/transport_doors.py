@@ -39,6 +39,7 @@ def _http2(_: Path) -> Read:
         state = ServerState(Limits(), KeepaliveSettings())
         attack = Attack(state, routes, methods.produced)
         attack.feed(data)
+        await attack.settle()
         for _ in range(5):
             await asyncio.sleep(0)
         attack.check()

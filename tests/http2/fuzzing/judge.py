@@ -26,6 +26,8 @@ class Wire:
         self.sent = 0
         self.ended = 0
         self.goaway: ErrorCode | None = None
+        self.reading = True
+        self.on_resume: Callable[[], None] = lambda: None
         self._closing = False
         self._rest = b""
 
@@ -39,6 +41,13 @@ class Wire:
         self._closing = True
 
     abort = close
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+        asyncio.get_running_loop().call_soon(self.on_resume)
 
     def writelines(self, parts: list[bytes]) -> None:
         self.write(b"".join(parts))
@@ -69,7 +78,9 @@ class Attack:
         self, server: ServerState, read: Callable[[HeaderFields], CallRoute], produced: Produced
     ) -> None:
         self.wire = Wire()
+        self.wire.on_resume = self._arrive
         self.history: list[bytes] = []
+        self._coming = b""
         self._received = 0
         self._produced = produced
         self._before = produced.size
@@ -82,10 +93,19 @@ class Attack:
         return self.wire.is_closing()
 
     def feed(self, data: bytes) -> None:
-        """Bytes arrive at once, as far as there is room for them."""
+        """Bytes arrive at once, as far as they are read; the others when reading is resumed."""
         self.history.append(data)
-        view = memoryview(data)
-        while view and not self.over:
+        self._coming += data
+        self._arrive()
+
+    async def settle(self) -> None:
+        """Until all bytes have arrived."""
+        while self._coming and not self.over:
+            await asyncio.sleep(0)
+
+    def _arrive(self) -> None:
+        view = memoryview(self._coming)
+        while view and self.wire.reading and not self.over:
             room = self._protocol.get_buffer(-1)
             size = min(len(room), len(view))
             room[:size] = view[:size]
@@ -93,6 +113,7 @@ class Attack:
             self._received += size
             self._protocol.buffer_updated(size)
             view = view[size:]
+        self._coming = bytes(view)
 
     def pause(self) -> None:
         if not self.over:
@@ -117,7 +138,8 @@ class Attack:
         assert self.wire.sent <= bound, f"{self.wire.sent} bytes out, {self._received} in"
         for stream in connection.streams.values():
             assert 0 <= stream.receive_left + stream.owed <= limits.stream_window
-        assert len(self._protocol._rest) <= limits.longest_block + HEADER_SIZE
+        if self.wire.reading:
+            assert len(self._protocol._rest) <= limits.longest_block + HEADER_SIZE
 
     def check_left(self) -> None:
         """After an error of the connection."""
