@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -13,17 +14,20 @@ import pytest
 from simulation.planted import PLANTED
 from simulation.world import shrunk, write_repository, wrong
 
-_SEEDS = 120
-_AT_ONCE = 20
+_SEEDS = 800
+_AT_ONCE = 100
 _MOST = 80
 """Seeds in which each planted bug is found."""
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("models")
     write_repository(path)
-    return path
+    gc.collect()
+    gc.freeze()  # each world collects at its end, and need not look at what is older
+    yield path
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +54,15 @@ def test_a_seed_says_everything(repository: Path) -> None:
     assert played[0] == played[1] != played[2]
 
 
+# A server that has gone wrong is not closed in every part.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(repository: Path, bug: str) -> None:
     with ExitStack() as planted:
         for patch in PLANTED[bug]:
             planted.enter_context(patch)
         assert any(wrong(repository, seed) is not None for seed in range(_MOST))
+    gc.collect()
 
 
 def test_a_failing_seed_is_made_smaller(repository: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -63,10 +64,11 @@ def test_a_policy_is_asked_at_endpoints_and_not_by_the_program(
 
 def test_a_wrong_policy_or_log_ends_the_start(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text("rules = 1")
-    for wrong in (
+    wrongs: tuple[dict[str, Any], ...] = (
         {"access_policy": str(tmp_path / "policy.toml")},
         {"audit_log": str(tmp_path / "no" / "folder")},
-    ):
+    )
+    for wrong in wrongs:
         with pytest.raises(tritonserver.TritonError, match=r"rules|audit log"):
             tritonserver.Server(model_repository=str(repository), **wrong).start()
 
@@ -78,7 +80,7 @@ def test_callers_are_known_by_their_certificates_over_both(
     policy.write_text(CERTIFIED)
     write_pair(tmp_path, "server", authority.signed(dns=["localhost"]))
     write_whole(tmp_path / "root.pem", authority.pem)
-    tls = {
+    tls: dict[str, Any] = {
         "address": "127.0.0.1",
         "port": 0,
         "use_mutual_auth": True,

@@ -119,3 +119,19 @@ async def test_a_watch_ends_with_the_server(repository: Path, local: GrpcSetting
             await inner._server.finish_sequences(ExitDeadline(1))
             code = await asyncio.wait_for(call.code(), 10)
             assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_alias_that_is_not_seen_is_not_named(
+    repository: Path, local: GrpcSettings
+) -> None:
+    async with _serving(repository, local) as stub:
+        await stub.AliasSet(_set("hidden", OPEN, "open-later"), metadata=_ADMIN)
+        refusals = []
+        for caller in (_ALICE, _ADMIN):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.AliasSet(_set("open-later", OPEN), metadata=caller)
+            refusals.append(refused.value.details())
+    assert refusals == [
+        "alias 'open-later' is the name of a target of another alias",
+        "alias 'open-later' is the name of a target of alias 'hidden'",
+    ]

@@ -13,13 +13,13 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence, Set
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -32,10 +32,12 @@ from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.repository.repository import ModelRepository
+from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.repository import ModelFiles, ModelRepository
 from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.sizing.budget import MemoryBudget
+from penstock.models.sizing.weights import weight_files
 from penstock.server.answers import ServerMetadata
 from penstock.server.server import InferenceServer
 from penstock.system.reaper import Reaper
@@ -80,6 +82,8 @@ _ROOM = 72 << 20
 """Bytes of memory for models that calls load: two have room, or the one with two instances."""
 _BACKENDS = {"played": played.PlayedBackend, "engine": played.PlayedEngine}
 _CHANCE: ContextVar[random.Random] = ContextVar("chance")
+_SMALL = 0.9
+"""The share of worlds with one model, or a pipeline, and a few clients."""
 _PATIENCE = 900.0
 """Virtual seconds after which whoever waits will wait for ever."""
 
@@ -89,6 +93,32 @@ def write_repository(path: Path) -> None:
     for name, config in MODELS.items():
         (path / name / "1").mkdir(parents=True)
         (path / name / "config.pbtxt").write_text(config + _TENSORS)
+
+
+class _PlayedRepository(ModelRepository):
+    """Has some of the models on disk, and reads each once for all seeds."""
+
+    _read: ClassVar[dict[tuple[Path, str], ModelFiles]] = {}
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        super().__init__([path])
+        self._path = path
+        self._names = names
+
+    def names(self) -> list[str]:
+        return [*self._names]
+
+    def described(self, name: str) -> ModelFiles:
+        return self.read(name)
+
+    def read(
+        self, name: str, override: ModelOverride | None = None, scratch: Path | None = None
+    ) -> ModelFiles:
+        assert override is None
+        known = self._path, name
+        if known not in self._read:
+            self._read[known] = super().read(name)
+        return self._read[known]
 
 
 class WrongError(AssertionError):
@@ -114,6 +144,11 @@ class World:
 
     reloaded: bool = False
     """Whether a model was unloaded, so that calls may be refused for it."""
+
+    small: bool = False
+    """Whether the world is one that is played in little time."""
+
+    _seen: tuple[object, list[LoadedModel]] = (None, [])
 
     @property
     def chance(self) -> random.Random:
@@ -302,10 +337,10 @@ class World:
         await asyncio.sleep(self.chance.random() * 0.3)
         models = [*self.lifecycle.catalog.models()]
         least = self.chance.choice((0, 1, 3))
-        for _ in range(100):
+        for _ in range(20):
             if any(model.statistics.in_flight >= least for model in models):
                 return
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.005)
 
     def _gave_up_load(self, error: object) -> bool:
         """Whether a call failed as an unload gave up the load that it waited for."""
@@ -343,7 +378,10 @@ class World:
             raise WrongError(Watched.faults[0])
         if self.budget is not None and self.budget.used > _ROOM:
             raise WrongError(f"models have {self.budget.used} bytes of {_ROOM}")
-        for model in self.lifecycle.catalog.models():
+        until = self.lifecycle.catalog.changes.next
+        if until is not self._seen[0]:
+            self._seen = until, [*self.lifecycle.catalog.models()]
+        for model in self._seen[1]:
             counted = model.statistics
             if not 0 <= counted.pending <= counted.in_flight:
                 raise WrongError(
@@ -352,7 +390,8 @@ class World:
 
     async def settled(self) -> None:
         """Wait until nothing goes on any more, and hold the server against an empty one."""
-        await asyncio.sleep(30)  # sequences that did not end are over then
+        # Sequences that did not end are over then.
+        await asyncio.sleep(5 if self.small else 30)
         await self.load_all()
         gc.collect()  # clients' errors hold what they have read
         await asyncio.sleep(1)
@@ -388,7 +427,7 @@ class World:
         for number, name in enumerate(self.names, 10_000):
             ends = {"correlation_id": number, "sequence_start": True, "sequence_end": True}
             more = ends if name in _OF_SEQUENCES else {}
-            for _ in range(3):
+            for _ in range(1 if self.small else 3):
                 request = self.request(name, number, scope=RequestScope(), **more)
                 got: list[Any] = []
                 kind = await _read(self.server.infer(request), got, None, 0.0)
@@ -421,6 +460,9 @@ class World:
         await asyncio.gather(*readers)
         if self.loop.time() - begun > 1.5:
             raise WrongError("an instance of 'plain' gets no requests any more")
+
+
+_weight_files = cache(weight_files)  # which every load looks for, and no model has
 
 
 def _some_models(chance: random.Random, most: int) -> list[str]:
@@ -471,24 +513,27 @@ def _value(response: InferenceResponse) -> int:
 async def _open(repository: Path, chance: random.Random) -> AsyncIterator[World]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
+    small = chance.random() < _SMALL
     on_demand = chance.random() < 0.3
-    names = _some_models(chance, 5 if on_demand else 3)
+    names = _some_models(chance, 1 if small else 5 if on_demand else 3)
     budget = MemoryBudget(_ROOM) if on_demand else None
     builder = VersionBuilder(lambda _: {}, Reaper.__new__(Reaper), budget=budget)
     starter = builder.factory.starter = PlayedStarter(chance)
-    files = ModelRepository([repository])
+    files = _PlayedRepository(repository, names)
     lifecycle = ModelLifecycle(files, builder, finalize_seconds=30)
     server = InferenceServer(ServerMetadata("played", "1"), files, lifecycle, explicit_control=True)
     Watched.faults.clear()
     with (
         patch("penstock.hosting.worker.host.Pulse", PlayedPulse),
         patch("penstock.models.loading.backends.find_backend", _BACKENDS.__getitem__),
+        patch("penstock.models.sizing.weights.weight_files", _weight_files),
     ):
         if on_demand:
             server.residency = ModelResidency(files, lifecycle, budget, timeout=300)
         failures = await server.start(() if on_demand else names)
         assert not failures, failures
         world = World(server, starter, lifecycle, loop, names, budget, reloaded=on_demand)
+        world.small = small
         loop.on_turn = world.watch
         try:
             async with nullcontext() if server.residency is None else server.residency.running():
@@ -546,10 +591,11 @@ def play(
 def _acts(world: World, chance: random.Random) -> Iterator[Callable[[], Act]]:
     """What happens, each with its time."""
     if world.others:
-        for number in range(chance.randint(3, 20)):
+        for number in range(chance.randint(2, 8 if world.small else 20)):
             at = chance.choice((0.0, 0.1, chance.random() * 0.3))
             yield partial(world.client, number, chance.choice(world.others), at)
-        for crowd in range(1, chance.randint(1, 3)):
+        crowds = chance.choice((0, 0, 0, 1)) if world.small else chance.randint(0, 2)
+        for crowd in range(1, crowds + 1):
             yield partial(world.crowd, 100 * crowd)
         if "alone" in world.names and chance.random() < 0.3:
             yield partial(world.queued_at_death, 500)

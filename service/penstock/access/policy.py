@@ -46,6 +46,10 @@ class Permit:
         self._models = models
         self._known: dict[str, bool] = {}
 
+    def follow(self, other: Permit) -> None:
+        """See what another permit of the same caller sees, in the place of what was seen."""
+        self._models, self._known = other._models, other._known
+
     def sees(self, model: str) -> bool:
         """Whether the caller may know of a model and use it."""
         known = self._known.get(model)

@@ -161,6 +161,7 @@ class Method:
     `parse`: parses the bytes of a request message, which do not change; by default the message
     class does. It may return the rest of its work, `Sliced`, for messages of `LARGE` bytes or more.
     `unbounded`: its requests carry tensors or files, and have the limit of these.
+    `endless`: it answers until its client goes.
     `admits`: whether a call may be made, which may note its permit; if not, `handler` refuses it,
     without looking at requests. `None` for a method that is not restricted.
     `eager`: the handler needs no current task (as `asyncio.timeout` and `TaskGroup` do) before its
@@ -181,6 +182,7 @@ class Method:
     start: Starter | None = None
     reserve: Callable[[int, memoryview], memoryview | None] | None = None
     unbounded: bool = False
+    endless: bool = False
     admits: Callable[[Asking], bool] | None = None
 
 

@@ -45,7 +45,7 @@ class HealthServicer:
             NAME,
             [
                 Method("Check", request, response, self.Check),
-                Method("Watch", request, response, self.Watch, server_streaming=True),
+                Method("Watch", request, response, self.Watch, server_streaming=True, endless=True),
                 Method("List", pb.HealthListRequest, pb.HealthListResponse, self.List),
             ],
         )

@@ -83,6 +83,7 @@ class OrcaServicer:
             orca_load_report_pb2.OrcaLoadReport,
             self.StreamCoreMetrics,
             server_streaming=True,
+            endless=True,
         )
         return Service(NAME, [method])
 

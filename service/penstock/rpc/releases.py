@@ -38,6 +38,7 @@ class ReleasesServicer:
             pb.AliasWatchResponse,
             self.AliasWatch,
             server_streaming=True,
+            endless=True,
         )
         return Service(NAME, [*methods, watch])
 

@@ -5,6 +5,7 @@ Both look at metadata before a message of the call is read.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,13 +19,17 @@ from penstock.core.errors import InferenceError, InternalError, UnavailableError
 from penstock.rpc.context import (
     Asking,
     CompletionCallbacks,
+    Handler,
     Method,
+    Reply,
     RpcContext,
     Service,
     Starter,
 )
 from penstock.settings import Feature, Restriction
 
+_LOOK_SECONDS = 1.0
+"""Between two looks at whether the caller of a call without end is still let in."""
 _PREFIX = "triton-grpc-protocol-"
 
 _FEATURES = {
@@ -124,7 +129,12 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
 
 def asking(service: Service, gate: AccessGate) -> Service:
     """`service`, whose methods run for the holder of a permit of `gate`, and for nobody else."""
-    methods = [_asking(method, gate, _FEATURES[method.name]) for method in service.methods]
+    methods = []
+    for method in service.methods:
+        feature = _FEATURES[method.name]
+        if method.endless:
+            method = replace(method, handler=_followed(method.handler, gate, feature))
+        methods.append(_asking(method, gate, feature))
     return replace(service, methods=methods)
 
 
@@ -157,6 +167,30 @@ def _asking(method: Method, gate: AccessGate, feature: Feature) -> Method:
 
     start = None if method.start is None else _asking_start(method.start, ask)
     return replace(method, handler=handler, start=start, admits=admits)
+
+
+def _followed(handler: Handler, gate: AccessGate, feature: Feature) -> Handler:
+    """Answers without end, as long as the caller has a permit, which is asked for each second.
+
+    What is told is what the last one sees.
+    """
+
+    async def following(request: Any, context: RpcContext) -> Reply | None:
+        permit = gate.permit(context.metadata, feature, context.certificate)
+        followed = Permit(permit.caller, ())
+        enter(followed)
+        followed.follow(permit)
+        answering = asyncio.ensure_future(handler(request, context))
+        try:
+            while not answering.done():
+                await asyncio.wait([answering], timeout=_LOOK_SECONDS)
+                if not answering.done():
+                    followed.follow(gate.permit(context.metadata, feature, context.certificate))
+        finally:
+            answering.cancel()
+        return answering.result()
+
+    return following
 
 
 def _asking_start(begin: Starter, ask: Callable[[Asking], Permit]) -> Starter:

@@ -192,7 +192,7 @@ class SeenReleases:
     def set(self, name: str, fields: Mapping[str, Any]) -> None:
         for named in (name, *sorted(parse_alias(name, fields).models)):
             _check_change(named)
-        self._releases.set(name, fields)
+        self._releases.set(name, fields, current_permit().sees)
 
     def remove(self, name: str) -> None:
         _check_change(name)

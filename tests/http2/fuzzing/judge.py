@@ -100,7 +100,9 @@ class Attack:
 
     async def settle(self) -> None:
         """Until all bytes have arrived."""
-        while self._coming and not self.over:
+        for _ in range(len(self._coming)):
+            if not self._coming or self.over:
+                return
             await asyncio.sleep(0)
 
     def _arrive(self) -> None:

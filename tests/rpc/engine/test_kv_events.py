@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import grpc
-import msgspec
 import pytest
 
 from penstock.rpc.engine.kv_events import batch_of
 from penstock.server.server import InferenceServer
+from rpc.engine.publisher import Publisher
 from rpc.engine.scripted import ScriptedBackend, common, failure
 
 zmq: Any = pytest.importorskip("zmq.asyncio")
@@ -29,37 +28,6 @@ STORED = {
 }
 REMOVED = {"type": "BlockRemoved", "block_hashes": [5], "medium": "CPU"}
 CLEARED = {"type": "AllBlocksCleared"}
-
-
-class Publisher:
-    """Publishes to whoever has subscribed, and sees who comes and goes."""
-
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
-
-    async def subscriber(self) -> bool:
-        """Whether somebody has come; otherwise somebody has gone."""
-        async with asyncio.timeout(20):
-            return bool((await self._socket.recv())[0])
-
-    async def publish(self, number: int, batch: Any) -> None:
-        await self._socket.send_multipart(
-            [b"", number.to_bytes(8, "big"), msgspec.msgpack.encode(batch)]
-        )
-
-
-@pytest.fixture
-async def publisher(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Publisher]:
-    import zmq as plain
-
-    with zmq.Context() as context:
-        socket = context.socket(plain.XPUB)
-        socket.linger = 0
-        port = socket.bind_to_random_port("tcp://127.0.0.1")
-        facts = replace(ScriptedBackend.facts, kv_events={"0": f"tcp://127.0.0.1:{port}"})
-        monkeypatch.setattr(ScriptedBackend, "facts", facts)
-        yield Publisher(socket)
-        socket.close()
 
 
 async def test_what_an_engine_publishes_reaches_the_router(stub: Any, publisher: Publisher) -> None:

@@ -115,11 +115,19 @@ class Releases:
 
     # -- changing -----------------------------------------------------------------------------
 
-    def set(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Make an alias, or change it; raises the first thing that is wrong."""
+    def set(
+        self,
+        name: str,
+        fields: Mapping[str, Any],
+        sees: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        """Make an alias, or change it; raises the first thing that is wrong.
+
+        Other aliases are named where `sees` says so.
+        """
         check_name(name)
         alias = parse_alias(name, fields)
-        self._check(alias)
+        self._check(alias, sees)
         self._take(alias, "set by a request")
 
     def remove(self, name: str, why: str = "removed by a request") -> None:
@@ -156,7 +164,7 @@ class Releases:
             raise _no_alias(name)
         return model
 
-    def _check(self, alias: Alias) -> None:
+    def _check(self, alias: Alias, sees: Callable[[str], bool] = lambda name: True) -> None:
         if self._is_model(alias.name):
             raise AlreadyExistsError(f"alias '{alias.name}': a model has this name")
         if rings := sorted(alias.models & self._models.keys()):
@@ -167,9 +175,8 @@ class Releases:
         if alias.shadow is not None:
             self._check_serves(alias, alias.shadow)
         if named := [one.name for one in self.aliases() if alias.name in one.models]:
-            raise InvalidRequestError(
-                f"alias '{alias.name}' is the name of a target of alias '{named[0]}'"
-            )
+            told = next((f"alias '{one}'" for one in named if sees(one)), "another alias")
+            raise InvalidRequestError(f"alias '{alias.name}' is the name of a target of {told}")
 
     def _check_serves(self, alias: Alias, one: AliasTarget | Shadow) -> None:
         try:

@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from penstock.access.current import current_caller
+from penstock.access.current import current_caller, current_permit
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
+    NotFoundError,
     RequestCancelledError,
     UnavailableError,
 )
@@ -103,6 +104,7 @@ class VllmEngineServicer:
             common.KvEventBatch,
             self.SubscribeKvEvents,
             server_streaming=True,
+            endless=True,
         )
         return Service(NAME, [generate, *methods, tokenizer, events])
 
@@ -294,7 +296,13 @@ class VllmEngineServicer:
         """Pass on what the engine publishes, until the client or the server goes."""
         engine = await self._engine(context)
         events = KvEvents(engine.facts.kv_events)
-        following = asyncio.ensure_future(events.follow(context.begin, context.write))
+
+        async def write(batch: Message) -> None:
+            if not self._sees(engine.name):
+                raise NotFoundError(f"the caller does not see model '{engine.name}' any more")
+            await context.write(batch)
+
+        following = asyncio.ensure_future(events.follow(context.begin, write))
         stopping = asyncio.ensure_future(self._server.wait_stopping())
         try:
             await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -324,8 +332,10 @@ class VllmEngineServicer:
         """By metadata, else by the name of the host, else the setting, else the only one."""
         if name := context.metadata.get(MODEL):
             return name
-        if name := self._of_host(context.authority) or self._model:
+        if name := self._of_host(context.authority):
             return name
+        if self._model and self._sees(self._model):
+            return self._model
         names = await self._server.engines()
         if not names:
             raise UnavailableError("no language model is loaded that takes tokens from a router")
@@ -336,6 +346,10 @@ class VllmEngineServicer:
                 f" '{MODEL}', by the first part of the host's name, or by --engine-rpc=vllm:MODEL"
             )
         return names[0]
+
+    def _sees(self, name: str) -> bool:
+        """Whether the caller at hand may know of a model."""
+        return self._server.access is None or current_permit().sees(name)
 
     def _of_host(self, authority: str) -> str:
         """The model that the first part of a host's name is, where it is one's name."""
