@@ -54,8 +54,8 @@ class Compiled:
     An error in the middle of a run leaves OpenVINO's CPU plugin with shapes that the model has not,
     for requests of other clients, and some shapes it computes without a word, with what lies behind
     them in memory. So shapes that are new are first inferred by OpenVINO itself, in a millisecond
-    or two. Where values are at fault, or a branch that was not looked into, the model is compiled
-    anew before the next run, but for a tenth of the time at most.
+    or two and without Python's lock. Where values are at fault, or a branch that was not looked
+    into, the model is compiled anew before the next run, but for a tenth of the time at most.
     """
 
     def __init__(self, model: Any, compile_anew: Callable[[Any], Any]) -> None:
