@@ -178,6 +178,18 @@ def test_a_damaged_file_is_not_asked_for_lines(
     assert _refusal(tmp_path / file) == f"'{tmp_path / file}' {why}"
 
 
+def test_a_file_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _file(tmp_path / "net.pt")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert _refusal(path) == f"'{path}' cannot be read: Permission denied"
+
+
 def test_only_the_lines_that_are_missing_are_shown(tmp_path: Path) -> None:
     text = _refusal(_file(tmp_path / "net.pt", _TENSORS.partition("output")[0]))
     assert text.partition("\n\n")[2].startswith("output [ {")

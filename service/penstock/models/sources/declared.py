@@ -80,10 +80,13 @@ def damage(path: Path) -> str:
 
     For files that do not say how they are served, lest lines be asked for that help nothing.
     """
-    with path.open("rb") as file:
-        start = file.read(4)
-        file.seek(-min(path.stat().st_size, 1), SEEK_END)
-        last = file.read()
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+            file.seek(-min(path.stat().st_size, 1), SEEK_END)
+            last = file.read()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
     if not start:
         return "is empty"
     if not start.startswith(_BEGINNINGS.get(path.suffix, b"")):
