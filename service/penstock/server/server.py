@@ -232,8 +232,16 @@ class InferenceServer:
         return await self.model_serves(name, version) and self._started
 
     def resident(self, name: str) -> bool | None:
-        """Whether a model is loaded, where calls load models; `None` where it need not be told."""
-        return None if self.residency is None else bool(self._catalog.served(name))
+        """Whether a model is loaded, where calls load models; `None` where it need not be told.
+
+        An alias is as loaded as the model that its views tell of.
+        """
+        if self.residency is None:
+            return None
+        try:
+            return bool(self._catalog.served(self._behind(name, "")[0]))
+        except InferenceError:  # an alias of which no target serves
+            return False
 
     async def model_serves(self, name: str, version: str) -> bool:
         """Whether other models may call the model version, also while the server starts."""

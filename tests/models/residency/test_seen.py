@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import json
 
+import grpc
+
 from models.residency.repository import Repository
-from models.residency.test_demand import Start, repository, start  # noqa: F401 - fixtures
+from models.residency.test_demand import (  # noqa: F401 - fixtures
+    Asked,
+    Start,
+    repository,
+    start,
+)
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.protocol import grpc_service_pb2_grpc as rpc
 
 _SPEAKER = """backend: "python"
 input [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]
@@ -45,3 +54,29 @@ def test_openais_list_has_models_that_are_not_loaded(
         status, text, _ = server.get("/v1/models")
         assert (status, [one["id"] for one in json.loads(text)["data"]]) == (200, ["speaks"])
         assert repository.loads() == []
+
+
+def _told(server: Asked, name: str) -> tuple[bool, str, str]:
+    """Whether a model is ready, and whether it is loaded as gRPC and HTTP tell it."""
+    with grpc.insecure_channel(server.served.grpc) as channel:
+        stub = rpc.GRPCInferenceServiceStub(channel)
+        answer, call = stub.ModelReady.with_call(pb.ModelReadyRequest(name=name), timeout=20)
+    over_grpc = dict(call.trailing_metadata())["penstock-resident"]
+    headers = server.get(f"/v2/models/{name}/ready")[2]
+    return answer.ready, over_grpc, headers["penstock-resident"]
+
+
+def test_an_alias_is_told_as_loaded_when_its_target_is(
+    start: Start,  # noqa: F811
+    repository: Repository,  # noqa: F811
+) -> None:
+    repository.add("plain")
+    repository.add("other")
+    with start() as server:
+        targets = [{"model": "plain", "weight": 90}, {"model": "other", "weight": 10}]
+        assert server.post("/v2/repository/aliases/alias", {"targets": targets})[0] == 200
+        assert _told(server, "alias") == (True, "false", "false")
+        server.answer("plain")
+        assert _told(server, "alias") == (True, "true", "true")
+        server.client.unload_model("plain")
+        assert _told(server, "alias") == (True, "false", "false")
