@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -65,6 +66,8 @@ class AliasModel:
         self._sequences: dict[int | str, AliasTarget] = {}
         self._missed: set[str] = set()
         self._base_p99 = 0.0
+        self._in_flight = 0
+        self._last_end = float("-inf")  # of a request, on the clock of the event loop
         self.follow(alias)
 
     @property
@@ -124,6 +127,7 @@ class AliasModel:
         began: float,
         copied: Copied | None = None,
     ) -> ResponseStream:
+        self._in_flight += 1
         try:
             stream = admit(request)
         except InferenceError as error:
@@ -136,6 +140,9 @@ class AliasModel:
 
     def _ended(self, target: str, began: float, error: InferenceError | None) -> None:
         """Count a request, unless its client cancelled it."""
+        self._in_flight -= 1
+        if self.shadow is not None:
+            self._last_end = asyncio.get_running_loop().time()
         if isinstance(error, RequestCancelledError) and not isinstance(
             error, DeadlineExceededError
         ):
@@ -200,6 +207,10 @@ class AliasModel:
         targets = ", ".join(f"'{one.text}'" for one in self.alias.targets)
         return UnavailableError(f"alias '{self.alias.name}': none of {targets} serves")
 
+    def _pause(self, now: float) -> float:
+        """Seconds for which there was no request, 0 while there is one."""
+        return 0.0 if self._in_flight else now - self._last_end
+
     # -- changes ------------------------------------------------------------------------------
 
     def follow(self, alias: Alias) -> ShadowTraffic | None:
@@ -228,7 +239,7 @@ class AliasModel:
         self.shadow = (
             None
             if wanted is None
-            else ShadowTraffic(self.alias.name, wanted, self._find, self._utilization)
+            else ShadowTraffic(self.alias.name, wanted, self._find, self._utilization, self._pause)
         )
         return shadow
 

@@ -53,14 +53,16 @@ _OLDEST = 10.0
 """Seconds that a copy waits at most."""
 _LONGEST = 120.0
 """Seconds that the answer to a copy may take."""
-_LATER = 0.001
-"""Seconds after an answer, so that it is on its way before the copy is."""
+_PAUSE = 0.005
+"""Seconds without a request of the alias after which a copy goes: longer than a client that calls
+again and again takes between an answer and its next request, as it would meet the copy.
+"""
 _BUSY = 0.01
 """Seconds after which a copy that gives way to requests is looked at again."""
 _FULL = 0.75
 """Of the machine's processor time in use, above which copies give way to requests."""
 _SOMETIMES = 1.0
-"""Seconds after which one goes all the same, so that a machine that is always full compares."""
+"""Seconds after which one goes all the same, so that requests without a pause are compared, too."""
 _COMPARED_AT_ONCE = 64 << 10
 """Bytes of answers that are compared on the event loop."""
 _MOST_DIFFERENCES = 20
@@ -126,19 +128,26 @@ class Copied:
 class ShadowTraffic:
     """Sends copies one after another, when the originals are answered; compares the answers.
 
-    A copy is made only while few wait, and starts only while no other request waits for its model
-    and the machine has processor time left, of which `utilization` tells the part in use: so it is
-    the first to go under load, and costs who calls no more than its own making.
+    A copy is made only while few wait, and starts only while no other request waits for its model,
+    the machine has processor time left, of which `utilization` tells the part in use, and the
+    alias has had no request for a while, of which `pause` tells the seconds until a time of the
+    event loop: so it is the first to go under load, and costs who calls no more than its making.
     """
 
     def __init__(
-        self, alias: str, shadow: Shadow, find: Find, utilization: Callable[[], float]
+        self,
+        alias: str,
+        shadow: Shadow,
+        find: Find,
+        utilization: Callable[[], float],
+        pause: Callable[[float], float],
     ) -> None:
         self.shadow = shadow
         self.counts = ShadowCounts()
         self._alias = alias
         self._find = find
         self._utilization = utilization
+        self._pause = pause
         self._started = float("-inf")
         self._open = 0
         self._bytes = 0
@@ -234,7 +243,7 @@ class ShadowTraffic:
             self._drop(copied)
             return
         self._waiting.append(copied)
-        self._later(_LATER)
+        self._later(_PAUSE)
 
     def _later(self, seconds: float) -> None:
         if self._timer is None and not self._closed:
@@ -261,7 +270,9 @@ class ShadowTraffic:
         if model is not None and _is_busy(model):
             return True
         now = asyncio.get_running_loop().time()
-        return self._utilization() > _FULL and now - self._started < _SOMETIMES
+        if now - self._started >= _SOMETIMES:
+            return False
+        return self._pause(now) < _PAUSE or self._utilization() > _FULL
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
