@@ -27,7 +27,7 @@ from penstock.core.request import (
 from penstock.core.stream import ResponseStream
 from penstock.models.releases.alias import Alias, AliasTarget
 from penstock.models.releases.promotion import Promotion
-from penstock.models.releases.shadow import Copied, ShadowTraffic
+from penstock.models.releases.shadow import ShadowTraffic
 from penstock.models.releases.window import TargetWindow, Verdict, judged, p99_of
 from penstock.models.serving.served_model import ServedModel
 
@@ -92,22 +92,19 @@ class AliasModel:
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         target, model = self._target(request)
-        shadow, name, began = self.shadow, target.text, time.monotonic()
-        copied = None if shadow is None else shadow.take(request, name, model)
-        stream = self._admitted(model.infer, request, name, began, copied)
+        stream = self._admitted(model.infer, request, target.text, model)
+        name = target.text
 
         def named(response: InferenceResponse) -> InferenceResponse:
             told = {**response.parameters, TARGET: name}
             return InferenceResponse(response.outputs, told, response.final, response.error)
 
-        if shadow is not None and copied is not None:
-            shadow.follow(copied, stream)
         stream.add_transform(named)
         return stream
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
         target, model = self._target(request)
-        stream = self._admitted(model.exchange, request, target.text, time.monotonic())
+        stream = self._admitted(model.exchange, request, target.text, model)
         told = (TARGET_HEADER, target.text)
 
         def named(part: InferenceResponse) -> InferenceResponse:
@@ -124,18 +121,22 @@ class AliasModel:
         admit: Callable[[InferenceRequest], ResponseStream],
         request: InferenceRequest,
         target: str,
-        began: float,
-        copied: Copied | None = None,
+        model: ServedModel,
     ) -> ResponseStream:
+        """The answer of the target, which is counted, and kept for the shadow if that gets one."""
+        shadow, began = self.shadow, time.monotonic()
+        copied = None if shadow is None else shadow.take(request, target, model)
         self._in_flight += 1
         try:
             stream = admit(request)
         except InferenceError as error:
             self._ended(target, began, error)
-            if copied is not None and self.shadow is not None:
-                self.shadow.refused(copied)
+            if shadow is not None and copied is not None:
+                shadow.refused(copied)
             raise
         stream.also_at_end(partial(self._ended, target, began))
+        if shadow is not None and copied is not None:
+            shadow.follow(copied, stream)
         return stream
 
     def _ended(self, target: str, began: float, error: InferenceError | None) -> None:

@@ -19,6 +19,7 @@ from penstock.core.errors import (
     RequestCancelledError,
     as_inference_error,
 )
+from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import (
     ANY_VERSION,
     Draw,
@@ -28,8 +29,9 @@ from penstock.core.request import (
 )
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.models.releases.alias import Shadow
+from penstock.models.releases.alias import Comparison, Shadow
 from penstock.models.releases.comparison import Answer, Difference, first_difference
+from penstock.models.releases.exchange_answer import as_outputs
 from penstock.models.releases.window import LatencySketch
 from penstock.models.serving.served_model import ServedModel
 
@@ -63,6 +65,8 @@ _FULL = 0.75
 """Of the machine's processor time in use, above which copies give way to requests."""
 _SOMETIMES = 1.0
 """Seconds after which one goes all the same, so that requests without a pause are compared, too."""
+_STATEFUL = "/v1/responses"
+"""The exchanges whose answers an application keeps, and refers to in later ones."""
 _COMPARED_AT_ONCE = 64 << 10
 """Bytes of answers that are compared on the event loop."""
 _MOST_DIFFERENCES = 20
@@ -117,6 +121,8 @@ class Copied:
         self.responses: list[InferenceResponse] = []
         self.error: InferenceError | None = None
         self.size = sum(tensor.nbytes for tensor in copy.inputs.values())
+        if copy.exchange is not None:
+            self.size += len(copy.exchange.body)
         self.too_large = False
 
     @property
@@ -213,6 +219,7 @@ class ShadowTraffic:
             and not request.output_places
             and not request.parameters.get(NO_SHADOW)
             and not (draw is not None and draw.shadowed)
+            and (request.exchange is None or _is_stateless(request.exchange))
             and not _has_effects(model)
         )
 
@@ -306,9 +313,9 @@ class ShadowTraffic:
         if second.error is None:
             self.counts.second.add(second.seconds)
         if first.size + second.size <= _COMPARED_AT_ONCE:
-            found = first_difference(first, second, how)
+            found = _difference(first, second, how)
         else:
-            found = await asyncio.to_thread(first_difference, first, second, how)
+            found = await asyncio.to_thread(_difference, first, second, how)
         if found is None:
             return Outcome.EQUAL
         differing = Differing(copied.copy.id, time.time(), copied.target, found)
@@ -325,6 +332,10 @@ class ShadowTraffic:
         self._bytes -= copied.size
 
 
+def _difference(first: Answer, second: Answer, how: Comparison) -> Difference | None:
+    return first_difference(as_outputs(first), as_outputs(second), how)
+
+
 async def _answer(model: ServedModel, request: InferenceRequest) -> Answer:
     """What a model answers; an error of its own is part of that."""
     began = time.monotonic()
@@ -332,7 +343,8 @@ async def _answer(model: ServedModel, request: InferenceRequest) -> Answer:
     problem: InferenceError | None = None
     room = _MOST_BYTES
     try:
-        stream = model.infer(request)
+        admit = model.infer if request.exchange is None else model.exchange
+        stream = admit(request)
         try:
             async with asyncio.timeout(_LONGEST):
                 async for response in stream:
@@ -375,6 +387,10 @@ def _lasting(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor] | None:
 
 def _has_effects(model: ServedModel) -> bool:
     return model.config.parameter(SIDE_EFFECTS) == "true"
+
+
+def _is_stateless(exchange: HttpExchange) -> bool:
+    return exchange.method == "POST" and not exchange.path.startswith(_STATEFUL)
 
 
 def _is_busy(model: ServedModel) -> bool:
