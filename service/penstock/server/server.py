@@ -281,11 +281,17 @@ class InferenceServer:
         return (await self._resident(name, version)).config
 
     async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
-        """Counters of a version, of a model, or of all; without a name, `version` is ignored."""
+        """Counters of a version, of a model, or of all; without a name, `version` is ignored.
+
+        Of an alias they are those of its targets, by their own names.
+        """
         number = parse_version(version)
         if not name:
             return tuple(self.snapshot())
-        served = self._catalog.served(name).values()
+        alias = self._alias(name)
+        targets = () if alias is None else alias.alias.targets
+        names = dict.fromkeys(one.model for one in targets) or (name,)
+        served = [model for one in names for model in self._catalog.served(one).values()]
         return model_statistics(name, served, number if version else None)
 
     def snapshot(self) -> Iterable[ModelStatistics]:

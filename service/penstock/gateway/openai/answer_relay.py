@@ -35,9 +35,9 @@ class AnswerRelay:
     """Writes parts as they come, by callbacks and without a task; the request ends with its client.
 
     An answer that is there as a whole is sent as one. An idle stream of events gets a comment each
-    `keep_alive` seconds; one that `waits` for the load of its model begins with one, and has
-    whatever the model answers as events. A client that wants an explanation has it in headers, for which an answer
-    is held until it is whole, or in the last event.
+    `keep_alive` seconds; one that `waits` for the load of its model begins with one, and has then
+    whatever the model answers as events. A client that wants an explanation has it in headers, for
+    which an answer is held until it is whole, or in the last event.
     """
 
     def __init__(

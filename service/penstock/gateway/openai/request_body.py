@@ -81,7 +81,9 @@ class RequestBodies:
             return _form_body(body)
         wanted = _LENGTHS.get(call.path, ()) if self._default_length else ()
         try:
-            model, limited, streamed = await self._bodies.decode(body, partial(_fields, wanted), call)
+            model, limited, streamed = await self._bodies.decode(
+                body, partial(_fields, wanted), call
+            )
         except TooManyValuesError as error:
             raise OpenAiError(error.message, 413, code="content_too_large") from error
         except InferenceError as error:
