@@ -18,6 +18,7 @@ from penstock.access.current import current_caller
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
+    OutOfRangeError,
     RequestCancelledError,
     UnavailableError,
 )
@@ -289,10 +290,12 @@ class VllmEngineServicer:
             await context.write(piece)
 
     async def SubscribeKvEvents(
-        self, _: common.SubscribeKvEventsRequest, context: RpcContext
+        self, message: common.SubscribeKvEventsRequest, context: RpcContext
     ) -> None:
-        """Pass on what the engine publishes, until the client or the server goes."""
+        """Pass on what the engine publishes, until the client, the engine or the server goes."""
         engine = await self._engine(context)
+        if wanted := message.start_sequence_number:
+            raise OutOfRangeError(f"KV events from number {wanted} on are not kept: ask for 0")
         events = KvEvents(engine.facts.kv_events)
         following = asyncio.ensure_future(events.follow(context.begin, context.write))
         stopping = asyncio.ensure_future(self._server.wait_stopping())
