@@ -15,7 +15,7 @@ from penstock.backend import ConfigError, ModelConfig, suggestion
 Value = TypeVar("Value", int, float)
 
 KSERVE, OPENAI = "kserve", "openai"
-_PROTOCOLS = (KSERVE, "vllm", "sglang", "trtllm")
+_PROTOCOLS = (KSERVE, "vllm", "vllm_inference", "sglang", "sglang_runtime", "trtllm")
 
 _PORTS = {"grpc": 8001, "grpcs": 8001, "http": 80, "https": 443}
 _NONE: Mapping[str, str] = {}
@@ -233,7 +233,7 @@ def _protocol(given: Mapping[str, str]) -> str:
 
 def _prefix_tokens(given: Mapping[str, str]) -> int:
     if "prefix_tokens" in given and given.get("protocol", KSERVE) == KSERVE:
-        raise ConfigError("parameter 'prefix_tokens' is for the protocols vllm, sglang and trtllm")
+        raise ConfigError("parameter 'prefix_tokens' is for the protocols of engines")
     return _number(given, "prefix_tokens", int, 0, 0, 1 << 20)
 
 

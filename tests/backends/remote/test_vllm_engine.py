@@ -328,7 +328,7 @@ async def test_prompts_that_begin_alike_meet(tmp_path: Path) -> None:
 
 async def test_a_prefix_chooses_for_engines_only(tmp_path: Path) -> None:
     async with bad_server(engine()) as server:
-        with pytest.raises(ConfigError, match="'prefix_tokens' is for the protocols vllm"):
+        with pytest.raises(ConfigError, match="'prefix_tokens' is for the protocols of"):
             async with loaded(tmp_path, server, protocol="kserve", prefix_tokens="4"):
                 pass
 
@@ -343,7 +343,7 @@ async def test_without_a_tokenizer_it_is_refused(tmp_path: Path) -> None:
 async def test_unknown_protocol_is_named(tmp_path: Path) -> None:
     async with bad_server(engine()) as server:
         with pytest.raises(
-            ConfigError, match="'protocol' must be one of kserve, vllm, sglang, trtllm"
+            ConfigError, match="'protocol' must be one of kserve, vllm, vllm_inference, sglang,"
         ):
             async with loaded(tmp_path, server, protocol="odd"):
                 pass
