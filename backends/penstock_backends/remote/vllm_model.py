@@ -61,6 +61,7 @@ class VllmModel:
         named = [(_MODEL, settings.model.encode())] if settings.names_model else []
         self._heads = Heads(settings, self._service.name, named)
         self._info: Any = None
+        self._places: dict[GrpcEndpoint, int] = {}
         self._statistics = EngineStatistics()
         self._aborts: set[asyncio.Task[None]] = set()
 
@@ -105,6 +106,7 @@ class VllmModel:
         _, load = await self._ask(endpoint, "GetLoads", include=["core"])
         if load is not None and load.loads:
             usage = max(one.token_usage for one in load.loads)
+            self._places[endpoint] = sum(one.max_running_requests for one in load.loads)
             endpoint.standing.report(usage, asyncio.get_running_loop().time())
         return ""
 
@@ -126,8 +128,12 @@ class VllmModel:
         return replace(told, tokenizer=str(self._named), vocabulary=self._vocabulary)
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers of the addresses, and of a language model."""
-        return {**self._fleet.metrics(), **self._statistics.metrics()}
+        """Numbers of the addresses, and of a language model; its places where all tell theirs."""
+        numbers = {**self._fleet.metrics(), **self._statistics.metrics()}
+        up = [self._places.get(one, 0) for one in self._fleet.endpoints if one.standing.up]
+        if up and all(up):
+            numbers["penstock_llm_max_running_requests"] = float(sum(up))
+        return numbers
 
     def histograms(self) -> Mapping[str, Histogram]:
         """Times and sizes of generations."""

@@ -65,7 +65,7 @@ class VllmFront(pb_grpc.InferenceServicer, pb_grpc.ControlServicer, health_pb2_g
         return pb.ServerInfo(max_model_len=1024, kv_block_size=16, max_running_requests=8)
 
     async def Check(self, request: Any, context: Any) -> Any:
-        status = health_pb2.HealthCheckResponse.SERVING if self._healthy else 2
+        status = "SERVING" if self._healthy else "NOT_SERVING"
         return health_pb2.HealthCheckResponse(status=status)
 
 
