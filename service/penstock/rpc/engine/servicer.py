@@ -149,14 +149,17 @@ class VllmEngineServicer:
         return embedded(message, require_single(responses, None))
 
     async def Abort(self, message: pb.AbortRequest, context: RpcContext) -> Message:
-        for one in message.request_ids:
+        for one in filter(None, message.request_ids):
             for stream in tuple(self._running.get(self._sent(one, context), ())):
                 stream.abort(RequestCancelledError(f"request '{one[:128]}' was aborted"))
         return pb.AbortResponse()
 
     @contextmanager
     def _streamed(self, request: InferenceRequest, context: RpcContext) -> Iterator[ResponseStream]:
-        """The responses to a request, which may be aborted meanwhile, and is cancelled at exit."""
+        """The responses to a request, which is cancelled at exit.
+
+        It may be aborted meanwhile, if it has an id.
+        """
         self._received = time.time()
         sent = self._sent(request.id, context)
         stream = self._server.infer(request)
