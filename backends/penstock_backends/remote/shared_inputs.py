@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import mmap
 import os
@@ -104,9 +103,8 @@ class SharedInputs:
         """Register a region at a server that has none of this connection."""
         if not self._size or self._region(endpoint) is not None:
             return
-        loop = asyncio.get_running_loop()
         try:
-            region = await loop.run_in_executor(None, Region, self._size)
+            region = Region(self._size)
         except OSError as error:
             self._refused(endpoint, str(error))
             return
