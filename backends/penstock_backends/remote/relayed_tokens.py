@@ -91,7 +91,7 @@ class RelayedTokens:
         reporter.prompt = prompt
         if isinstance(details, dict) and _is_count(cached := details.get("cached_tokens")):
             reporter.cached = min(cached, prompt)
-        reporter.add(made - reporter.tokens, finished=True)
+        reporter.add(max(made - reporter.tokens, 0), finished=True)  # it has sent so many
         return True
 
 

@@ -106,7 +106,7 @@ class VllmModel:
         _, load = await self._ask(endpoint, "GetLoads", include=["core"])
         if load is not None and load.loads:
             usage = max(one.token_usage for one in load.loads)
-            self._places[endpoint] = sum(one.max_running_requests for one in load.loads)
+            self._places[endpoint] = max(0, sum(one.max_running_requests for one in load.loads))
             endpoint.standing.report(usage, asyncio.get_running_loop().time())
         return ""
 
