@@ -72,7 +72,7 @@ def test_the_end_that_a_client_has_asked_for_is_passed_on() -> None:
 
 def test_a_remote_that_lies_about_its_tokens_has_sent_some() -> None:
     for usage in ({"prompt_tokens": 7, "completion_tokens": 0}, {"prompt_tokens": -1}, "none"):
-        end = {"choices": [], "usage": usage}
+        end: Any = {"choices": [], "usage": usage}
         _, reports, _ = relayed({"stream": True}, [told(*STREAM[:2], end)])
         assert reports.all[-1][2] >= 1
 
