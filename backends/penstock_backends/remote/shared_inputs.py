@@ -97,18 +97,20 @@ class SharedInputs:
         self._size = size
         self._heads = heads
         self._regions: dict[GrpcEndpoint, tuple[Region, GrpcConnection]] = {}
-        self._told: set[GrpcEndpoint] = set()
+        self._refusals: dict[GrpcEndpoint, GrpcConnection | None] = {}
 
     async def offer(self, endpoint: GrpcEndpoint) -> None:
-        """Register a region at a server that has none of this connection."""
+        """Register a region at a server that has none of this connection, and has refused none."""
+        connection = endpoint.connection
         if not self._size or self._region(endpoint) is not None:
+            return
+        if endpoint in self._refusals and self._refusals[endpoint] is connection:
             return
         try:
             region = Region(self._size)
         except OSError as error:
             self._refused(endpoint, str(error))
             return
-        connection = endpoint.connection
         request = pb.SystemSharedMemoryRegisterRequest(
             name=region.name, key=f"/{region.name}", byte_size=region.size
         )
@@ -121,7 +123,6 @@ class SharedInputs:
             self._refused(endpoint, status.message)
         elif connection is not None and connection is endpoint.connection:
             self._regions[endpoint] = region, connection
-            self._told.discard(endpoint)
 
     def lend(self, endpoint: GrpcEndpoint, inputs: Mapping[str, Tensor]) -> Lent | None:
         """Places of the large inputs, with these in them; `None` where they go as bytes."""
@@ -141,9 +142,8 @@ class SharedInputs:
         return region
 
     def _refused(self, endpoint: GrpcEndpoint, why: str) -> None:
-        if endpoint not in self._told:
-            self._told.add(endpoint)
-            logger.warning("remote %s takes no shared memory: %s", endpoint.address, why)
+        self._refusals[endpoint] = endpoint.connection
+        logger.warning("remote %s takes no shared memory: %s", endpoint.address, why)
 
 
 def _whole(size: int) -> int:

@@ -93,6 +93,9 @@ async def test_a_server_that_takes_no_memory_gets_bytes(
     with far_server(tmp_path) as closed:
         async with remote(closed, "echo", tmp_path / "near", health_interval_ms="50") as instance:
             await echo(instance, 1.0)
+            model = instance.backend._model
+            for endpoint in model.fleet.endpoints * 3:
+                await model.probe(endpoint)
     [told] = [one for one in caplog.messages if "takes no shared memory" in one]
     assert "--allow-client-shm=true" in told
     assert not glob.glob("/dev/shm/penstock-remote-*")
