@@ -1,20 +1,23 @@
 """What each engine for tensors costs: lines of its adapter, its installation and its import.
 
-    .venv/bin/python -m loadtest.engine_costs [ENGINE ...]
+    .venv/bin/python -m loadtest.engine_costs [--lines] [ENGINE ...]
 
 Each extra is installed in an environment of its own, beside what the server needs anyway; its size
 is what it takes on the disk beyond that. The import is the median of five in new processes, in
 seconds of processor time, which others on the machine change little. Prints the rows of the table
-in docs/tensor-models.md.
+in docs/tensor-models.md; with `--lines`, only lines, of each file too, and installs nothing.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import resource
 import subprocess
 import sys
 import tempfile
+import tokenize
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +56,27 @@ ENGINES = (
 )
 
 
+SHARED = "tensor_models"
+"""The package of what adapters share."""
+
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+    tokenize.INDENT,
+    tokenize.NEWLINE,
+    tokenize.NL,
+}
+
+
 def main(names: Sequence[str]) -> None:
+    if "--lines" in names:
+        for name in [*(engine.adapter for engine in ENGINES), SHARED]:
+            files = sorted(lines_by_file(name).items(), key=lambda item: -item[1])
+            parts = ", ".join(f"{file} {lines}" for file, lines in files)
+            print(f"| `{name}` | {sum(lines for _, lines in files):,} | {parts} |")
+        return
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
     needed, extras = project["dependencies"], project["optional-dependencies"]
     chosen = [engine for engine in ENGINES if not names or engine.adapter in names]
@@ -74,9 +97,28 @@ def main(names: Sequence[str]) -> None:
 
 
 def lines_of(adapter: str) -> int:
-    """The lines of an adapter, with comments and empty ones."""
+    """The lines of an adapter that hold code."""
+    return sum(lines_by_file(adapter).values())
+
+
+def lines_by_file(adapter: str) -> dict[str, int]:
+    """The lines of each file that hold code: no empty ones, comments or docstrings."""
     folder = _ROOT / "backends" / "penstock_backends" / adapter
-    return sum(len(file.read_text().splitlines()) for file in folder.rglob("*.py"))
+    return {file.stem: _lines_of_code(file.read_text()) for file in folder.rglob("*.py")}
+
+
+def _lines_of_code(text: str) -> int:
+    told = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    held = (range(t.start[0], t.end[0] + 1) for t in tokens if t.type not in _NO_CODE)
+    return len({line for lines in held for line in lines} - told)
 
 
 def installed(folder: Path, packages: Sequence[str]) -> Path:

@@ -4,7 +4,8 @@ half of the clients leave, and prompts that begin alike come back.
     python -m loadtest.llm_scenarios.engine_router --smg FOLDER/bin/smg
 
 `make router` installs the router (`pip install smg`) and runs this. With `--vllm PYTHON` the
-servers' engine is vLLM, whose KV events the router follows.
+servers' engine is vLLM, whose KV events the router follows: prompts that another client has sent to
+one of the servers, past the router, show whether it goes by them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,18 @@ from penstock.demo.repository import TEMPLATES
 MODEL = "tiny_llm"
 _STREAMS = 8
 _TOKENS = 24
+_ANSWERED = "nv_inference_request_success"
 _PREFIXES, _TIMES = 11, 5
+_PAST = 24
+"""Prompts that are sent past the router."""
+_EVENTS_SECONDS = 2.0
+_VLLM = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+}
+"""Several engines on one machine: vLLM would bind the threads of all to the same core, where each
+waits for another that spins, and none starts."""
 
 
 @dataclass
@@ -71,16 +83,17 @@ def main() -> None:
 
 def _measured(folder: Path, options: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
-    for policy in ("cache_aware", "round_robin"):
-        with ExitStack() as stack:
-            servers = [
-                stack.enter_context(_worker(folder / f"{policy}-{n}", options.vllm))
-                for n in range(options.workers)
-            ]
-            port = stack.enter_context(_smg(options.smg, servers, policy, folder))
-            rows.append(_prefixes(policy, port, servers))
-            if policy == "cache_aware":
-                rows += asyncio.run(_loads(port, servers, options.seconds))
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(_worker(folder / f"worker-{n}", options.vllm))
+            for n in range(options.workers)
+        ]
+        for policy in ("round_robin", "cache_aware"):
+            with _smg(options.smg, servers, policy, folder) as port:
+                rows.append(_prefixes(policy, port, servers))
+                rows.append(_past(policy, port, servers))
+                if policy == "cache_aware":
+                    rows += asyncio.run(_loads(port, servers, options.seconds))
     return rows
 
 
@@ -98,7 +111,8 @@ def _worker(repository: Path, vllm: str) -> Iterator[Server]:
         (port,) = free_ports(1)
         settings = json.loads((version / "model.json").read_text())
         events = {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{port}"}
-        few = {"gpu_memory_utilization": 0.1, "kv_events_config": events}
+        few = {"gpu_memory_utilization": 0.05, "block_size": 32, "kv_events_config": events}
+        os.environ.update(_VLLM)
         (version / "model.json").write_text(json.dumps({**settings, **few}))
         arguments.append(f"--backend-config=vllm,python={vllm}")
     else:
@@ -253,14 +267,10 @@ def _prefixes(policy: str, port: int, servers: Sequence[Server]) -> Row:
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="-", max_retries=0)
     first: dict[int, int] = {}
     there, used = 0, Counter[int]()
-    counts = [_metric(one, "nv_inference_request_success") for one in servers]
     for turn in range(_TIMES):
         for prefix in range(_PREFIXES):
-            words = f"story {prefix} of the river and the mill " * 10
-            client.completions.create(model=MODEL, prompt=f"{words} {turn}", max_tokens=4)
-            now = [_metric(one, "nv_inference_request_success") for one in servers]
-            [where] = [n for n, (a, b) in enumerate(zip(counts, now, strict=True)) if b > a] or [-1]
-            counts = now
+            words = f"{policy} story {prefix} of the river and the mill " * 10
+            where = _asked(client, f"{words} {turn}", servers)
             used[where] += 1
             there += where == first.setdefault(prefix, where) and turn > 0
     share = 100.0 * there / (_PREFIXES * (_TIMES - 1))
@@ -268,6 +278,43 @@ def _prefixes(policy: str, port: int, servers: Sequence[Server]) -> Row:
     return {
         **_row(f"prefixes, {policy}", Tally(calls=_PREFIXES * _TIMES), 1.0),
         "what": f"{policy}: {share:.0f} % where their prefix was",
+    }
+
+
+def _asked(client: openai.OpenAI, prompt: str, servers: Sequence[Server]) -> int:
+    """The place of the server that a prompt went to."""
+    before = [_metric(one, _ANSWERED) for one in servers]
+    client.completions.create(model=MODEL, prompt=prompt, max_tokens=4)
+    after = [_metric(one, _ANSWERED) for one in servers]
+    return max(range(len(servers)), key=lambda at: after[at] - before[at])
+
+
+def _past(policy: str, port: int, servers: Sequence[Server]) -> Row:
+    """Prompts that servers have had from others: how many go where their beginning is cached.
+
+    The router knows of them by nothing but events.
+    """
+    url = "http://127.0.0.1:{}/v1"
+    router = openai.OpenAI(base_url=url.format(port), api_key="-", max_retries=0)
+    others = [
+        openai.OpenAI(base_url=url.format(one.http_port), api_key="-", max_retries=0)
+        for one in servers
+    ]
+    words = [f"{policy} tale {n} of the river and the mill " * 20 for n in range(_PAST)]
+    owners = [n * 7 % 5 % len(servers) for n in range(_PAST)]
+    for text, owner in zip(words, owners, strict=True):
+        others[owner].completions.create(model=MODEL, prompt=text, max_tokens=4)
+    time.sleep(_EVENTS_SECONDS)
+    found = [_asked(router, f"{text} and then", servers) for text in words]
+    there = sum(a == b for a, b in zip(owners, found, strict=True))
+    chance = sum(owners.count(at) * found.count(at) for at in set(owners)) / _PAST
+    print(
+        f"{policy}: {there} of {_PAST} prompts went where others had sent them ({chance:.1f} by"
+        f" chance); calls {Counter(found)}"
+    )
+    return {
+        **_row("", Tally(calls=_PAST), 1.0),
+        "what": f"{policy}: {there} of {_PAST} where others had been",
     }
 
 

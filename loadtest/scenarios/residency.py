@@ -44,6 +44,7 @@ _GRACE = 10.0
 _CLIENTS = 8
 _KILL_SECONDS, _RELOAD_SECONDS = 7.0, 11.0
 _PATIENCE = 120.0
+_LOAD_SECONDS = 100
 _PID = re.compile(r'^penstock_model_process_pid\{.*?model="([^"]+)".*\} (\S+)$', re.MULTILINE)
 _HELD = re.compile(r"^penstock_model_resident_bytes\{.*\} (\S+)$", re.MULTILINE)
 _TIMES = re.compile(r"^penstock_model_(loading|resident)_seconds_total\{.*\} (\S+)$", re.MULTILINE)
@@ -166,7 +167,11 @@ class Load:
         met = self._models.touched(name)
         if isinstance(error, TimeoutError):
             kind = "lost"
-        elif any(self._troubles.get(one, 0.0) + _GRACE > begun for one in met):
+        elif "was not loaded within" in text:
+            kind = "late"
+        elif "killed by signal" in text or any(
+            self._troubles.get(one, 0.0) + _GRACE > begun for one in met
+        ):
             kind = "of trouble"
         elif "finds no room" in text and name in self._models.callers:
             kind = "refused caller"
@@ -174,7 +179,7 @@ class Load:
             kind = "unexpected"
         self.outcomes.counts[kind] += 1
         self.outcomes.errors[text[:60]] += 1
-        if kind in ("lost", "unexpected") and len(self.outcomes.examples) < 20:
+        if kind in ("lost", "late", "unexpected") and len(self.outcomes.examples) < 20:
             self.outcomes.examples.append(f"{kind}: {name}: {text[:300]}")
 
     # -- trouble ------------------------------------------------------------------------------
@@ -255,6 +260,7 @@ def _table(load: Load, budget: int, share: float, loads: int) -> str:
         "wrong": found.counts["wrong"],
         "lost": found.counts["lost"],
         "failed of a kill or an unload": found.counts["of trouble"],
+        f"refused, as not loaded within {_LOAD_SECONDS} s": found.counts["late"],
         "callers refused, as they hold the room": found.counts["refused caller"],
         "failed without a cause": found.counts["unexpected"],
         "kills, reloads, unloads": f"{found.kills}, {found.reloads}, {found.unloads}",
@@ -287,7 +293,7 @@ def main() -> None:
                     *(sys.executable, "-m", "penstock", "serve"),
                     f"--memory-budget={budget}",
                     f"--measured-sizes={folder / 'sizes.json'}",
-                    "--demand-load-timeout-secs=100",
+                    f"--demand-load-timeout-secs={_LOAD_SECONDS}",
                 ],
                 ["--model-control-mode=demand"],
             )
@@ -301,7 +307,8 @@ def main() -> None:
         print(f"{count} x {text}", file=sys.stderr)
     print(*load.outcomes.examples, sep="\n", file=sys.stderr)
     counts = load.outcomes.counts
-    wrong = [f"{counts[one]} {one}" for one in ("wrong", "lost", "unexpected") if counts[one]]
+    kinds = ("wrong", "lost", "late", "unexpected")
+    wrong = [f"{counts[one]} {one}" for one in kinds if counts[one]]
     if load.outcomes.most_measured > budget:
         wrong.append("models took more than the budget")
     sys.exit("; ".join(wrong) or 0)

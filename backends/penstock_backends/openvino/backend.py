@@ -50,14 +50,14 @@ class OpenVinoBackend(TensorModelBackend):
         config = context.config
         settings = cls.settings(config, context.host_policy)
 
-        def make() -> tuple[OpenVinoGraph, Any]:
+        def make() -> tuple[OpenVinoGraph, Compiled]:
             model = read_model(config, path, settings)
             graph = prepared(model, config, settings)
-            return graph, compile_model(config, model, settings)
+            return graph, Compiled(model, lambda read: compile_model(config, read, settings))
 
         shared = SharedModel.of(config, path, context.host_policy)
         graph: OpenVinoGraph
-        graph, compiled = shared.get(lambda: Compiled.of(make))
+        graph, compiled = shared.get(make)
         return graph.for_instance(compiled, shared)
 
     @classmethod

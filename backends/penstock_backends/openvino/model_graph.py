@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -39,39 +40,60 @@ DATATYPES = {
     "f64": DataType.FP64,
 }
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
-_MOST_FAILED = 64
+_MOST_KNOWN = 4096
+_RESTS = 10
+"""How many times as long a model is not compiled anew as that has taken."""
 Shapes = tuple[tuple[int, tuple[int, ...]], ...]
 """The shapes of a run's inputs, by their places."""
 _PLACE = re.compile(r"^(Exception from |Check '.*' failed at |FrontEnd API failed with ).*:\s*$")
 
 
 class Compiled:
-    """A compiled model of several instances, which is made anew where a run has spoilt it.
+    """A compiled model of several instances, and the shapes that its operators take.
 
-    An error in the middle of a run leaves OpenVINO's CPU plugin with shapes that the model has not:
-    then requests of the shapes before fail, too, until there are other ones.
+    An error in the middle of a run leaves OpenVINO's CPU plugin with shapes that the model has not,
+    for requests of other clients, and some shapes it computes without a word, with what lies behind
+    them in memory. So shapes that are new are first inferred by OpenVINO itself, in a millisecond
+    or two and without Python's lock. Where values are at fault, or a branch that was not looked
+    into, the model is compiled anew before the next run, but for a tenth of the time at most.
     """
 
-    def __init__(self, model: Any, make: Callable[[], Any]) -> None:
-        self._model, self._make = model, make
-        self._making = Lock()
+    def __init__(self, model: Any, compile_anew: Callable[[Any], Any]) -> None:
+        self._read, self._compile = model, compile_anew
+        self.model = compile_anew(model)
+        self._working = Lock()
+        self._spoilt = False
+        self._rests_until = 0.0
+        self._known: dict[Shapes, None] = {}
+        # Of the branches of an `If`, one may be wrong for shapes that take the other.
+        fixed = all(port.partial_shape.is_static for port in model.inputs)
+        branches = any(node.get_type_name() == "If" for node in model.get_ops())
+        self._inferred: Any = None if fixed or branches else model.clone()
 
-    @classmethod
-    def of(cls, make: Callable[[], tuple[OpenVinoGraph, Any]]) -> tuple[OpenVinoGraph, Compiled]:
-        """The graph and the compiled model that `make` makes, now and again."""
-        graph, model = make()
-        return graph, cls(model, lambda: make()[1])
+    def check(self, shapes: Shapes) -> None:
+        """Raise OpenVINO's error where an operator does not take what comes of these shapes."""
+        if self._inferred is None or shapes in self._known:
+            return
+        from openvino import PartialShape
 
-    def request(self) -> tuple[Any, Any]:
-        """The model as it is, and a new request of it."""
-        return self._model, self._model.create_infer_request()
+        with self._working:
+            self._inferred.reshape({at: PartialShape([*dims]) for at, dims in shapes})
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[shapes] = None
 
-    def anew(self, spoilt: Any) -> tuple[Any, Any]:
-        """The same of another model than the spoilt one; raises `ModelLoadError`."""
-        with self._making:
-            if self._model is spoilt:
-                self._model = self._make()
-            return self.request()
+    def spoil(self, model: Any) -> None:
+        """A run of this model has failed."""
+        self._spoilt = self._spoilt or model is self.model
+
+    def whole(self) -> Any:
+        """The model to run; raises `ModelLoadError` where it cannot be compiled anew."""
+        if self._spoilt:
+            with self._working:
+                if (began := monotonic()) >= self._rests_until:
+                    self.model, self._spoilt = self._compile(self._read), False
+                    self._rests_until = monotonic() + _RESTS * (monotonic() - began)
+        return self.model
 
 
 class OpenVinoGraph(Graph):
@@ -91,9 +113,6 @@ class OpenVinoGraph(Graph):
         self._request: Any = None
         self._model: Any = None
         self._compiled: Compiled
-        self._in_doubt = False  # whether the last run has failed
-        self._failed: Mapping[Shapes, None] = {}
-        """Shapes with which a model that was not in doubt has failed of late."""
         self._owner: object = None
         names = frozenset(declared)
         self.inputs = _described(model.inputs, names, batch)
@@ -108,44 +127,40 @@ class OpenVinoGraph(Graph):
         """The same with a request of the compiled model to run; keeps that model's `owner`."""
         made = copy(self)
         made._compiled, made._owner = compiled, owner
-        made._model, made._request = compiled.request()
+        made._renew(compiled.model)
         return made
+
+    def _renew(self, model: Any) -> None:
+        self._model, self._request = model, model.create_infer_request()
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
         rows, missing = self._missing(feeds)
         arrays = {self._places[name]: _filled(array, missing) for name, array in feeds.items()}
         try:
-            return [_cut(array, rows, missing) for array in self._tried(arrays, names)]
+            return [_cut(array, rows, missing) for array in self._run(arrays, names)]
+        except ModelLoadError as error:
+            raise InternalError(error.message) from error
         except Exception as error:  # OpenVINO raises plain `RuntimeError`
             raise InternalError(f"openvino error in running inference: {reason(error)}") from error
-
-    def _tried(self, arrays: Mapping[int, Array], names: Sequence[str]) -> list[Array]:
-        """The results of a run; of another, of a model made anew, where the first may be spoilt."""
-        shapes = tuple(sorted((at, array.shape) for at, array in arrays.items()))
-        try:
-            try:
-                found = self._run(arrays, names)
-            except RuntimeError:
-                if not self._in_doubt or shapes in self._failed:
-                    raise
-                self._model, self._request = self._compiled.anew(self._model)
-                found = self._run(arrays, names)
-        except RuntimeError:
-            self._in_doubt = True
-            self._failed = dict([*self._failed.items(), (shapes, None)][-_MOST_FAILED:])
-            raise
-        self._in_doubt = False
-        return found
 
     def _run(self, arrays: Mapping[int, Array], names: Sequence[str]) -> list[Array]:
         """Run the request; the results are copies, since theirs is the next run's memory.
 
         It reads a batch where that was joined, but a client's memory it would hold until the next
-        run, so that is copied.
+        run, so that is copied. It is started and waited for: on one thread, the call that does
+        both tells of no error, and leaves the results of the run before.
         """
+        if (model := self._compiled.whole()) is not self._model:
+            self._renew(model)
+        self._compiled.check(tuple((at, arrays[at].shape) for at in sorted(arrays)))
         values = {at: self._value(at, array) for at, array in arrays.items()}
         own = all(array.base is None for array in arrays.values())
-        self._request.infer(values, share_inputs=own, share_outputs=True)
+        self._request.start_async(values, share_inputs=own)
+        try:
+            self._request.wait()
+        except RuntimeError:
+            self._compiled.spoil(self._model)
+            raise
         found = ((name, self._request.get_output_tensor(self._results[name])) for name in names)
         return [_array(tensor, self.outputs[name].datatype) for name, tensor in found]
 

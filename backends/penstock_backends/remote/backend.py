@@ -54,6 +54,10 @@ class RemoteBackend(
             stream_interval(config)
 
     @classmethod
+    def tells_tokens(cls, config: ModelConfig) -> bool:
+        return read_settings(config).protocol != KSERVE
+
+    @classmethod
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
         try:
             return read_settings(config).protocol != KSERVE

@@ -28,6 +28,11 @@ class GrpcEndpoint(Endpoint):
         self._opening: asyncio.Task[None] | None = None
         self._waiting: dict[GrpcCall, tuple[bytes, Message]] = {}
 
+    @property
+    def connection(self) -> GrpcConnection | None:
+        """The connection of now, if there is one."""
+        return self._connection
+
     def start(self, call: GrpcCall, head: bytes, message: Message) -> None:
         """Send a call, once there is a connection; it is told its end in any case."""
         self.begun()

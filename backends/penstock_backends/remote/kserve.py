@@ -19,7 +19,7 @@ from penstock.backend import (
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock_backends.remote.call_failures import error_of
 from penstock_backends.remote.fleet import Fleet
-from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall, Received
+from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall, Message, Received
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import (
     INFER,
@@ -36,6 +36,7 @@ from penstock_backends.remote.kserve_messages import (
     encode_request,
 )
 from penstock_backends.remote.settings import RemoteSettings
+from penstock_backends.remote.shared_inputs import Lent, SharedInputs
 
 _AHEAD = 16
 """Responses of a stream that wait for its reader before the server gets no more credit."""
@@ -51,6 +52,7 @@ class KServeModel:
         context = settings.tls(["h2"])
         self.fleet = Fleet([GrpcEndpoint(one, settings, context) for one in settings.addresses])
         self.heads = Heads(settings)
+        self.shared = SharedInputs(settings.shared_memory, self.heads)
         self.decoupled = config.decoupled
         self.loop = asyncio.get_running_loop()
 
@@ -69,7 +71,10 @@ class KServeModel:
             return ""
         if answer is None:
             return status.message or f"ModelReady failed with gRPC code {status.code}"
-        return "" if answer.ready else f"model '{settings.model}' is not ready there"
+        if not answer.ready:
+            return f"model '{settings.model}' is not ready there"
+        await self.shared.offer(endpoint)
+        return ""
 
     def unready(self) -> str:
         """Why no call can be made; empty if one can."""
@@ -101,10 +106,10 @@ class _InferCall(GrpcCall):
         self._request = request
         self._attempts = 0
         self._begun = False
-        settings, self._decoupled = model.settings, model.decoupled
-        self._message = encode_request(
-            request, settings.model, settings.version, streamed=self._decoupled
-        )
+        self._decoupled = model.decoupled
+        self._message: Message | None = None
+        self._lent: Lent | None = None
+        self._shares = True
         self._endpoint: GrpcEndpoint | None = None
         self.stream = ResponseStream()
         self.stream.connect(self._left, self._taken)
@@ -120,7 +125,30 @@ class _InferCall(GrpcCall):
         if request.scope.timeline is not None:
             request.scope.timeline.facts["remote.address"] = str(endpoint.address)
             request.mark("REMOTE_START")
-        endpoint.start(self, model.heads.head(endpoint, method, fields), self._message)
+        endpoint.start(self, model.heads.head(endpoint, method, fields), self._encoded(endpoint))
+
+    def _encoded(self, endpoint: GrpcEndpoint) -> Message:
+        """The request, its large inputs in memory that the server has as well, if it does."""
+        request, model = self._request, self._model
+        settings, streamed = model.settings, self._decoupled
+        name, version = settings.model, settings.version
+        lent = model.shared.lend(endpoint, request.inputs) if self._shares else None
+        if lent is not None:
+            self._lent = lent
+            region = lent.region.name
+            return encode_request(
+                request, name, version, streamed=streamed, region=region, places=lent.places
+            )
+        if self._message is None:
+            self._message = encode_request(request, name, version, streamed=streamed)
+        return self._message
+
+    def _give_back(self) -> Lent | None:
+        """End the use of shared memory; returns what was lent."""
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            lent.region.give_back(lent)
+        return lent
 
     def _fields(self) -> list[tuple[bytes, bytes]]:
         fields, scope = [], self._request.scope
@@ -165,8 +193,12 @@ class _InferCall(GrpcCall):
         self._model.fleet.ended(endpoint, status)
         request.mark("REMOTE_END")
         self._endpoint = None
+        lent = self._give_back()
         if self.stream.ended:
             pass
+        elif lent is not None and lent.region.name in status.message:
+            self._by_bytes(endpoint, lent)
+            return
         elif status.code and self._again(endpoint, status):
             return
         elif status.code:
@@ -177,6 +209,16 @@ class _InferCall(GrpcCall):
             self.stream.fail(InternalError(f"remote {endpoint.address} has answered nothing"))
         if request.sequence_end:
             self._model.fleet.forget(request.correlation_id)
+
+    def _by_bytes(self, endpoint: GrpcEndpoint, lent: Lent) -> None:
+        """Begin anew, since the server does not know the memory, and so has not begun."""
+        self._model.shared.lost(endpoint, lent.region)
+        self._shares = False
+        self.connection = None
+        try:
+            self.begin()
+        except UnavailableError as error:
+            self.stream.fail(error)
 
     def _again(self, endpoint: GrpcEndpoint, status: CallStatus) -> bool:
         """Begin anew, where that is allowed: whether it was."""
@@ -210,5 +252,6 @@ class _InferCall(GrpcCall):
 
     def _cancel(self) -> None:
         endpoint, self._endpoint = self._endpoint, None
+        self._give_back()
         if endpoint is not None:
             endpoint.cancel(self)

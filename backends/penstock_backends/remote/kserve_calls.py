@@ -49,7 +49,7 @@ class Heads:
         self._made: dict[tuple[GrpcEndpoint, str], bytes] = {}
 
     def head(self, endpoint: GrpcEndpoint, method: str, fields: Iterable[Field] = ()) -> bytes:
-        """The block of a call, with fields of its own."""
+        """The block of a call, with fields of its own; `method` may be a whole path."""
         made = self._made.get((endpoint, method))
         if made is None:
             made = self._made[endpoint, method] = self._make(endpoint, method)
@@ -60,7 +60,7 @@ class Heads:
         fields = [
             (b":method", b"POST"),
             (b":scheme", b"https" if address.secure else b"http"),
-            (b":path", f"/{self._service}/{method}".encode()),
+            (b":path", (method if "/" in method else f"/{self._service}/{method}").encode()),
             (b":authority", address.authority.encode()),
             (b"te", b"trailers"),
             (b"content-type", b"application/grpc"),

@@ -44,21 +44,32 @@ _LARGE = 64 << 10
 _RAW_INPUT = b"\x3a"  # the keys of fields: 7 of a request, 6 of a response, 2 of a streamed one
 _RAW_OUTPUT, _INFER_RESPONSE = 0x32, 0x12
 _DELIMITED = 2
+_NOWHERE: Mapping[str, tuple[int, int]] = {}
 _COUNTED = 64 << 10
 """Bytes of strings that are counted before they are handed on."""
 
 
 def encode_request(
-    request: InferenceRequest, model: str, version: str, *, streamed: bool
+    request: InferenceRequest,
+    model: str,
+    version: str,
+    *,
+    streamed: bool,
+    region: str = "",
+    places: Mapping[str, tuple[int, int]] = _NOWHERE,
 ) -> Message:
     """A request for the remote's model, all contents raw, which are not copied in a large one.
+
+    Inputs with `places` are in a `region` of shared memory: where each begins, and its bytes.
 
     What the client says of classes and of places in shared memory, this server does.
     """
     message = pb.ModelInferRequest(model_name=model, model_version=version, id=request.id)
     tensors = request.inputs
     for name, tensor in tensors.items():
-        message.inputs.add(name=name, datatype=tensor.datatype.value, shape=tensor.shape)
+        added = message.inputs.add(name=name, datatype=tensor.datatype.value, shape=tensor.shape)
+        if name in places:
+            _set_place(added.parameters, region, *places[name])
     for name in request.requested_outputs:
         message.outputs.add(name=name)
     if request.parameters:
@@ -67,13 +78,24 @@ def encode_request(
         _set_fields(message.parameters, request)
     if streamed:
         message.parameters[_EMPTY_FINAL].bool_param = True
-    if sum([tensor.nbytes for tensor in tensors.values()]) < _LARGE:
-        message.raw_input_contents.extend([bytes(one.buffer) for one in tensors.values()])
+    return _with_contents(message, [one for name, one in tensors.items() if name not in places])
+
+
+def _with_contents(message: Any, sent: Sequence[Tensor]) -> Message:
+    """The message with the contents of these, which are not copied in a large one."""
+    if sum([tensor.nbytes for tensor in sent]) < _LARGE:
+        message.raw_input_contents.extend([bytes(one.buffer) for one in sent])
         return bytes(message.SerializeToString())
     parts: list[Buffer] = [message.SerializeToString()]
-    for tensor in tensors.values():
+    for tensor in sent:
         parts += (_RAW_INPUT + _written(tensor.nbytes), tensor.buffer)
     return tuple(parts)
+
+
+def _set_place(target: Any, region: str, at: int, size: int) -> None:
+    target["shared_memory_region"].string_param = region
+    target["shared_memory_offset"].int64_param = at
+    target["shared_memory_byte_size"].int64_param = size
 
 
 def _set_fields(target: Any, request: InferenceRequest) -> None:

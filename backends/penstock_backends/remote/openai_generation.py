@@ -249,7 +249,8 @@ class OpenAiGeneration(HttpCall):
         for candidate, reason in zip(answer.candidates, self._reasons, strict=True):
             candidate.finish_reason = reason
         answer.candidates[0].tokens = made
-        self._times.has_prompt(prompt)
+        if prompt:
+            self._times.has_prompt(prompt)
         more = max(made - self._times.tokens, 0)
         statistics.prefill_tokens += prompt
         statistics.generation_tokens += more

@@ -22,6 +22,7 @@ from penstock_backends.remote.grpc_connection import CallStatus
 from penstock_backends.remote.http_connection import HttpCall
 from penstock_backends.remote.http_endpoint import HttpEndpoint
 from penstock_backends.remote.openai_answers import connection_failed
+from penstock_backends.remote.relayed_tokens import RelayedTokens
 from penstock_backends.remote.settings import RemoteSettings
 
 _PREFIX = "/v1"
@@ -48,14 +49,16 @@ class OpenAiRelay:
         if scope["method"] != "POST" or not path.startswith(f"{_PREFIX}/"):
             await refuse_path(send, path)
             return
-        body = self._renamed((await receive()).get("body", b""))
+        request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
+        report = request.scope.report_usage
+        tokens = None if report is None else RelayedTokens(report)
+        body = self._renamed((await receive()).get("body", b""), tokens)
         if body is None:
             await refuse_body(send, "an object with 'model' is wanted")
             return
-        request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
         if "adapter" in request.parameters:
             raise UnsupportedError("adapters of a remote model are entries of their own")
-        relayed = _Relayed(self._fleet)
+        relayed = _Relayed(self._fleet, tokens)
         left = asyncio.ensure_future(receive())
         left.add_done_callback(relayed.on_left)
         try:
@@ -87,7 +90,7 @@ class OpenAiRelay:
             self._fleet.retries += 1
         await relayed.answer(send)
 
-    def _renamed(self, body: bytes) -> bytes | None:
+    def _renamed(self, body: bytes, tokens: RelayedTokens | None) -> bytes | None:
         """The body with the remote's name of the model; `None` where it is no object."""
         try:
             given = orjson.loads(body)
@@ -96,6 +99,8 @@ class OpenAiRelay:
         if not isinstance(given, dict):
             return None
         given["model"] = self._settings.model
+        if tokens is not None:
+            tokens.body(given)
         return orjson.dumps(given)
 
 
@@ -110,8 +115,9 @@ def _fields(scope: Message, request: InferenceRequest) -> list[tuple[bytes, byte
 class _Relayed(HttpCall):
     """An answer that is handed on piece by piece, as far as its reader keeps up."""
 
-    def __init__(self, fleet: Fleet[HttpEndpoint]) -> None:
+    def __init__(self, fleet: Fleet[HttpEndpoint], tokens: RelayedTokens | None) -> None:
         self._fleet = fleet
+        self._tokens = tokens
         self._endpoint: HttpEndpoint | None = None
         self._address: Any = None
         self._news = asyncio.Event()
@@ -143,17 +149,27 @@ class _Relayed(HttpCall):
 
     def begun(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status, self._headers = status, headers
+        if self._tokens is not None:
+            self._tokens.begin(headers.get(b"content-type", b""))
         self._news.set()
 
     def received(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._held += len(data)
+        if self._tokens is not None:
+            data = self._tokens.feed(data)
+        self._add(data)
         if self._held > _MOST_HELD and self.connection is not None:
             self.connection.pause()
         self._news.set()
 
+    def _add(self, data: bytes) -> None:
+        if data:
+            self._pieces.append(data)
+            self._held += len(data)
+
     def ended(self, reason: str, *, untouched: bool = False) -> None:
         self._end = connection_failed(reason, untouched=untouched) if reason else CallStatus(0)
+        if self._tokens is not None and self._status:
+            self._add(self._tokens.end())
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
             failed = self._status in _AGAIN
@@ -169,6 +185,8 @@ class _Relayed(HttpCall):
     def cancel(self) -> None:
         """Give up what is under way."""
         endpoint, self._endpoint = self._endpoint, None
+        if self._tokens is not None:
+            self._tokens.cut_off()
         if endpoint is not None:
             endpoint.cancel(self)
 

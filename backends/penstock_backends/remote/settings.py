@@ -15,7 +15,7 @@ from penstock.backend import ConfigError, ModelConfig, suggestion
 Value = TypeVar("Value", int, float)
 
 KSERVE, OPENAI = "kserve", "openai"
-_PROTOCOLS = (KSERVE, "vllm", "sglang", "trtllm")
+_PROTOCOLS = (KSERVE, "vllm", "vllm_inference", "sglang", "sglang_runtime", "trtllm")
 
 _PORTS = {"grpc": 8001, "grpcs": 8001, "http": 80, "https": 443}
 _NONE: Mapping[str, str] = {}
@@ -34,6 +34,7 @@ _KEYS = (
     "protocol",
     "tokenizer",
     "prefix_tokens",
+    "shared_memory_bytes",
 )
 _HEADER_NAME = re.compile(r"[0-9a-z_.\-]+")
 _MOST_ADDRESSES = 256
@@ -88,6 +89,8 @@ class RemoteSettings:
     tokenizer: str = ""
     prefix_tokens: int = 0
     """How many tokens of prompts choose the address; 0 for none."""
+    shared_memory: int = 0
+    """Bytes of memory for inputs that a server on this host has as well; 0 for none."""
     names_model: bool = False
     """Whether `model` is what the configuration calls it."""
 
@@ -144,6 +147,7 @@ def read_settings(config: ModelConfig, backend: Mapping[str, str] = _NONE) -> Re
         grpc_protocol=_protocol(given),
         tokenizer=given.get("tokenizer", ""),
         prefix_tokens=_prefix_tokens(given),
+        shared_memory=_shared_memory(given),
         names_model="remote_model" in given,
     )
 
@@ -233,8 +237,15 @@ def _protocol(given: Mapping[str, str]) -> str:
 
 def _prefix_tokens(given: Mapping[str, str]) -> int:
     if "prefix_tokens" in given and given.get("protocol", KSERVE) == KSERVE:
-        raise ConfigError("parameter 'prefix_tokens' is for the protocols vllm, sglang and trtllm")
+        raise ConfigError("parameter 'prefix_tokens' is for the protocols of engines")
     return _number(given, "prefix_tokens", int, 0, 0, 1 << 20)
+
+
+def _shared_memory(given: Mapping[str, str]) -> int:
+    name = "shared_memory_bytes"
+    if name in given and given.get("protocol", KSERVE) != KSERVE:
+        raise ConfigError(f"parameter '{name}' is for the protocol kserve")
+    return _number(given, name, int, 0, 0, 1 << 40)
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -103,6 +104,10 @@ class VllmGeneration(GrpcCall):
         self._wanted = generation.wanted
         sampling = read_sampling(generation)
         self._asked = request_of(engine.pb, engine.service, sampling)
+        if engine.settings.names_model and "model" in self._asked.DESCRIPTOR.fields_by_name:
+            self._asked.model = engine.settings.model
+        self._call = engine.service.call("Generate")
+        self._answer = getattr(engine.pb, self._call.answer)
         self._prompt: Sequence[int] = ()
         self._prefix = b""
         count: int = sampling["n"]
@@ -141,7 +146,7 @@ class VllmGeneration(GrpcCall):
             self._prefix = array("q", prompt[:count]).tobytes()
         self.delivery.answer.prompt_tokens = len(prompt)
         self._times.has_prompt(len(prompt))
-        getattr(self._asked.tokenized, self._engine.service.tokens).extend(prompt)
+        attrgetter(self._engine.service.tokens)(self._asked).extend(prompt)
         for text in self._texts:
             text.detokenizer.begin(prompt)
         self._ask()
@@ -163,8 +168,8 @@ class VllmGeneration(GrpcCall):
             scope.timeline.facts["remote.address"] = str(endpoint.address)
             for name, value in scope.timeline.context.headers.items():
                 fields.append((name.encode(), value.encode("latin-1", "replace")))
-        self._asked.request_id = self._id
-        head = engine.heads.head(endpoint, "Generate", fields)
+        setattr(self._asked, engine.service.id, self._id)
+        head = engine.heads.head(endpoint, self._call.path, fields)
         endpoint.start(self, head, self._asked.SerializeToString())
 
     # -- GrpcCall -----------------------------------------------------------------------------
@@ -176,13 +181,13 @@ class VllmGeneration(GrpcCall):
             self._begun = True
             self._times.scheduled()
         try:
-            answer = self._engine.pb.GenerateResponse.FromString(bytes(message))
-            output = self._engine.service.output(answer)
-            if output.finish_reason is None:
-                self._add(output, output.tokens)
-                self.delivery.push()
-            else:
-                self._complete(output)
+            answer = self._answer.FromString(bytes(message))
+            for output in self._engine.service.outputs(answer, self._texts[0].seen):
+                if output.finish_reason is None:
+                    self._add(output, output.tokens)
+                    self.delivery.push()
+                else:
+                    self._complete(output)
         except (DecodeError, IndexError, ValueError, OverflowError) as error:
             self._give_up(InternalError(f"the remote's answer is none: {error}"))
 

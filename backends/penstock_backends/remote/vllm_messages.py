@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from penstock.backend import BackendNotInstalledError, EngineFacts, InvalidRequestError
@@ -41,21 +42,37 @@ class EngineOutput:
 
 
 class Service(NamedTuple):
-    """An engine's service: its full name, and the module of its messages.
+    """An engine's service: its full name, and the modules of its messages.
 
     `names` are its names of sampling parameters where they are not vLLM's; an empty one says that
-    it has no such parameter. `request` makes a request of sampling parameters, `output` reads an
-    answer; `tokens` is the field of a prompt's tokens.
+    it has no such parameter. `request` makes a request of sampling parameters, `outputs` reads an
+    answer, of which so many tokens have come before; `tokens` is the field of a prompt's tokens,
+    `id` that of the request's id. `calls` are the methods that have other names there.
     """
 
     name: str
-    module: str
+    modules: Sequence[str]
     names: Mapping[str, str]
     whole_top_k: int
     """The number that says that all tokens are looked at."""
     request: Callable[[Any, Service, dict[str, Any]], Any]
-    output: Callable[[Any], EngineOutput]
-    tokens: str = "input_ids"
+    outputs: Callable[[Any, int], Sequence[EngineOutput]]
+    tokens: str = "tokenized.input_ids"
+    id: str = "request_id"
+    calls: Mapping[str, Call] = {}
+
+    def call(self, method: str) -> Call:
+        """A method as this service has it."""
+        plain = Call(f"/{self.name}/{method}", f"{method}Request", f"{method}Response")
+        return self.calls.get(method, plain)
+
+
+class Call(NamedTuple):
+    """A method: its path, and the names of its messages."""
+
+    path: str
+    request: str
+    answer: str
 
 
 _NEUTRAL: Final[Mapping[str, Any]] = {
@@ -89,18 +106,23 @@ _CONSTRAINTS: Final = {
     "structural_tag": "structural_tag",
     "json_object": "json_object",
 }
-_OURS: Final = "-"
+OURS: Final = "-"
 """The name of what is done with the text here, and need not be sent."""
 _MOST_ANSWERS: Final = 128
 _LARGEST: Final = (1 << 31) - 1
 
 
 def messages(service: Service) -> Any:
-    """The module of the messages; raises `BackendNotInstalledError`."""
+    """All messages, as a module has them; raises `BackendNotInstalledError`."""
     try:
-        return import_module(f"smg_grpc_proto.generated.{service.module}")
+        modules = [import_module(one) for one in service.modules]
     except ImportError as error:
         raise BackendNotInstalledError(NOT_INSTALLED) from error
+    found = SimpleNamespace()
+    for module in modules:
+        for name in module.DESCRIPTOR.message_types_by_name:
+            setattr(found, name, getattr(module, name))
+    return found
 
 
 def read_sampling(request: GenerationRequest) -> dict[str, Any]:
@@ -156,22 +178,23 @@ def _request_of(pb: Any, service: Service, sampling: dict[str, Any]) -> Any:
     return pb.GenerateRequest(sampling_params=message, stream=True, **more)
 
 
-def _output_of(answer: Any) -> EngineOutput:
+def _outputs_of(answer: Any, _: int) -> Sequence[EngineOutput]:
     """Of vLLM's or SGLang's service."""
     if not answer.HasField("complete"):
         chunk = answer.chunk
         given = chunk.output_logprobs
         places = _places(given) if given.token_ids else ()
-        return EngineOutput(chunk.index, chunk.token_ids, chunk.cached_tokens, places)
+        return (EngineOutput(chunk.index, chunk.token_ids, chunk.cached_tokens, places),)
     end = answer.complete
     matched = end.WhichOneof("matched_stop")
-    return EngineOutput(
+    output = EngineOutput(
         end.index,
         end.output_ids,
         end.cached_tokens,
         finish_reason=end.finish_reason or "stop",
         stop_reason=getattr(end, matched) if matched else None,
     )
+    return (output,)
 
 
 def _places(given: Any) -> list[TokenLogprobs]:
@@ -217,7 +240,7 @@ def _trtllm_request(pb: Any, service: Service, given: dict[str, Any]) -> Any:
     return pb.GenerateRequest(sampling_config=config, streaming=True, **of_request)
 
 
-def _trtllm_output(answer: Any) -> EngineOutput:
+def _trtllm_outputs(answer: Any, _: int) -> Sequence[EngineOutput]:
     if answer.WhichOneof("response") != "complete":
         chunk = answer.chunk
         places = [
@@ -226,46 +249,53 @@ def _trtllm_output(answer: Any) -> EngineOutput:
             )
             for one in chunk.logprobs
         ]
-        return EngineOutput(chunk.sequence_index, chunk.token_ids, chunk.cached_tokens, places)
+        return (EngineOutput(chunk.sequence_index, chunk.token_ids, chunk.cached_tokens, places),)
     end = answer.complete
     matched = end.WhichOneof("matched_stop")
     reason = end.finish_reason or "stop"
-    return EngineOutput(
+    output = EngineOutput(
         end.sequence_index,
         end.output_token_ids,
         end.cached_tokens,
         finish_reason="stop" if reason == "stop_word" else reason,
         stop_reason=getattr(end, matched) if matched else None,
     )
+    return (output,)
 
 
 def _renamed(pb: Any, service: Service, read: Mapping[str, Any]) -> dict[str, Any]:
     """Sampling parameters in the names of the service."""
     given = dict(read)
     name, value = given.pop("constraint", ("", None))
-    if name == "choice" and service.names.get(name, name):
+    if name == "choice" and hasattr(pb, "ChoiceConstraint"):
         value = pb.ChoiceConstraint(choices=value)
     if name:
         given[name] = value
     for missing in [name for name in given if not service.names.get(name, name)]:
         refuse(missing, "is not supported by the remote's service")
     named = {service.names.get(name, name): value for name, value in given.items()}
-    named.pop(_OURS, None)
+    named.pop(OURS, None)
     return named
 
 
-def abort_of(pb: Any, request_id: str) -> Any:
+def abort_of(pb: Any, service: Service, request_id: str) -> Any:
     """The request to abort another."""
     if "request_ids" in pb.AbortRequest.DESCRIPTOR.fields_by_name:
         return pb.AbortRequest(request_ids=[request_id])
-    return pb.AbortRequest(request_id=request_id)
+    return pb.AbortRequest(**{service.id: request_id})
+
+
+_NOT_HEALTHY: Final = "the engine is not healthy"
 
 
 def ill(found: Any) -> str | None:
     """Why an engine that has answered a question after its health is not well; `None` if it is."""
-    if "status" in found.DESCRIPTOR.fields_by_name:  # TensorRT-LLM's
-        return None if found.status == "OK" else found.status[:500] or "the engine is not healthy"
-    return None if found.healthy else found.message[:500] or "the engine is not healthy"
+    status = getattr(found, "status", None)
+    if isinstance(status, str):  # TensorRT-LLM's
+        return None if status == "OK" else status[:500] or _NOT_HEALTHY
+    if status is not None:  # that of gRPC's own health service
+        return None if status == found.SERVING else _NOT_HEALTHY
+    return None if found.healthy else getattr(found, "message", "")[:500] or _NOT_HEALTHY
 
 
 def facts_of(info: Any) -> EngineFacts:
@@ -274,6 +304,14 @@ def facts_of(info: Any) -> EngineFacts:
         return EngineFacts()
     if "max_seq_len" in info.DESCRIPTOR.fields_by_name:  # TensorRT-LLM's
         return EngineFacts(model=info.model_id, context_length=info.max_seq_len)
+    if "max_model_len" in info.DESCRIPTOR.fields_by_name:  # that of vLLM's own front end
+        return EngineFacts(
+            context_length=info.max_model_len,
+            block_size=info.kv_block_size,
+            max_running=info.max_running_requests,
+        )
+    if "json_info" in info.DESCRIPTOR.fields_by_name:  # that of SGLang's
+        return EngineFacts(model=info.model_path)
     return EngineFacts(
         model=info.model_path,
         context_length=info.max_context_length,
@@ -310,13 +348,17 @@ def _constraint(given: Any) -> dict[str, Any]:
     return {"constraint": (_CONSTRAINTS[name], value)}
 
 
-SERVICES: Final = {
+def _smg(module: str) -> Sequence[str]:
+    return (f"smg_grpc_proto.generated.{module}_pb2",)
+
+
+SMG_SERVICES: Final = {
     "vllm": Service(
-        "vllm.grpc.engine.VllmEngine", "vllm_engine_pb2", {}, 0, _request_of, _output_of
+        "vllm.grpc.engine.VllmEngine", _smg("vllm_engine"), {}, 0, _request_of, _outputs_of
     ),
     "sglang": Service(
         "sglang.grpc.scheduler.SglangScheduler",
-        "sglang_scheduler_pb2",
+        _smg("sglang_scheduler"),
         {
             "max_tokens": "max_new_tokens",
             "min_tokens": "min_new_tokens",
@@ -329,11 +371,11 @@ SERVICES: Final = {
         },
         -1,
         _request_of,
-        _output_of,
+        _outputs_of,
     ),
     "trtllm": Service(
         "trtllm.TrtllmService",
-        "trtllm_service_pb2",
+        _smg("trtllm_service"),
         {
             "n": "num_return_sequences",
             "include_stop_str_in_output": "include_stop_token_in_output",
@@ -344,8 +386,8 @@ SERVICES: Final = {
         },
         0,
         _trtllm_request,
-        _trtllm_output,
-        "input_token_ids",
+        _trtllm_outputs,
+        "tokenized.input_token_ids",
     ),
 }
-"""By the parameter `protocol` of a model."""
+"""By the parameter `protocol` of a model: those whose messages the package has."""

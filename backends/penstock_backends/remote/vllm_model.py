@@ -29,11 +29,13 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.openai_kit.text_models.named_tokenizer import load_tokenizer
 from penstock_backends.remote.fleet import Fleet
+from penstock_backends.remote.grpc_connection import CallStatus
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import Heads, ask
+from penstock_backends.remote.native_services import SERVICES
 from penstock_backends.remote.settings import RemoteSettings
 from penstock_backends.remote.vllm_generation import Engine, VllmGeneration
-from penstock_backends.remote.vllm_messages import SERVICES, abort_of, facts_of, ill, messages
+from penstock_backends.remote.vllm_messages import abort_of, facts_of, ill, messages
 
 _MODEL = b"penstock-model"
 """Metadata by which a Penstock with several language models is told which is meant."""
@@ -59,6 +61,7 @@ class VllmModel:
         named = [(_MODEL, settings.model.encode())] if settings.names_model else []
         self._heads = Heads(settings, self._service.name, named)
         self._info: Any = None
+        self._places: dict[GrpcEndpoint, int] = {}
         self._statistics = EngineStatistics()
         self._aborts: set[asyncio.Task[None]] = set()
 
@@ -91,24 +94,29 @@ class VllmModel:
 
     async def probe(self, endpoint: GrpcEndpoint) -> str:
         """Why an address does not serve now; empty if it does. Notes its load."""
-        pb = self._pb
-        request, answer = pb.HealthCheckRequest(), pb.HealthCheckResponse
-        status, found = await ask(endpoint, self._heads, "HealthCheck", request, answer)
+        status, found = await self._ask(endpoint, "HealthCheck")
         if found is None:
             return status.message or f"HealthCheck failed with gRPC code {status.code}"
         if (reason := ill(found)) is not None:
             return reason
         if self._info is None:
-            request, answer = pb.GetModelInfoRequest(), pb.GetModelInfoResponse
-            _, self._info = await ask(endpoint, self._heads, "GetModelInfo", request, answer)
-        if not hasattr(pb, "GetLoadsRequest"):  # TensorRT-LLM's service tells no load
+            _, self._info = await self._ask(endpoint, "GetModelInfo")
+        if not hasattr(self._pb, "GetLoadsRequest"):  # some services tell no load
             return ""
-        loads, answer = pb.GetLoadsRequest(include=["core"]), pb.GetLoadsResponse
-        _, load = await ask(endpoint, self._heads, "GetLoads", loads, answer)
+        _, load = await self._ask(endpoint, "GetLoads", include=["core"])
         if load is not None and load.loads:
             usage = max(one.token_usage for one in load.loads)
+            self._places[endpoint] = max(0, sum(one.max_running_requests for one in load.loads))
             endpoint.standing.report(usage, asyncio.get_running_loop().time())
         return ""
+
+    async def _ask(
+        self, endpoint: GrpcEndpoint, method: str, **fields: Any
+    ) -> tuple[CallStatus, Any]:
+        """The end of a question, and its answer; `None` where it failed."""
+        call, pb = self._service.call(method), self._pb
+        request, answer = getattr(pb, call.request)(**fields), getattr(pb, call.answer)
+        return await ask(endpoint, self._heads, call.path, request, answer)
 
     def unready(self) -> str:
         """Why no call can be made; empty if one can."""
@@ -120,8 +128,12 @@ class VllmModel:
         return replace(told, tokenizer=str(self._named), vocabulary=self._vocabulary)
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers of the addresses, and of a language model."""
-        return {**self._fleet.metrics(), **self._statistics.metrics()}
+        """Numbers of the addresses, and of a language model; its places where all tell theirs."""
+        numbers = {**self._fleet.metrics(), **self._statistics.metrics()}
+        up = [self._places.get(one, 0) for one in self._fleet.endpoints if one.standing.up]
+        if up and all(up):
+            numbers["penstock_llm_max_running_requests"] = float(sum(up))
+        return numbers
 
     def histograms(self) -> Mapping[str, Histogram]:
         """Times and sizes of generations."""
@@ -153,8 +165,8 @@ class VllmModel:
         return stream
 
     def _abort(self, endpoint: GrpcEndpoint, request_id: str) -> None:
-        request = abort_of(self._pb, request_id)
-        work = ask(endpoint, self._heads, "Abort", request, self._pb.AbortResponse)
+        call, request = self._service.call("Abort"), abort_of(self._pb, self._service, request_id)
+        work = ask(endpoint, self._heads, call.path, request, self._pb.AbortResponse)
         task = asyncio.get_running_loop().create_task(_within(work, self._settings.connect_timeout))
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)

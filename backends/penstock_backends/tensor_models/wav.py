@@ -72,9 +72,10 @@ def read_wav(content: bytes, name: str) -> Wav:
 
 
 def _read(content: memoryview) -> Wav:
-    riff, _, wave = _HEAD.unpack_from(content)
-    if (riff, wave) != (b"RIFF", b"WAVE"):
+    begin = bytes(content[: _HEAD.size])
+    if begin[:4] != b"RIFF"[: len(begin)] or begin[8:] not in (b"WAVE", b""):
         raise ValueError("it does not begin with RIFF and WAVE")
+    _HEAD.unpack_from(content)  # all of it has to be there
     at, head = _HEAD.size, memoryview(b"")
     while True:
         kind, size = _CHUNK.unpack_from(content, at)

@@ -226,6 +226,15 @@ class Backend(ABC):
                 )
 
     @classmethod
+    def tells_tokens(cls, config: ModelConfig) -> bool:
+        """Whether a model's tokens are reported, where that depends on its configuration.
+
+        By default it is what `Traits.reports_usage` says. On a thread `request.scope.report_usage`
+        is called on the event loop.
+        """
+        return cls.traits.reports_usage
+
+    @classmethod
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:

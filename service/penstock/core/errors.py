@@ -132,6 +132,14 @@ class DeadlineExceededError(RequestCancelledError):
     """The client's deadline has passed; models and processes see a cancellation."""
 
 
+class OutOfRangeError(InvalidRequestError):
+    """What is asked for is older than what there still is."""
+
+
+class DataLossError(UnavailableError):
+    """Something in between is lost for good: who follows begins anew."""
+
+
 class ModelLoadError(InvalidRequestError):
     """A model cannot be loaded; the text says why, naming file and field where it can."""
 

@@ -8,12 +8,14 @@ from urllib.parse import quote_from_bytes
 
 from penstock.core.errors import (
     AlreadyExistsError,
+    DataLossError,
     DeadlineExceededError,
     ExhaustedError,
     InferenceError,
     InternalError,
     InvalidRequestError,
     NotFoundError,
+    OutOfRangeError,
     PermissionDeniedError,
     RequestCancelledError,
     UnauthenticatedError,
@@ -61,6 +63,8 @@ _CODES: dict[type[InferenceError], StatusCode] = {
     AlreadyExistsError: StatusCode.ALREADY_EXISTS,
     RequestCancelledError: StatusCode.CANCELLED,
     DeadlineExceededError: StatusCode.DEADLINE_EXCEEDED,
+    OutOfRangeError: StatusCode.OUT_OF_RANGE,
+    DataLossError: StatusCode.DATA_LOSS,
 }
 
 

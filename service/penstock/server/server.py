@@ -241,8 +241,16 @@ class InferenceServer:
         return await self.model_serves(name, version) and self._started
 
     def resident(self, name: str) -> bool | None:
-        """Whether a model is loaded, where calls load models; `None` where it need not be told."""
-        return None if self.residency is None else bool(self._catalog.served(name))
+        """Whether a model is loaded, where calls load models; `None` where it need not be told.
+
+        An alias is as loaded as the model that its views tell of.
+        """
+        if self.residency is None:
+            return None
+        try:
+            return bool(self._catalog.served(self._behind(name, "")[0]))
+        except InferenceError:  # an alias of which no target serves
+            return False
 
     async def model_serves(self, name: str, version: str) -> bool:
         """Whether other models may call the model version, also while the server starts."""
@@ -282,11 +290,17 @@ class InferenceServer:
         return (await self._resident(name, version)).config
 
     async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
-        """Counters of a version, of a model, or of all; without a name, `version` is ignored."""
+        """Counters of a version, of a model, or of all; without a name, `version` is ignored.
+
+        Of an alias they are those of its targets, by their own names.
+        """
         number = parse_version(version)
         if not name:
             return tuple(self.snapshot())
-        served = self._catalog.served(name).values()
+        alias = self._alias(name)
+        targets = () if alias is None else alias.alias.targets
+        names = dict.fromkeys(one.model for one in targets) or (name,)
+        served = [model for one in names for model in self._catalog.served(one).values()]
         return model_statistics(name, served, number if version else None)
 
     def snapshot(self) -> Iterable[ModelStatistics]:

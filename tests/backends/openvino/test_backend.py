@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -193,12 +194,101 @@ async def test_a_wrong_shape_is_an_error_of_its_request(open_backend: Open, vers
     assert "src/" not in outcome.message
 
 
+# -- runs that fail --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled_models(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What is compiled from now on."""
+    found: list[object] = []
+    whole = openvino_backend.compile_model
+
+    def compile_one(*args: Any) -> object:
+        found.append(whole(*args))
+        return found[-1]
+
+    monkeypatch.setattr("penstock_backends.openvino.backend.compile_model", compile_one)
+    return found
+
+
+async def _tried(backend: OpenVinoBackend, **feeds: Any) -> Any:
+    (outcome,) = await backend.execute([graphs.request(**feeds)])
+    return outcome
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+async def test_a_run_that_fails_is_told_and_spoils_no_other(
+    open_backend: Open, version: Path, threads: str
+) -> None:
+    """On one thread, too, where the engine's own call that waits answers with the run before."""
+    toys.save_mirrored(version / "model.xml")
+    given = graphs.parameters(INFERENCE_NUM_THREADS=threads)
+    config = toys.config(DataType.FP32, -1, -1, max_batch_size=0, parameters=given)
+    backend = await open_backend(config)
+    for number in (1, 2, 3):
+        rows = np.arange(8, dtype=np.float32).reshape(2, 4) * number
+        (answer,) = await _answers(backend, rows)
+        assert_array_equal(answer, np.pad(2 * rows, ((0, 0), (0, 3)), "reflect"))
+        failed = await _tried(backend, x=np.zeros((2, number), np.float32))
+        assert "openvino error in running inference" in failed.message
+        assert "REFLECT" in failed.message
+
+
+async def test_shapes_that_fail_have_the_model_compiled_once(
+    open_backend: Open, version: Path, compiled_models: list[object]
+) -> None:
+    toys.save_mirrored(version / "model.xml")
+    backend = await open_backend(toys.config(DataType.FP32, -1, -1, max_batch_size=0))
+    for rows in range(20):
+        failed = await _tried(backend, x=np.zeros((rows, 3), np.float32))
+        assert "openvino error in running inference" in failed.message
+        (answer,) = await _answers(backend, np.full((2, 4), rows, np.float32))
+        assert_array_equal(answer, np.full((2, 7), 2 * rows, np.float32))
+    assert len(compiled_models) == 1
+
+
+async def test_columns_that_the_weights_do_not_have_are_refused(
+    open_backend: Open, version: Path
+) -> None:
+    """The engine multiplies them nevertheless, with what lies behind them in memory."""
+    toys.save_product(version / "model.xml", (-1, -1))
+    backend = await open_backend(toys.config(DataType.FP32, -1, -1, max_batch_size=0))
+    for columns in (1, 3):
+        failed = await _tried(backend, x=np.ones((1, columns), np.float32))
+        assert "openvino error in running inference" in failed.message
+    assert_array_equal((await _answers(backend, np.ones((1, 2), np.float32)))[0], [[2, 2]])
+
+
+async def test_values_that_fail_have_the_model_compiled_now_and_then(
+    open_backend: Open,
+    version: Path,
+    compiled_models: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock_backends.openvino.model_graph.monotonic", count().__next__)
+    toys.save_shaped(version / "model.xml")
+    inputs = (
+        graphs.tensor_in("x", DataType.FP32, -1, 2),
+        graphs.tensor_in("dims", DataType.INT64, 2),
+    )
+    outputs = (graphs.tensor_out("y", DataType.FP32, -1, -1),)
+    config = replace(toys.config(max_batch_size=0), input=inputs, output=outputs)
+    backend = await open_backend(config)
+    for _ in range(20):
+        given = {"x": np.ones((2, 2), np.float32)}
+        failed = await _tried(backend, **given, dims=np.array([5, 5]))
+        assert "openvino error in running inference" in failed.message
+        made = await _tried(backend, **given, dims=np.array([4, 1]))
+        assert_array_equal(graphs.tensor(made, "y").numpy(), np.ones((4, 1), np.float32))
+    assert 2 <= len(compiled_models) <= 5
+
+
 # -- sharing ---------------------------------------------------------------------------------------
 
 
 def _compiled(backend: OpenVinoBackend) -> object:
     graph = backend._answer._graph  # type: ignore[union-attr]
-    return graph._owner._made[1].request()[0]
+    return graph._owner._made[1].model
 
 
 async def test_instances_share_what_is_compiled(open_backend: Open, version: Path) -> None:

@@ -60,6 +60,36 @@ def save_product(path: Path, shape: Sequence[int] | None = (-1, 2)) -> Path:
     return path
 
 
+def save_mirrored(path: Path) -> Path:
+    """A model whose `y` is twice `x`, with the last columns mirrored: `x` needs four or more."""
+    import numpy as np
+    import openvino
+    from openvino import opset13 as ops
+
+    x = ops.parameter([-1, -1], openvino.Type.f32, name="x")
+    x.output(0).set_names({"x"})
+    none, three = ops.constant(np.array([0, 0])), ops.constant(np.array([0, 3]))
+    y = ops.pad(ops.add(x, x), none, three, "reflect")
+    y.output(0).set_names({"y"})
+    openvino.serialize(openvino.Model([ops.result(y)], [x], "mirrored"), str(path))
+    return path
+
+
+def save_shaped(path: Path) -> Path:
+    """A model whose `y` is `x` in the shape that `dims` says."""
+    import openvino
+    from openvino import opset13 as ops
+
+    x = ops.parameter([-1, 2], openvino.Type.f32, name="x")
+    dims = ops.parameter([2], openvino.Type.i64, name="dims")
+    for tensor in (x, dims):
+        tensor.output(0).set_names({tensor.friendly_name})
+    y = ops.reshape(x, dims, False)
+    y.output(0).set_names({"y"})
+    openvino.serialize(openvino.Model([ops.result(y)], [x, dims], "shaped"), str(path))
+    return path
+
+
 def config(
     datatype: DataType = DataType.FP32, *dims: int, max_batch_size: int = 8, **fields: Any
 ) -> ModelConfig:

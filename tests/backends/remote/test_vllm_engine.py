@@ -292,6 +292,28 @@ async def test_engine_that_is_ill_is_not_ready(tmp_path: Path) -> None:
         assert "out of memory" in instance.backend.unready()
 
 
+@pytest.mark.parametrize(("told", "places"), [(8, 16.0), (0, None), (-5, None)])
+async def test_places_are_those_of_all_addresses_that_tell_theirs(
+    tmp_path: Path, told: int, places: float | None
+) -> None:
+    one_load = pb.SchedulerLoad(max_running_requests=told)
+
+    def answer(number: int, method: str) -> Iterable[bytes]:
+        if method != "GetLoads":
+            return list(good(number, method))
+        loads = pb.GetLoadsResponse(loads=[one_load])
+        return [begun(number), message(number, loads.SerializeToString()), ended(number)]
+
+    good: Callable[[int, str], Iterable[bytes]] = engine(complete(ids(" a")))
+    async with (
+        bad_server(answer) as one,
+        bad_server(answer) as two,
+        loaded(tmp_path, one, two) as instance,
+    ):
+        numbers = instance.backend.metrics()
+    assert numbers.get("penstock_llm_max_running_requests") == places
+
+
 async def test_load_of_the_engine_is_weighed(tmp_path: Path) -> None:
     busy, idle = engine(complete(ids(" a")), load=0.9), engine(complete(ids(" a")))
     async with (
@@ -328,7 +350,7 @@ async def test_prompts_that_begin_alike_meet(tmp_path: Path) -> None:
 
 async def test_a_prefix_chooses_for_engines_only(tmp_path: Path) -> None:
     async with bad_server(engine()) as server:
-        with pytest.raises(ConfigError, match="'prefix_tokens' is for the protocols vllm"):
+        with pytest.raises(ConfigError, match="'prefix_tokens' is for the protocols of"):
             async with loaded(tmp_path, server, protocol="kserve", prefix_tokens="4"):
                 pass
 
@@ -343,7 +365,7 @@ async def test_without_a_tokenizer_it_is_refused(tmp_path: Path) -> None:
 async def test_unknown_protocol_is_named(tmp_path: Path) -> None:
     async with bad_server(engine()) as server:
         with pytest.raises(
-            ConfigError, match="'protocol' must be one of kserve, vllm, sglang, trtllm"
+            ConfigError, match="'protocol' must be one of kserve, vllm, vllm_inference, sglang,"
         ):
             async with loaded(tmp_path, server, protocol="odd"):
                 pass

@@ -250,6 +250,33 @@ async def test_copies_give_way_while_the_machine_is_full_but_for_one_a_second(
     assert outcomes == {Outcome.DROPPED: 6, Outcome.DIFFERENT: 64}
 
 
+@in_virtual_time
+async def test_copies_wait_for_a_pause_between_requests_but_for_one_a_second(
+    models: Models,
+) -> None:
+    alias, dark = _shadowed(models), models.models["dark"]
+    for _ in range(3000):  # a client that calls again 1 ms after each answer
+        await answered(alias)
+        await asyncio.sleep(0.001)
+    assert len(dark.requests) in (3, 4)
+    await asyncio.sleep(1)
+    assert len(dark.requests) == 64 + 3
+
+
+@in_virtual_time
+async def test_copies_wait_while_a_request_is_in_flight(models: Models) -> None:
+    alias, dark, old = _shadowed(models), models.models["dark"], models.models["old"]
+    for _ in range(3):
+        await answered(alias)
+    old.holds = True
+    alias.infer(request(parameters={"penstock_no_shadow": True}))
+    await asyncio.sleep(0.5)
+    assert len(dark.requests) <= 1
+    old.release()
+    await asyncio.sleep(0.1)
+    assert len(dark.requests) == 3
+
+
 @pytest.mark.parametrize(
     "fields",
     [

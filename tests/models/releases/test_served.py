@@ -29,6 +29,8 @@ def test_clients_see_a_model(releases: Releases, client: grpcclient.InferenceSer
     assert client.is_model_ready("alias")
     assert client.get_model_metadata("alias").name == "alias"
     assert client.get_model_config("alias").config.backend == "python"
+    told = client.get_inference_statistics("alias").model_stats
+    assert [one.name for one in told] == ["old", "new"]
     index = {one.name: one for one in client.get_model_repository_index().models}
     assert index["alias"].reason == "alias of 'old' 75 %, 'new' 25 %"
     assert index["alias"].state == "READY"

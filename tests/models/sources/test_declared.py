@@ -57,7 +57,7 @@ def test_a_checkpoint_of_treelite_has_its_task(kind: str, tmp_path: Path) -> Non
         ("a.ubj", b"{}"),
         ("a.tl", b"\3\0\0\0" + bytes(40)),
         ("b.tl", b"\4\0\0\0" + bytes(22) + b"\x63"),
-        ("b.ubj", b"objective{\x04nameSL\0\0\0\0\0\0\0\xffbinary"),
+        ("b.ubj", b"{objective{\x04nameSL\0\0\0\0\0\0\0\xffbinary}"),
     ],
 )
 def test_a_forest_that_does_not_say_it_is_asked_for(

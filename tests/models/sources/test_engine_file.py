@@ -19,9 +19,13 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 2 ] } ]
 """
 
 
+_CONTENTS = {".ubj": b"{}", ".txt": b"tree\n", ".pt": b"\x80\2", ".pt2": b"PK\5\6" + bytes(18)}
+"""What a file of an ending has at least, to be taken for one."""
+
+
 def _file(path: Path, config: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    path.write_bytes(_CONTENTS.get(path.suffix, b""))
     if config:
         path.with_suffix(".pbtxt").write_text(config)
     return path
@@ -151,6 +155,39 @@ def test_lines_that_are_missing_may_be_pasted(file: str, tmp_path: Path) -> None
     assert text.endswith(f"into '{beside}':")
     beside.write_text(lines)
     assert _config(path).default_model_filename == file
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("trees.ubj", b"", "is empty"),
+        ("trees.tl", b"", "is empty"),
+        ("net.pt", b"", "is empty"),
+        ("README.txt", b"How to use it", "is not of the format that its ending says"),
+        ("trees.ubj", b"tree", "is not of the format that its ending says"),
+        ("net.pt2", b"hello", "is not of the format that its ending says"),
+        ("trees.ubj", b"{L", "is cut off: its end is not there"),
+        ("net.pt", b"PK\3\4net/", "is cut off: its end is not there"),
+        ("net.pt2", b"PK\3\4net/", "is cut off: its end is not there"),
+    ],
+)
+def test_a_damaged_file_is_not_asked_for_lines(
+    file: str, content: bytes, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_bytes(content)
+    assert _refusal(tmp_path / file) == f"'{tmp_path / file}' {why}"
+
+
+def test_a_file_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _file(tmp_path / "net.pt")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert _refusal(path) == f"'{path}' cannot be read: Permission denied"
 
 
 def test_only_the_lines_that_are_missing_are_shown(tmp_path: Path) -> None:

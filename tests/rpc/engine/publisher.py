@@ -19,6 +19,9 @@ class Publisher:
         async with asyncio.timeout(20):
             return bool((await self._socket.recv())[0])
 
+    def close(self) -> None:
+        self._socket.close()
+
     async def publish(self, number: int, batch: Any) -> None:
         await self._socket.send_multipart(
             [b"", number.to_bytes(8, "big"), msgspec.msgpack.encode(batch)]

@@ -226,6 +226,53 @@ async def test_a_router_that_cancels_half_leaves_nothing_behind(
     assert len(ScriptedBackend.left) == 100
 
 
+async def test_a_model_that_is_unloaded_meanwhile_ends_its_requests(
+    stub: Any, server: InferenceServer
+) -> None:
+    call = stub.Generate(asking([WAITS], id="r1"), timeout=30)
+    await call.read()
+    unloading = asyncio.ensure_future(server._lifecycle.unload("numbers", unload_dependents=False))
+    await asyncio.sleep(0)
+    code, _ = await failure(answers(stub, asking()))
+    assert code is grpc.StatusCode.UNAVAILABLE
+    await stub.Abort(pb.AbortRequest(request_ids=["r1"]))  # which finds it all the same
+    end = await call.read()
+    assert end.complete.finish_reason == "abort"
+    await unloading
+
+
+async def test_a_huge_prompt_is_refused_and_harms_nobody(stub: Any) -> None:
+    code, text = await failure(answers(stub, asking([5] * (3 << 20))))
+    assert (code, "the model's context" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert len(await answers(stub, asking())) == 4
+
+
+async def test_the_ids_of_several_requests_may_be_the_same(
+    stub: Any, server: InferenceServer
+) -> None:
+    calls = [stub.Generate(asking([WAITS], id="same"), timeout=30) for _ in range(3)]
+    for call in calls:
+        await call.read()
+    calls.pop().cancel()
+    await until(lambda: _in_flight(server) == 2)
+    await stub.Abort(pb.AbortRequest(request_ids=["same", "same"]))
+    assert [(await call.read()).complete.finish_reason for call in calls] == ["abort", "abort"]
+
+
+async def test_an_abort_before_its_request_is_none(stub: Any) -> None:
+    await stub.Abort(pb.AbortRequest(request_ids=["", "r1"]))
+    assert len(await answers(stub, asking(id="r1"))) == 4
+
+
+async def test_requests_without_an_id_are_not_aborted(stub: Any, server: InferenceServer) -> None:
+    """By whoever sends an abort of nothing."""
+    call = stub.Generate(asking([WAITS]), timeout=30)
+    await call.read()
+    await stub.Abort(pb.AbortRequest(request_ids=[""]))
+    assert _in_flight(server) == 1
+    call.cancel()
+
+
 async def test_a_model_that_embeds(stub: Any) -> None:
     request = pb.EmbedRequest(tokenized=pb.TokenizedInput(input_ids=[3, 4, 5]))
     found = await stub.Embed(request)

@@ -76,13 +76,63 @@ async def test_a_server_that_stops_meanwhile_ends_a_subscription_that_begins(
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_what_is_no_batch_ends_the_subscription(stub: Any, publisher: Publisher) -> None:
+async def test_an_event_that_cannot_be_read_is_left_out(stub: Any, publisher: Publisher) -> None:
     call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
     assert await publisher.subscriber()
     wrong = {**STORED, "token_ids": [1]}
-    await publisher.publish(1, {"ts": 1.5, "events": [wrong]})
+    await publisher.publish(1, {"ts": 1.5, "events": [wrong, 7, CLEARED]})
+    batch = await call.read()
+    assert [one.WhichOneof("data") for one in batch.events] == ["cleared"]
+    call.cancel()
+
+
+async def test_what_is_no_batch_ends_the_subscription(stub: Any, publisher: Publisher) -> None:
+    call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
+    assert await publisher.subscriber()
+    await publisher.publish(1, {"events": []})
     code, text = await failure(call.read())
-    assert (code, "1 tokens are no 2 blocks" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+    assert (code, "cannot be read" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
+@pytest.mark.parametrize("number", [43, 0, 41])
+async def test_a_batch_that_is_missing_has_the_router_begin_anew(
+    stub: Any, publisher: Publisher, number: int
+) -> None:
+    """Or one of an engine that has started again."""
+    call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
+    assert await publisher.subscriber()
+    await publisher.publish(41, {"ts": 1.5, "events": []})
+    await call.read()
+    await publisher.publish(number, {"ts": 1.6, "events": []})
+    code, text = await failure(call.read())
+    assert (code, f"number {number}, not 42" in text) == (grpc.StatusCode.DATA_LOSS, True)
+
+
+async def test_events_of_the_past_are_not_kept(stub: Any, publisher: Publisher) -> None:
+    request = common.SubscribeKvEventsRequest(start_sequence_number=7)
+    code, _ = await failure(stub.SubscribeKvEvents(request, timeout=30).read())
+    assert code is grpc.StatusCode.OUT_OF_RANGE
+
+
+async def test_an_engine_that_goes_ends_the_subscription(stub: Any, publisher: Publisher) -> None:
+    call = stub.SubscribeKvEvents(common.SubscribeKvEventsRequest(), timeout=30)
+    assert await publisher.subscriber()
+    publisher.close()
+    code, text = await failure(call.read())
+    assert (code, "has gone" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
+def test_only_caches_of_prefixes_are_told_of() -> None:
+    """A hybrid model's other caches have blocks of their own, with the same tokens."""
+    of_window = {**STORED, "kv_cache_spec_kind": "sliding_window"}
+    whole = {**STORED, "kv_cache_spec_kind": "full_attention"}
+    assert len(batch_of([1.5, [of_window, whole]], 7, 0).events) == 1
+
+
+def test_tokens_may_come_with_their_next_ones() -> None:
+    pairs = {**STORED, "token_ids": [[1, 2], [2, 3], [3, 4], [4, 9]]}
+    [event] = batch_of([1.5, [pairs]], 7, 0).events
+    assert [list(one.token_ids) for one in event.stored.blocks] == [[1, 2], [3, 4]]
 
 
 async def test_a_publisher_that_nobody_can_reach_is_no_subscription(

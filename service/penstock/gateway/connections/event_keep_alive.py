@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from penstock.gateway.connections.http_call import HttpCall
 
@@ -25,9 +26,24 @@ class EventKeepAlive:
 
     def start(self) -> None:
         """Begin, now that the head of the reply is written; nothing where `seconds` is 0."""
+        self.stop()
         self._written_at = self._loop.time()
         if self._seconds:
             self._timer = self._loop.call_later(self._seconds, self._keep)
+
+    def start_before(self, begin: Callable[[], None]) -> None:
+        """Have `begin` write the head if nothing comes for so long, with a comment behind it.
+
+        What fails then is told by an event instead of the status.
+        """
+        if self._seconds:
+            self._timer = self._loop.call_later(self._seconds, self._begin, begin)
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        begin()
+        if self._call.is_writable:
+            self._call.write_nowait(COMMENT)
+            self.written()
 
     def written(self, *, between: bool = True) -> None:
         """Part of the stream was written, and ends `between` two events."""

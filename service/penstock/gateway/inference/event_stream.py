@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.log.log_fields import request_fields
@@ -31,7 +32,8 @@ EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 class EventStream:
     """Writes the responses to a request as they come, and only as fast as the client reads.
 
-    An idle stream gets a comment each `keep_alive` seconds from its first response on.
+    An idle stream gets a comment each `keep_alive` seconds from its first response on, and from its
+    start where it `waits` for the load of its model.
     """
 
     __slots__ = (
@@ -65,9 +67,11 @@ class EventStream:
         self._server = server
         self._begun = self._busy = self._done = False
 
-    def start(self) -> None:
+    def start(self, *, waits: bool = False) -> None:
         """Write what is there, and the rest when it comes; the request ends with its client."""
         self._call.on_disconnect(self._cancel)
+        if waits:
+            self._keep_alive.start_before(partial(self._begin, 200))
         self._stream.watch(self._pump)
 
     def _cancel(self) -> None:

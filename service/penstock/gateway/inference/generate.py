@@ -80,7 +80,9 @@ class GenerateEndpoints:
         request, timeline = await self._read(call, target)
         with nullcontext() if timeline is None else ending(timeline):
             stream = self._server.infer(request)
-        EventStream(call, request, stream, timeline, self._server, self._keep_alive).start()
+        waits = self._server.resident(target.model) is False
+        events = EventStream(call, request, stream, timeline, self._server, self._keep_alive)
+        events.start(waits=waits)
 
     async def _read(
         self, call: HttpCall, target: Target

@@ -35,8 +35,9 @@ class AnswerRelay:
     """Writes parts as they come, by callbacks and without a task; the request ends with its client.
 
     An answer that is there as a whole is sent as one. An idle stream of events gets a comment each
-    `keep_alive` seconds. A client that wants an explanation has it in headers, for which an answer
-    is held until it is whole, or in the last event.
+    `keep_alive` seconds; one that `waits` for the load of its model begins with one, and has then
+    whatever the model answers as events. A client that wants an explanation has it in headers, for
+    which an answer is held until it is whole, or in the last event.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class AnswerRelay:
         self._head: HttpHead | None = None
         self._held: list[bytes] = []
         self._explains = timeline is not None and wants_explanation(call)
-        self._begun = self._done = self._events = self._taking = False
+        self._begun = self._done = self._events = self._taking = self._wraps = False
 
-    def start(self) -> None:
+    def start(self, *, waits: bool = False) -> None:
         """Write what is there, and the rest when it comes."""
         self._call.on_disconnect(self._cancel)
+        if waits:
+            self._keep_alive.start_before(self._begin_early)
         self._stream.watch(self._pump)
 
     # -- from the model -----------------------------------------------------------------------
@@ -101,6 +104,8 @@ class AnswerRelay:
     @property
     def _has_enough(self) -> bool:
         """Whether what has come of the answer is sent before the rest is there."""
+        if self._wraps:
+            return False
         if self._events and not self._begun:
             return True
         if self._explains and not self._begun:
@@ -113,9 +118,14 @@ class AnswerRelay:
 
     def _take_head(self, head: HttpHead) -> None:
         """Keep the head until there is a body, except that of events, which may take long."""
+        began = self._begun
+        if not began:
+            self._keep_alive.stop()
         self._head = head
         types = (value for name, value in head.headers if name == "content-type")
         self._events = next(types, "").startswith("text/event-stream")
+        if began and not self._events:
+            self._events = self._wraps = True
 
     def _write(self, data: bytes) -> None:
         if not self._begun:
@@ -125,6 +135,11 @@ class AnswerRelay:
             self._call.write_nowait(data)
             self._mark("HTTP_SEND_END")
             self._keep_alive.written(between=data.endswith(b"\n\n"))
+
+    def _begin_early(self) -> None:
+        """Begin a stream of events before the model has."""
+        self._take_head(HttpHead(200, (("content-type", "text/event-stream; charset=utf-8"),)))
+        self._begin()
 
     def _begin(self) -> None:
         if self._head is None:
@@ -150,6 +165,8 @@ class AnswerRelay:
     def _finish(self, data: bytes) -> None:
         """Write the rest, and end the answer: as the model has, or with the error of the stream."""
         error, head = self._stream.error, self._head
+        if self._wraps:  # JSON has line breaks between its members alone
+            data = b"data: %b\n\n" % data.replace(b"\n", b" ")
         if self._events and not self._begun and (self._explains or error is not None):
             self._begin()
         if not self._begun:

@@ -87,7 +87,8 @@ class ExchangeEndpoint:
         timeline = begin_timeline(server.tracer, call, request, call.opened)
         with nullcontext() if timeline is None else ending(timeline):
             stream = found.model.exchange(request)
-        AnswerRelay(call, stream, timeline, request_id, self._keep_alive).start()
+        waits = read.streamed and server.resident(found.name) is False
+        AnswerRelay(call, stream, timeline, request_id, self._keep_alive).start(waits=waits)
 
     def _request(
         self, call: HttpCall, read: RequestBody, found: FoundModel, request_id: str

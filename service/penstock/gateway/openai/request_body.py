@@ -39,13 +39,15 @@ class RequestBody(NamedTuple):
     """A body as it came, and the model that it names.
 
     `form_value` is where a form has that name: its first byte, and the one behind it. `limited`
-    says that the length of the answer is the server's word, not the client's.
+    says that the length of the answer is the server's word, not the client's; `streamed` that the
+    client wants a stream of events.
     """
 
     model: str
     body: bytes
     form_value: tuple[int, int] | None = None
     limited: bool = False
+    streamed: bool = False
 
     def renamed(self, model: str) -> RequestBody:
         """The body with another name in the place of an alias."""
@@ -53,7 +55,7 @@ class RequestBody(NamedTuple):
             return RequestBody(model, self.body)
         if self.form_value is None:
             body = _with_member(self.body, "model", dump(model))
-            return RequestBody(model, body, limited=self.limited)
+            return self._replace(model=model, body=body)
         start, end = self.form_value
         return RequestBody(model, self.body[:start] + model.encode() + self.body[end:])
 
@@ -79,16 +81,18 @@ class RequestBodies:
             return _form_body(body)
         wanted = _LENGTHS.get(call.path, ()) if self._default_length else ()
         try:
-            model, limited = await self._bodies.decode(body, partial(_fields, wanted), call)
+            model, limited, streamed = await self._bodies.decode(
+                body, partial(_fields, wanted), call
+            )
         except TooManyValuesError as error:
             raise OpenAiError(error.message, 413, code="content_too_large") from error
         except InferenceError as error:
             text = f"the body is not JSON: {error.message}"
             raise OpenAiError(text, code="invalid_json") from error
         if not wanted or limited:
-            return RequestBody(model, body)
+            return RequestBody(model, body, streamed=streamed)
         body = _with_member(body, wanted[0], b"%d" % self._default_length)
-        return RequestBody(model, body, limited=True)
+        return RequestBody(model, body, limited=True, streamed=streamed)
 
     async def _whole(self, call: HttpCall) -> bytes:
         limit = self._bodies.limit
@@ -106,14 +110,15 @@ class RequestBodies:
         )
 
 
-def _fields(lengths: tuple[str, ...], json: Any) -> tuple[str, bool]:
-    """The model of a request, and whether it limits its answer."""
+def _fields(lengths: tuple[str, ...], json: Any) -> tuple[str, bool, bool]:
+    """The model of a request, whether it limits its answer, and whether it wants a stream."""
     if not isinstance(json, Mapping):
         raise OpenAiError("the body must be a JSON object", code="invalid_json")
     if isinstance(json, RepeatedMembers) and json.names.count("model") > 1:
         # Of equal names the first counts here, and the last in engines.
         raise OpenAiError("'model' must be given once", param="model")
-    return _checked(json.get("model")), any(json.get(name) is not None for name in lengths)
+    limited = any(json.get(name) is not None for name in lengths)
+    return _checked(json.get("model")), limited, json.get("stream") is True
 
 
 def _with_member(body: bytes, name: str, value: bytes) -> bytes:

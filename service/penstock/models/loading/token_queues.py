@@ -18,7 +18,7 @@ def token_queue(
     Raises `ConfigError` for limits that are not numbers, or of a model without tokens.
     """
     limits = QueueLimits.from_config(config)
-    if not backend.traits.reports_usage:
+    if not backend.tells_tokens(config):
         for name in (MAX_REQUESTS, MAX_TOKENS):
             if config.parameter(name) is not None:
                 raise ConfigError(
@@ -38,4 +38,4 @@ def wants_usage(backend: type[Backend], config: ModelConfig, *, tenants: bool) -
     """
     if tenants and issubclass(backend, WithApplication):
         return True
-    return backend.traits.reports_usage and (tenants or bool(QueueLimits.from_config(config)))
+    return backend.tells_tokens(config) and (tenants or bool(QueueLimits.from_config(config)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from penstock.core.request import (
 from penstock.core.stream import ResponseStream
 from penstock.models.releases.alias import Alias, AliasTarget
 from penstock.models.releases.promotion import Promotion
-from penstock.models.releases.shadow import Copied, ShadowTraffic
+from penstock.models.releases.shadow import ShadowTraffic
 from penstock.models.releases.window import TargetWindow, Verdict, judged, p99_of
 from penstock.models.serving.served_model import ServedModel
 
@@ -65,6 +66,8 @@ class AliasModel:
         self._sequences: dict[int | str, AliasTarget] = {}
         self._missed: set[str] = set()
         self._base_p99 = 0.0
+        self._in_flight = 0
+        self._last_end = float("-inf")  # of a request, on the clock of the event loop
         self.follow(alias)
 
     @property
@@ -89,22 +92,19 @@ class AliasModel:
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         target, model = self._target(request)
-        shadow, name, began = self.shadow, target.text, time.monotonic()
-        copied = None if shadow is None else shadow.take(request, name, model)
-        stream = self._admitted(model.infer, request, name, began, copied)
+        stream = self._admitted(model.infer, request, target.text, model)
+        name = target.text
 
         def named(response: InferenceResponse) -> InferenceResponse:
             told = {**response.parameters, TARGET: name}
             return InferenceResponse(response.outputs, told, response.final, response.error)
 
-        if shadow is not None and copied is not None:
-            shadow.follow(copied, stream)
         stream.add_transform(named)
         return stream
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
         target, model = self._target(request)
-        stream = self._admitted(model.exchange, request, target.text, time.monotonic())
+        stream = self._admitted(model.exchange, request, target.text, model)
         told = (TARGET_HEADER, target.text)
 
         def named(part: InferenceResponse) -> InferenceResponse:
@@ -121,21 +121,29 @@ class AliasModel:
         admit: Callable[[InferenceRequest], ResponseStream],
         request: InferenceRequest,
         target: str,
-        began: float,
-        copied: Copied | None = None,
+        model: ServedModel,
     ) -> ResponseStream:
+        """The answer of the target, which is counted, and kept for the shadow if that gets one."""
+        shadow, began = self.shadow, time.monotonic()
+        copied = None if shadow is None else shadow.take(request, target, model)
+        self._in_flight += 1
         try:
             stream = admit(request)
         except InferenceError as error:
             self._ended(target, began, error)
-            if copied is not None and self.shadow is not None:
-                self.shadow.refused(copied)
+            if shadow is not None and copied is not None:
+                shadow.refused(copied)
             raise
         stream.also_at_end(partial(self._ended, target, began))
+        if shadow is not None and copied is not None:
+            shadow.follow(copied, stream)
         return stream
 
     def _ended(self, target: str, began: float, error: InferenceError | None) -> None:
         """Count a request, unless its client cancelled it."""
+        self._in_flight -= 1
+        if self.shadow is not None:
+            self._last_end = asyncio.get_running_loop().time()
         if isinstance(error, RequestCancelledError) and not isinstance(
             error, DeadlineExceededError
         ):
@@ -200,6 +208,10 @@ class AliasModel:
         targets = ", ".join(f"'{one.text}'" for one in self.alias.targets)
         return UnavailableError(f"alias '{self.alias.name}': none of {targets} serves")
 
+    def _pause(self, now: float) -> float:
+        """Seconds for which there was no request, 0 while there is one."""
+        return 0.0 if self._in_flight else now - self._last_end
+
     # -- changes ------------------------------------------------------------------------------
 
     def follow(self, alias: Alias) -> ShadowTraffic | None:
@@ -228,7 +240,7 @@ class AliasModel:
         self.shadow = (
             None
             if wanted is None
-            else ShadowTraffic(self.alias.name, wanted, self._find, self._utilization)
+            else ShadowTraffic(self.alias.name, wanted, self._find, self._utilization, self._pause)
         )
         return shadow
 

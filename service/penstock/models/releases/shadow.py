@@ -19,6 +19,7 @@ from penstock.core.errors import (
     RequestCancelledError,
     as_inference_error,
 )
+from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import (
     ANY_VERSION,
     Draw,
@@ -28,8 +29,9 @@ from penstock.core.request import (
 )
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.models.releases.alias import Shadow
+from penstock.models.releases.alias import Comparison, Shadow
 from penstock.models.releases.comparison import Answer, Difference, first_difference
+from penstock.models.releases.exchange_answer import as_outputs
 from penstock.models.releases.window import LatencySketch
 from penstock.models.serving.served_model import ServedModel
 
@@ -53,14 +55,18 @@ _OLDEST = 10.0
 """Seconds that a copy waits at most."""
 _LONGEST = 120.0
 """Seconds that the answer to a copy may take."""
-_LATER = 0.001
-"""Seconds after an answer, so that it is on its way before the copy is."""
+_PAUSE = 0.005
+"""Seconds without a request of the alias after which a copy goes: longer than a client that calls
+again and again takes between an answer and its next request, as it would meet the copy.
+"""
 _BUSY = 0.01
 """Seconds after which a copy that gives way to requests is looked at again."""
 _FULL = 0.75
 """Of the machine's processor time in use, above which copies give way to requests."""
 _SOMETIMES = 1.0
-"""Seconds after which one goes all the same, so that a machine that is always full compares."""
+"""Seconds after which one goes all the same, so that requests without a pause are compared, too."""
+_STATEFUL = "/v1/responses"
+"""The exchanges whose answers an application keeps, and refers to in later ones."""
 _COMPARED_AT_ONCE = 64 << 10
 """Bytes of answers that are compared on the event loop."""
 _MOST_DIFFERENCES = 20
@@ -115,6 +121,8 @@ class Copied:
         self.responses: list[InferenceResponse] = []
         self.error: InferenceError | None = None
         self.size = sum(tensor.nbytes for tensor in copy.inputs.values())
+        if copy.exchange is not None:
+            self.size += len(copy.exchange.body)
         self.too_large = False
 
     @property
@@ -126,19 +134,26 @@ class Copied:
 class ShadowTraffic:
     """Sends copies one after another, when the originals are answered; compares the answers.
 
-    A copy is made only while few wait, and starts only while no other request waits for its model
-    and the machine has processor time left, of which `utilization` tells the part in use: so it is
-    the first to go under load, and costs who calls no more than its own making.
+    A copy is made only while few wait, and starts only while no other request waits for its model,
+    the machine has processor time left, of which `utilization` tells the part in use, and the
+    alias has had no request for a while, of which `pause` tells the seconds until a time of the
+    event loop: so it is the first to go under load, and costs who calls no more than its making.
     """
 
     def __init__(
-        self, alias: str, shadow: Shadow, find: Find, utilization: Callable[[], float]
+        self,
+        alias: str,
+        shadow: Shadow,
+        find: Find,
+        utilization: Callable[[], float],
+        pause: Callable[[float], float],
     ) -> None:
         self.shadow = shadow
         self.counts = ShadowCounts()
         self._alias = alias
         self._find = find
         self._utilization = utilization
+        self._pause = pause
         self._started = float("-inf")
         self._open = 0
         self._bytes = 0
@@ -204,6 +219,7 @@ class ShadowTraffic:
             and not request.output_places
             and not request.parameters.get(NO_SHADOW)
             and not (draw is not None and draw.shadowed)
+            and (request.exchange is None or _is_stateless(request.exchange))
             and not _has_effects(model)
         )
 
@@ -234,7 +250,7 @@ class ShadowTraffic:
             self._drop(copied)
             return
         self._waiting.append(copied)
-        self._later(_LATER)
+        self._later(_PAUSE)
 
     def _later(self, seconds: float) -> None:
         if self._timer is None and not self._closed:
@@ -261,7 +277,9 @@ class ShadowTraffic:
         if model is not None and _is_busy(model):
             return True
         now = asyncio.get_running_loop().time()
-        return self._utilization() > _FULL and now - self._started < _SOMETIMES
+        if now - self._started >= _SOMETIMES:
+            return False
+        return self._pause(now) < _PAUSE or self._utilization() > _FULL
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -295,9 +313,9 @@ class ShadowTraffic:
         if second.error is None:
             self.counts.second.add(second.seconds)
         if first.size + second.size <= _COMPARED_AT_ONCE:
-            found = first_difference(first, second, how)
+            found = _difference(first, second, how)
         else:
-            found = await asyncio.to_thread(first_difference, first, second, how)
+            found = await asyncio.to_thread(_difference, first, second, how)
         if found is None:
             return Outcome.EQUAL
         differing = Differing(copied.copy.id, time.time(), copied.target, found)
@@ -314,6 +332,10 @@ class ShadowTraffic:
         self._bytes -= copied.size
 
 
+def _difference(first: Answer, second: Answer, how: Comparison) -> Difference | None:
+    return first_difference(as_outputs(first), as_outputs(second), how)
+
+
 async def _answer(model: ServedModel, request: InferenceRequest) -> Answer:
     """What a model answers; an error of its own is part of that."""
     began = time.monotonic()
@@ -321,7 +343,8 @@ async def _answer(model: ServedModel, request: InferenceRequest) -> Answer:
     problem: InferenceError | None = None
     room = _MOST_BYTES
     try:
-        stream = model.infer(request)
+        admit = model.infer if request.exchange is None else model.exchange
+        stream = admit(request)
         try:
             async with asyncio.timeout(_LONGEST):
                 async for response in stream:
@@ -364,6 +387,10 @@ def _lasting(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor] | None:
 
 def _has_effects(model: ServedModel) -> bool:
     return model.config.parameter(SIDE_EFFECTS) == "true"
+
+
+def _is_stateless(exchange: HttpExchange) -> bool:
+    return exchange.method == "POST" and not exchange.path.startswith(_STATEFUL)
 
 
 def _is_busy(model: ServedModel) -> bool:

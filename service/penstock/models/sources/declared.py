@@ -6,6 +6,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +69,32 @@ class Program(NamedTuple):
 
     inputs: tuple[Declared, ...]
     outputs: tuple[Declared, ...]
+
+
+_BEGINNINGS = {".txt": b"tree", ".ubj": b"{", ".pt2": b"PK"}
+"""How the files of an ending begin: LightGBM's text, XGBoost's UBJSON, archives of PyTorch."""
+
+
+def damage(path: Path) -> str:
+    """Why a file is no model of its ending, as far as its ends say it; empty where it may be one.
+
+    For files that do not say how they are served, lest lines be asked for that help nothing.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+            file.seek(-min(path.stat().st_size, 1), SEEK_END)
+            last = file.read()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if not start:
+        return "is empty"
+    if not start.startswith(_BEGINNINGS.get(path.suffix, b"")):
+        return "is not of the format that its ending says"
+    cut = path.suffix == ".ubj" and last != b"}"
+    if cut or (start.startswith(b"PK") and not zipfile.is_zipfile(path)):
+        return "is cut off: its end is not there"
+    return ""
 
 
 def is_classifier(path: Path) -> tuple[str, str] | None:

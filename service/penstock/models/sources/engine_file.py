@@ -14,6 +14,7 @@ from penstock.models.config.pbtxt import read_pbtxt
 from penstock.models.sizing.headers.onnx import external_files
 from penstock.models.sources.declared import (
     Program,
+    damage,
     exported_program,
     is_classifier,
     lines_of,
@@ -78,6 +79,8 @@ def engine_file(name: str, path: Path, wishes: Wishes = NO_WISHES) -> Draft | No
     draft = Draft(name or model_name(path), config=config, own_text=text)
     known = _derived(found, path, draft, wishes)
     if missing := "".join(_missing(found, config, known)):
+        if path.is_file() and (why := damage(path)):
+            raise SourceError(f"'{path}' {why}")
         raise SourceError(
             f"'{path}' does not say how it is served. Write these lines, changed to what is true of"
             f" the model, into '{beside}':\n\n{missing}"

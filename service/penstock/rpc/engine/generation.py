@@ -133,6 +133,11 @@ def _prompt(message: pb.GenerateRequest, engine: Engine) -> tuple[dict[str, Tens
         if last < 1:
             raise InvalidRequestError("field 'truncate_prompt_tokens' must be -1 or positive")
         ids = ids[-last:]
+    if 0 < engine.facts.context_length < len(ids):
+        raise InvalidRequestError(
+            f"the prompt has {len(ids)} tokens, and the model's context"
+            f" {engine.facts.context_length}"
+        )
     return {"input_ids": _token_tensor(ids)}, len(ids)
 
 

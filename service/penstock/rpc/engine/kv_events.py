@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from importlib import import_module
@@ -10,8 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.core.errors import UnavailableError, UnsupportedError
+from penstock.core.errors import DataLossError, UnavailableError, UnsupportedError
 from penstock.protocol import engine_common_pb2 as pb
+
+logger = logging.getLogger(__name__)
 
 _NOT_INSTALLED: Final = (
     "KV events need a package that is not installed: pip install 'penstock[engine-rpc]'"
@@ -28,9 +31,11 @@ _TIERS: Final = {
 }
 _STORED: Final = (
     *("type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id"),
-    *("medium", "lora_name", "extra_keys", "group_idx"),
+    *("medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"),
 )
 _REMOVED: Final = ("type", "block_hashes", "medium", "group_idx")
+_PREFIXES: Final = ("full_attention", "mla_attention", "sink_full_attention")
+"""Kinds of caches whose blocks are beginnings of prompts; a hybrid model has others besides."""
 _BATCH: Final = ("ts", "events", "data_parallel_rank")
 """Names of fields in their order, for engines that send only values."""
 
@@ -53,39 +58,60 @@ class KvEvents:
     async def follow(self, begin: Callable[[], Any], put: Callable[[pb.KvEventBatch], Any]) -> None:
         """Await `begin`, and then `put` with every batch from now on, until this is cancelled.
 
-        A reader that is too slow loses batches, as their numbers show. Raises `UnavailableError`
-        for what is no batch.
+        Raises `DataLossError` where a batch is missing, as a reader that is too slow has it, or the
+        numbers begin anew, and `UnavailableError` where a publisher has gone or sends what is no
+        batch. An event that cannot be read is left out.
         """
         with ExitStack() as stack:
             sockets = [self._socket(stack, address) for address in self._addresses.values()]
             await begin()
             async with asyncio.TaskGroup() as tasks:
                 turn = asyncio.Lock()  # of the readers, one of which writes at a time
-                for number, socket in zip(self._addresses, sockets, strict=True):
+                for number, (socket, monitor) in zip(self._addresses, sockets, strict=True):
                     tasks.create_task(self._read(int(number), socket, put, turn))
+                    tasks.create_task(_lost(monitor))
 
-    def _socket(self, stack: ExitStack, address: str) -> Any:
-        context = self._zmq.Context.instance()
-        socket = stack.enter_context(closing(context.socket(import_module("zmq").SUB)))
+    def _socket(self, stack: ExitStack, address: str) -> tuple[Any, Any]:
+        """A socket that reads what is published, and one that tells when the publisher goes."""
+        zmq = import_module("zmq")
+        socket = stack.enter_context(closing(self._zmq.Context.instance().socket(zmq.SUB)))
         socket.linger = 0
         socket.subscribe(b"")
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        stack.callback(monitor.close, linger=0)
+        stack.callback(socket.disable_monitor)
         socket.connect(address)
-        return socket
+        return socket, monitor
 
     async def _read(
         self, rank: int, socket: Any, put: Callable[[pb.KvEventBatch], Any], turn: asyncio.Lock
     ) -> None:
+        following: int | None = None
         while True:
             frames = await socket.recv_multipart()
             if len(frames) != _FRAMES:
                 raise UnavailableError("the engine has published what is no batch of KV events")
+            number = int.from_bytes(frames[1], "big")
+            if following is not None and number != following:
+                raise DataLossError(
+                    f"the engine's KV events go on with number {number}, not {following}"
+                )
+            following = number + 1
             try:
-                number = int.from_bytes(frames[1], "big")
                 batch = batch_of(msgspec.msgpack.decode(frames[2]), number, rank)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
+            except _UNREADABLE as error:
                 raise UnavailableError(f"the engine's KV events cannot be read: {error}") from error
             async with turn:
                 await put(batch)
+
+
+_UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
+
+
+async def _lost(monitor: Any) -> None:
+    """Wait until a publisher has gone: what its cache has had is worth nothing then."""
+    await monitor.recv_multipart()
+    raise UnavailableError("the engine that published KV events has gone")
 
 
 def batch_of(given: Any, number: int, rank: int) -> pb.KvEventBatch:
@@ -96,15 +122,20 @@ def batch_of(given: Any, number: int, rank: int) -> pb.KvEventBatch:
         sequence_number=number, timestamp=fields["ts"], dp_rank=rank if own is None else own
     )
     for count, event in enumerate(fields["events"]):
-        batch.events.extend(_events(event, count))
+        try:
+            batch.events.extend(_events(event, count))
+        except _UNREADABLE as error:
+            logger.warning("an event of an engine's KV cache is left out: %s", error)
     return batch
 
 
 def _events(given: Any, number: int) -> Iterator[pb.KvCacheEvent]:
-    """The event, unless it is of a kind that nobody knows yet."""
+    """The event, unless it is of a kind that nobody knows yet, or of no cache of prefixes."""
     kind = given.get("type") if isinstance(given, Mapping) else given[0]
     if kind == "BlockStored":
-        yield pb.KvCacheEvent(event_id=number, stored=_stored(_named(given, _STORED)))
+        fields = _named(given, _STORED)
+        if (fields.get("kv_cache_spec_kind") or _PREFIXES[0]) in _PREFIXES:
+            yield pb.KvCacheEvent(event_id=number, stored=_stored(fields))
     elif kind == "BlockRemoved":
         fields = _named(given, _REMOVED)
         removed = pb.KvBlocksRemoved(block_hashes=map(_hash, fields["block_hashes"]))
@@ -115,7 +146,8 @@ def _events(given: Any, number: int) -> Iterator[pb.KvCacheEvent]:
 
 
 def _stored(fields: Mapping[str, Any]) -> pb.KvBlocksStored:
-    stored, size, tokens = pb.KvBlocksStored(), int(fields["block_size"]), fields["token_ids"]
+    stored, size = pb.KvBlocksStored(), int(fields["block_size"])
+    tokens = [_token(one) for one in fields["token_ids"]]
     if len(tokens) != size * len(fields["block_hashes"]):
         raise ValueError(f"{len(tokens)} tokens are no {len(fields['block_hashes'])} blocks")
     for at, block in enumerate(fields["block_hashes"]):
@@ -131,6 +163,11 @@ def _stored(fields: Mapping[str, Any]) -> pb.KvBlocksStored:
         stored.lora_name = fields["lora_name"]
     _place(stored, fields)
     return stored
+
+
+def _token(given: Any) -> int:
+    """A token, which comes with its next one where the engine looks ahead."""
+    return int(given[0] if isinstance(given, Sequence) else given)
 
 
 def _place(event: pb.KvBlocksStored | pb.KvBlocksRemoved, fields: Mapping[str, Any]) -> None:

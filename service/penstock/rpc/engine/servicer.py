@@ -19,6 +19,7 @@ from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
     NotFoundError,
+    OutOfRangeError,
     RequestCancelledError,
     UnavailableError,
 )
@@ -150,14 +151,17 @@ class VllmEngineServicer:
         return embedded(message, require_single(responses, None))
 
     async def Abort(self, message: pb.AbortRequest, context: RpcContext) -> Message:
-        for one in message.request_ids:
+        for one in filter(None, message.request_ids):
             for stream in tuple(self._running.get(self._sent(one, context), ())):
                 stream.abort(RequestCancelledError(f"request '{one[:128]}' was aborted"))
         return pb.AbortResponse()
 
     @contextmanager
     def _streamed(self, request: InferenceRequest, context: RpcContext) -> Iterator[ResponseStream]:
-        """The responses to a request, which may be aborted meanwhile, and is cancelled at exit."""
+        """The responses to a request, which is cancelled at exit.
+
+        It may be aborted meanwhile, if it has an id.
+        """
         self._received = time.time()
         sent = self._sent(request.id, context)
         stream = self._server.infer(request)
@@ -291,10 +295,12 @@ class VllmEngineServicer:
             await context.write(piece)
 
     async def SubscribeKvEvents(
-        self, _: common.SubscribeKvEventsRequest, context: RpcContext
+        self, message: common.SubscribeKvEventsRequest, context: RpcContext
     ) -> None:
-        """Pass on what the engine publishes, until the client or the server goes."""
+        """Pass on what the engine publishes, until the client, the engine or the server goes."""
         engine = await self._engine(context)
+        if wanted := message.start_sequence_number:
+            raise OutOfRangeError(f"KV events from number {wanted} on are not kept: ask for 0")
         events = KvEvents(engine.facts.kv_events)
 
         async def write(batch: Message) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from penstock.core.errors import InferenceError, RequestCancelledError
-from penstock.core.request import Sender
+from penstock.core.request import NO_SCOPE, Sender
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
 from penstock.scheduling.tokens.fair_share import FairRequest, TenantUsage
@@ -85,7 +85,10 @@ class TokenScheduler:
 
     def _watch(self, inference: Inference, fair: FairRequest) -> None:
         """Follow a request that is handed over: its tokens, and its end."""
-        inference.on_usage = partial(self._counted, fair)
+        counted = inference.on_usage = partial(self._counted, fair)
+        scope = inference.request.scope
+        if scope is not NO_SCOPE and scope.report_usage is None:
+            scope.report_usage = counted  # of instances on threads
         inference.on_left = partial(self._ended, fair, inference, inference.on_left)
 
     def _left_queue(self, fair: FairRequest) -> None:

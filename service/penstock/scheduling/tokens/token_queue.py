@@ -95,11 +95,16 @@ class TokenQueue:
     def counted(
         self, request: FairRequest, prompt: int, cached: int, generated: int, now: float
     ) -> bool:
-        """The engine reports a request's tokens; returns whether it has just started."""
+        """The engine reports a request's tokens; returns whether it has just started.
+
+        Until it knows those of the prompt, which it then reports as 0, the guess holds.
+        """
         starts = not (request.started or request.over)
         if starts:
             self._start(request, now)
-        if not request.counted:
+        if not (prompt or request.counted):
+            prompt, cached = request.tokens, request.cached
+        elif not request.counted:
             request.counted = True
             if request.size:
                 self._ratio.observe(request.size, prompt)
