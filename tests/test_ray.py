@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from harness.client_models import write_client_models
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import releases_pb2 as releases
-from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
+from penstock.ray.changes import (
+    Change,
+    ChangeLog,
+    MadeChanges,
+    NotAppliedError,
+    NumberedChanges,
+    replay,
+)
 from penstock.ray.endpoints import PROTOCOLS, Endpoint, EndpointFiles, assignment
 from penstock.ray.replica_set import Address, Pace, ReplicaSet, Start, State, Stop
 from penstock.ray.scaling import Counted, Decider, LoadMeter, ReplicaLoad, ScalingPolicy
@@ -473,6 +480,24 @@ def test_log_keeps_the_last_change_of_each_name_and_can_be_saved() -> None:
     log = ChangeLog([_load("a"), _alias("x", "a"), _load("b"), _load("a"), _unload("b")])
     assert log.net() == [_alias("x", "a"), _load("a"), _unload("b")]
     assert ChangeLog.restored(json.loads(json.dumps(log.saved()))).net() == log.net()
+
+
+def test_a_replica_makes_again_nothing_that_a_broadcast_has_brought() -> None:
+    kept, made = NumberedChanges(), MadeChanges()
+
+    def catch_up() -> list[Change]:
+        made.number, changes = kept.since(made.number)
+        return made.lacking(changes)
+
+    kept.record(_load("a"), "before")
+    assert catch_up() == [_load("a")]
+    made.add(_load("b"), "here")
+    kept.record(_load("b"), "here")
+    assert catch_up() == []
+    kept.record(_load("b"), "elsewhere")  # the same once more, which has not come here
+    kept.record(_unload("c"), "elsewhere")
+    assert catch_up() == [_load("b"), _unload("c")]
+    assert catch_up() == []
 
 
 def test_a_change_of_another_kind_is_refused() -> None:

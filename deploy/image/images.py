@@ -1,26 +1,13 @@
-"""`make images`: builds the images that need no GPU, starts each, and measures it.
-
-    python -m deploy.image [--only base,cpu] [--base debian] [--out build/images]
-
-Built and run by docker where its daemon answers, else by podman. The Python below is the official
-image, pulled where a registry is in reach; elsewhere one with Debian's own Python is made with
-mmdebstrap, and is named so in what is printed. Layers that have not changed come from the cache.
-
-Each image is started as its own user, without capabilities, on a root file system that nobody can
-write to, and is asked by Triton's own client. In the folder of `--out` lie its list of layers, its
-bill of materials (CycloneDX), the logs, and the table that is printed at the end.
-"""
+"""Images: built by docker or podman on a Python, started, and measured."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -185,7 +172,7 @@ def base(tool: Tool, wanted: str) -> Base:
 def _make_debian(tool: Tool) -> None:
     if shutil.which("mmdebstrap") is None:
         raise ImageError(f"{OFFICIAL} is out of reach, and there is no mmdebstrap to do without")
-    _say(f"making {STAND_IN} with mmdebstrap")
+    say(f"making {STAND_IN} with mmdebstrap")
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in _WITHOUT]
     packages = ",".join(_PYTHON_OF_DEBIAN)
     with tempfile.TemporaryDirectory() as folder:
@@ -369,45 +356,11 @@ def _last(log: Path, count: int = 12) -> str:
     return "\n".join(log.read_text("utf-8", "replace").splitlines()[-count:])
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(f"==> {text}", flush=True)
 
 
-# -- the command -----------------------------------------------------------------------------------
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    from deploy.image import trial  # needs Triton's client, which tests of the rest do not
-
-    parser = argparse.ArgumentParser(prog="make images", allow_abbrev=False)
-    names = [variant.name for variant in VARIANTS]
-    parser.add_argument("--only", default="base,cpu", help=f"of {', '.join(names)}: base,cpu")
-    parser.add_argument("--base", default="", help="an image with Python, or 'debian' to make one")
-    parser.add_argument("--interpreted", action="store_true", help="compile nothing to C: minutes")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "images")
-    chosen = parser.parse_args(arguments)
-    chosen.out = chosen.out.resolve()
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    wanted = [variant for variant in VARIANTS if variant.name in chosen.only.split(",")]
-    if not wanted:
-        parser.error(f"--only takes names out of {', '.join(names)}")
-    try:
-        tool = find_tool()
-        on = base(tool, chosen.base)
-        rows = []
-        for variant in wanted:
-            log = chosen.out / f"{variant.name}.build.log"
-            _say(f"building {tag(variant)}, with ENGINE={variant.engine or '(none)'}")
-            seconds = build(tool, variant, on, log, not chosen.interpreted)
-            rows.append(_measured(tool, variant, on, chosen.out, seconds, trial.tried))
-    except ImageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    report = table(rows, on, tool.name)
-    (chosen.out / "report.md").write_text(report)
-    print(report)
-    return 1 if any(row.failures for row in rows) else 0
+# -- the table ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,11 +375,11 @@ class Row:
     failures: Sequence[str] = ()
 
 
-def _measured(tool: Tool, variant: Variant, on: Base, out: Path, seconds: float, tried: Any) -> Row:
+def measured(tool: Tool, variant: Variant, on: Base, out: Path, seconds: float, tried: Any) -> Row:
     """Measure and try an image that took so long to build."""
     whole = size(tool, tag(variant))
     above = whole - size(tool, on.image)
-    _say(f"{tag(variant)}: {whole / 1e6:.0f} MB, {above / 1e6:.0f} above its Python")
+    say(f"{tag(variant)}: {whole / 1e6:.0f} MB, {above / 1e6:.0f} above its Python")
     describe(tool, tag(variant), out, variant.name)
     seen, failures = tried(tool, variant, out)
     if variant.goal and above > variant.goal * 1e6:

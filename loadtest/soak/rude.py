@@ -216,7 +216,7 @@ class _Relay:
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # the other side has been reset meanwhile
         while data := await source.read(1 << 16):
             sink.write(data)
             await sink.drain()
@@ -224,8 +224,9 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """Close with RST, as the kernel does for a client whose machine is gone."""
-    with suppress(OSError):
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    if (connected := writer.get_extra_info("socket")) is not None:  # else the peer was faster
+        with suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     writer.transport.abort()
 
 

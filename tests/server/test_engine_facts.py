@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fakes.instances import FakeInstance, make_model
-from penstock.server.server import told_adapters
+from penstock.server.engine_answers import told_adapters
 
 
 class _Stuck(FakeInstance):

@@ -14,14 +14,12 @@ from penstock.inflight.statistics import FailureReason, Phase, Statistics
 from penstock.metrics.exposition import render
 from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.families import (
-    access_families,
     flow_families,
     load_times,
     model_families,
     queue_families,
-    repository_families,
-    trace_families,
 )
+from penstock.telemetry.server_families import access_families, repository_families, trace_families
 
 LATENCIES = ("success", "queue", "compute_input", "compute_infer", "compute_output")
 

@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.metrics.exposition import render
 from penstock.models.serving.answers import InstanceProcess
-from penstock.telemetry.families import process_families, resident_bytes
+from penstock.system.machine import resident_bytes
+from penstock.telemetry.server_families import process_families
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

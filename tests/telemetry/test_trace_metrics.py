@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.metrics.exposition import render
-from penstock.telemetry.families import trace_families
+from penstock.telemetry.server_families import trace_families
 from penstock.tracing.export import ExportCounts
 
 

@@ -23,10 +23,14 @@ from penstock.models.serving.answers import (
 )
 from penstock.system.machine import MachineUsage
 from penstock.system.nvml import Nvml
-from penstock.telemetry.families import access_families, process_families, trace_families
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
 from penstock.telemetry.scrape import Scraper
+from penstock.telemetry.server_families import (
+    access_families,
+    process_families,
+    trace_families,
+)
 from penstock.telemetry.user_metrics import UserMetrics
 from penstock.tracing.export import ExportCounts
 

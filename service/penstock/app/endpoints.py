@@ -32,7 +32,10 @@ from penstock.system.fd_reserve import DescriptorReserve
 from penstock.system.machine import MachineUsage
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.audit_log import AuditLog
-from penstock.telemetry.families import (
+from penstock.telemetry.gpus import GpuUsage
+from penstock.telemetry.metrics import MetricsPage, OwnNames
+from penstock.telemetry.scrape import Scraper
+from penstock.telemetry.server_families import (
     access_families,
     alias_families,
     audit_families,
@@ -42,9 +45,6 @@ from penstock.telemetry.families import (
     residency_families,
     trace_families,
 )
-from penstock.telemetry.gpus import GpuUsage
-from penstock.telemetry.metrics import MetricsPage, OwnNames
-from penstock.telemetry.scrape import Scraper
 from penstock.telemetry.user_metrics import UserMetrics
 from penstock.tracing.export import ExportCounts
 

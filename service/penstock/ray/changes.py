@@ -91,6 +91,45 @@ class ChangeLog:
         return cls(Change(kind, base64.b64decode(message)) for kind, message in saved)
 
 
+class NumberedChanges:
+    """The last change of each model and alias, for replicas that ask what is new.
+
+    A change has the mark that it was broadcast with, by which a replica knows what it has made.
+    """
+
+    def __init__(self) -> None:
+        self._log = ChangeLog()
+        self._known: dict[tuple[str, str], tuple[int, str]] = {}
+        self._number = 0
+
+    def record(self, change: Change, mark: str) -> None:
+        """Keep a change that one replica at least has made."""
+        self._number += 1
+        self._log.record(change)
+        self._known[change.subject] = self._number, mark
+
+    def since(self, number: int) -> tuple[int, list[tuple[str, Change]]]:
+        """The number of now, and the changes after `number` with their marks."""
+        known = [(*self._known[change.subject], change) for change in self._log.net()]
+        return self._number, [(mark, change) for at, mark, change in known if at > number]
+
+
+class MadeChanges:
+    """What one replica has made of `NumberedChanges`."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._marks: dict[tuple[str, str], str] = {}
+
+    def add(self, change: Change, mark: str) -> None:
+        """A broadcast change was made here."""
+        self._marks[change.subject] = mark
+
+    def lacking(self, changes: Iterable[tuple[str, Change]]) -> list[Change]:
+        """Those that are still to be made here."""
+        return [change for mark, change in changes if self._marks.get(change.subject) != mark]
+
+
 async def replay(
     changes: Sequence[Change], apply: Callable[[Change], Awaitable[None]]
 ) -> dict[str, str]:

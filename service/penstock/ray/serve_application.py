@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import grpc
@@ -26,7 +27,13 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import releases_pb2 as releases
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from penstock.protocol.releases_pb2_grpc import ReleasesStub
-from penstock.ray.changes import Change, ChangeLog, NotAppliedError, replay
+from penstock.ray.changes import (
+    Change,
+    MadeChanges,
+    NotAppliedError,
+    NumberedChanges,
+    replay,
+)
 from penstock.ray.server_process import CHANNEL_OPTIONS, GoneError, ServerProcess
 
 SERVICERS = [
@@ -103,18 +110,15 @@ class KeptChanges:
     """A deployment of one: what was changed on the replicas, for those to come."""
 
     def __init__(self) -> None:
-        self._log = ChangeLog()
-        self._revision = 0
+        self._changes = NumberedChanges()
 
-    def record(self, change: Change) -> int:
-        """Keep a change; the revision with it."""
-        self._log.record(change)
-        self._revision += 1
-        return self._revision
+    def record(self, change: Change, mark: str) -> None:
+        """Keep a change."""
+        self._changes.record(change, mark)
 
-    def since(self, revision: int) -> tuple[int, list[Change]]:
-        """The revision of now, and what a replica of another one has to make."""
-        return self._revision, self._log.net() if revision != self._revision else []
+    def since(self, number: int) -> tuple[int, list[tuple[str, Change]]]:
+        """The number of now, and what came after another."""
+        return self._changes.since(number)
 
 
 class Replica:
@@ -141,34 +145,36 @@ class Replica:
         context = serve.get_replica_context()
         self._replicas = serve.get_deployment_handle(context.deployment, context.app_name)
         self._kept = kept
-        self._revision = 0
+        self._made = MadeChanges()
         self._catching_up = asyncio.create_task(self._catch_up())
         await self._catching_up
 
     async def _catch_up(self) -> None:
-        """Make what was changed before this replica came, or while it did."""
-        revision, changes = await self._kept.since.remote(self._revision)
-        lacks = await replay(changes, self._server.apply)
+        """Make what was changed before this replica came, or did not reach it."""
+        number, changes = await self._kept.since.remote(self._made.number)
+        lacks = await replay(self._made.lacking(changes), self._server.apply)
         for change, reason in lacks.items():
             print(f"this replica lacks: {change}: {reason}", flush=True)
-        self._revision = revision
+        self._made.number = number
 
-    async def apply(self, change: Change) -> tuple[str, str] | None:
+    async def apply(self, change: Change, mark: str) -> tuple[str, str] | None:
         """Make a change here; the status and text of the refusal, if it is one."""
         try:
             await self._server.apply(change)
         except NotAppliedError as error:
             return error.code, str(error)
+        self._made.add(change, mark)
         return None
 
     async def _change_all(self, name: str, request: Any, context: Any) -> Any:
         """A change on all replicas; it is kept where one of them has made it."""
         change = Change(_CHANGES[name], request.SerializeToString())
-        broadcast = self._replicas.broadcast("apply", change)
+        mark = uuid4().hex
+        broadcast = self._replicas.broadcast("apply", change, mark)
         outcomes = await broadcast.results_async(return_exceptions=True)
         refused = [outcome for outcome in outcomes if outcome is not None]
         if len(refused) < len(outcomes):
-            await self._kept.record.remote(change)
+            await self._kept.record.remote(change, mark)
         if refused:
             code, text = _told(refused[0])
             if len(outcomes) > 1:

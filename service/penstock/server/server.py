@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.access.gate import AccessGate
 from penstock.core.access import AuditSink
@@ -53,6 +53,7 @@ from penstock.server.answers import (
     unloaded,
 )
 from penstock.server.control_policy import ControlPolicy
+from penstock.server.engine_answers import EngineNames, speaks, told_adapters, told_descriptions
 from penstock.server.exit import ServerExit
 from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogControl, LogValues, checked
@@ -137,7 +138,7 @@ class InferenceServer:
         self._log = log
         self._exit = ServerExit(lifecycle)
         self._started = False
-        self._engines: tuple[asyncio.Event, Sequence[str]] | None = None  # until that change
+        self._engines = EngineNames(self.changes)
         self.releases = Releases(self._catalog, self._target, alias_folders)
 
     # -- inference ----------------------------------------------------------------------------
@@ -422,16 +423,7 @@ class InferenceServer:
 
         Once all have told, nobody is asked until models change.
         """
-        until = self.changes.next
-        if self._engines is not None and self._engines[0] is until:
-            return self._engines[1]
-        named = {model.config.name: model for model in self._catalog.models()}
-        asked = (_within(_ADAPTERS_SECONDS, model.engine_facts()) for model in named.values())
-        told = zip(named, await asyncio.gather(*asked), strict=True)
-        found = [name for name, facts in told if facts is not None]
-        if all(model.knows_facts for model in named.values()):
-            self._engines = until, found
-        return found
+        return await self._engines.names(self._catalog.models())
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""
@@ -594,47 +586,3 @@ class InferenceServer:
 def untraced_model(name: str) -> InvalidRequestError:
     """The error for trace settings of a model that does not serve."""
     return InvalidRequestError(f"Request for unknown model : {name}")
-
-
-T = TypeVar("T")
-
-_ADAPTERS_SECONDS = 1.0
-"""Seconds in which an engine tells its adapters; one that is stuck tells none."""
-
-_DESCRIPTION_SECONDS = 10.0
-"""The same for a description, which an application may have to make first."""
-
-
-async def told_adapters(model: LoadedModel) -> list[str]:
-    """The adapters of a model's engine, sorted; none where it has none."""
-    told = await _within(_ADAPTERS_SECONDS, model.control("list-adapters", {})) or {}
-    found = (one.get("adapters", ()) for one in told.values() if isinstance(one, dict))
-    return sorted({str(adapter["name"]) for adapters in found for adapter in adapters})
-
-
-async def speaks(model: LoadedModel) -> bool:
-    """Whether a model has an application; one that does not say is taken to have it."""
-    return await _within(_ADAPTERS_SECONDS, model.speaks()) is not False
-
-
-async def told_descriptions(models: Iterable[LoadedModel]) -> dict[str, Mapping[str, Any]]:
-    """The OpenAPI documents of applications, by model; of several versions the highest's."""
-    named = {model.config.name: model for model in models}
-    asked = (_within(_DESCRIPTION_SECONDS, model.description()) for model in named.values())
-    told = zip(named, await asyncio.gather(*asked), strict=True)
-    return {name: document for name, document in told if document}
-
-
-async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` returns in so many seconds; `None` where it does not, or is refused."""
-    asked = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait([asked], timeout=seconds)
-    finally:
-        asked.cancel()  # no effect on work that is done
-    if not asked.done():
-        return None
-    error = asked.exception()
-    if isinstance(error, InferenceError):
-        return None
-    return asked.result()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_RESIDENT = 1  # the field of /proc/<pid>/statm, in pages
 _IDLE = slice(3, 5)  # idle and waiting for input or output, in /proc/stat's order
 
 
@@ -70,3 +73,12 @@ def _bytes(size: str) -> int:
     """The bytes of a size such as `  16384 kB`."""
     number = size.partition("kB")[0].strip()
     return int(number) * 1024 if number else 0
+
+
+def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """Bytes of the process that are in memory; `None` if it is gone."""
+    try:
+        pages = (proc / str(pid) / "statm").read_text().split()[_RESIDENT]
+    except (OSError, IndexError):
+        return None
+    return int(pages) * _PAGE

@@ -18,7 +18,7 @@ from penstock.core.errors import (
 from penstock.metrics.exposition import render
 from penstock.models.releases.releases import Releases
 from penstock.models.serving.catalog import ModelCatalog
-from penstock.telemetry.families import alias_families
+from penstock.telemetry.server_families import alias_families
 
 
 def _releases() -> tuple[Releases, Models]:

@@ -13,8 +13,7 @@ from penstock.core.errors import ConfigError
 from penstock.core.request import ANY_VERSION
 from penstock.models.loading.acceptance import settled
 from penstock.models.repository.repository import ModelFiles, select_versions
-from penstock.models.serving.answers import ModelMetadata
-from penstock.models.serving.loaded_model import model_metadata
+from penstock.models.serving.answers import ModelMetadata, model_metadata
 from penstock.models.sizing.estimate import ModelFacts
 from penstock.models.sizing.measured import stamped_facts
 

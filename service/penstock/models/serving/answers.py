@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.tensor import DataType
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.exposition import Labels
 from penstock.metrics.histogram import Histogram
@@ -104,3 +106,25 @@ def is_alike(name: str) -> bool:
     """Whether a number of this name is a share, or the same for each instance: no sum of them."""
     family, labels = split_series_name(name)
     return any(text.endswith(_ALIKE) for text in (family, *(value for _, value in labels)))
+
+
+def model_metadata(config: ModelConfig, versions: Iterable[int]) -> ModelMetadata:
+    """Tensors and platform of a model, with the `versions` that are served."""
+    batches = config.max_batch_size > 0
+    return ModelMetadata(
+        name=config.name,
+        versions=tuple(map(str, versions)),
+        platform=config.platform or config.backend,
+        inputs=_tensors(config.input, batches),
+        outputs=_tensors(config.output, batches),
+    )
+
+
+def _tensors(
+    tensors: Iterable[ModelInput] | Iterable[ModelOutput], batches: bool
+) -> tuple[TensorMetadata, ...]:
+    batch = (-1,) if batches else ()
+    return tuple(
+        TensorMetadata(t.name, (t.data_type or DataType.INVALID).value, (*batch, *t.dims))
+        for t in tensors
+    )

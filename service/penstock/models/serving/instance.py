@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from penstock.core.call_chain import CallingInstance
 from penstock.hosting.parent.process import ProcessState
+from penstock.metrics.histogram import Histogram
+from penstock.models.serving.answers import is_alike
 from penstock.scheduling import Instance
 
 
@@ -80,3 +82,24 @@ class ModelInstance(Instance, InstanceHealth, InstanceLifetime, InstanceControl,
 
     @property
     def caller(self) -> CallingInstance | None: ...
+
+
+def metrics_together(instances: Sequence[ModelInstance]) -> list[tuple[str, float]]:
+    """The instances' metrics by name: their sums, of shares and what is alike the mean."""
+    found: dict[str, list[float]] = {}
+    for instance in instances:
+        for name, value in instance.metrics().items():
+            found.setdefault(name, []).append(value)
+    return [
+        (name, sum(values) / len(values) if is_alike(name) else sum(values))
+        for name, values in found.items()
+    ]
+
+
+def histograms_together(instances: Sequence[ModelInstance]) -> list[tuple[str, Histogram]]:
+    """The instances' histograms, added up by name."""
+    states: dict[str, list[Sequence[Any]]] = {}
+    for instance in instances:
+        for name, state in instance.histograms().items():
+            states.setdefault(name, []).append(state)
+    return [(name, Histogram.merged(found)) for name, found in states.items()]

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.core.application import DESCRIBE, SPEAKS
 from penstock.core.call_chain import CallingInstance
-from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.config import ModelConfig
 from penstock.core.engine_facts import FACTS, EngineFacts
 from penstock.core.errors import (
     InferenceError,
@@ -24,7 +24,6 @@ from penstock.core.errors import (
 from penstock.core.http_exchange import WINDOW
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
 from penstock.inflight.inference import (
     BodyParts,
@@ -34,7 +33,6 @@ from penstock.inflight.inference import (
     TracedResponses,
 )
 from penstock.inflight.statistics import Statistics
-from penstock.metrics.histogram import Histogram
 from penstock.models.config.gpus import only_gpu
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
@@ -51,10 +49,13 @@ from penstock.models.serving.answers import (
     InstanceProcess,
     ModelMetadata,
     ModelStatistics,
-    TensorMetadata,
-    is_alike,
+    model_metadata,
 )
-from penstock.models.serving.instance import ModelInstance
+from penstock.models.serving.instance import (
+    ModelInstance,
+    histograms_together,
+    metrics_together,
+)
 from penstock.models.serving.server_application import ServerApplication
 from penstock.models.sizing.budget import Claim
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
@@ -590,46 +591,3 @@ async def control_all(
             raise error from value
         done[instance.name] = value
     return done
-
-
-def model_metadata(config: ModelConfig, versions: Iterable[int]) -> ModelMetadata:
-    """Tensors and platform of a model, with the `versions` that are served."""
-    batches = config.max_batch_size > 0
-    return ModelMetadata(
-        name=config.name,
-        versions=tuple(map(str, versions)),
-        platform=config.platform or config.backend,
-        inputs=_tensors(config.input, batches),
-        outputs=_tensors(config.output, batches),
-    )
-
-
-def metrics_together(instances: Sequence[ModelInstance]) -> list[tuple[str, float]]:
-    """The instances' metrics by name: their sums, of shares and what is alike the mean."""
-    found: dict[str, list[float]] = {}
-    for instance in instances:
-        for name, value in instance.metrics().items():
-            found.setdefault(name, []).append(value)
-    return [
-        (name, sum(values) / len(values) if is_alike(name) else sum(values))
-        for name, values in found.items()
-    ]
-
-
-def histograms_together(instances: Sequence[ModelInstance]) -> list[tuple[str, Histogram]]:
-    """The instances' histograms, added up by name."""
-    states: dict[str, list[Sequence[Any]]] = {}
-    for instance in instances:
-        for name, state in instance.histograms().items():
-            states.setdefault(name, []).append(state)
-    return [(name, Histogram.merged(found)) for name, found in states.items()]
-
-
-def _tensors(
-    tensors: Iterable[ModelInput] | Iterable[ModelOutput], batches: bool
-) -> tuple[TensorMetadata, ...]:
-    batch = (-1,) if batches else ()
-    return tuple(
-        TensorMetadata(t.name, (t.data_type or DataType.INVALID).value, (*batch, *t.dims))
-        for t in tensors
-    )
