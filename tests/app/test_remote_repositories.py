@@ -293,6 +293,8 @@ def test_models_of_the_hub_are_served_and_kept(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with serving(None, log, f"--model-repository=hf://owner/models@{first}") as served:
         assert ask(served, "a") == 1
+    with serving(None, log, "--model-repository=hf://owner/models") as served:
+        assert ask(served, "a") == 2
 
 
 @pytest.mark.slow

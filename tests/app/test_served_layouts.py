@@ -75,3 +75,10 @@ def test_the_log_says_how_each_is_called(server: Served) -> None:
         done = subprocess.run(shlex.split(call), capture_output=True, text=True, timeout=60)
         assert '"error"' not in done.stdout, call
         assert re.search("outputs|embedding|results", done.stdout), call
+
+
+def test_a_classifier_is_not_called_as_an_encoder(server: Served) -> None:
+    wait_until(lambda: "Call model 'moods'" in server.log.read_text())
+    part = server.log.read_text().partition("Call model 'moods':\n")[2].partition("\nCall")[0]
+    assert "/v2/models/moods/infer" in part
+    assert "/v1/" not in part

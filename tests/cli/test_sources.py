@@ -41,3 +41,17 @@ def test_two_models_need_two_names(double: Path, capsys: pytest.CaptureFixture[s
 def test_tritonserver_takes_no_files(double: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.tritonserver([str(double)]) == 1
     assert capsys.readouterr().err.endswith(f"Unexpected argument: {double}\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("s3a://bucket/x", "did you mean 's3://bucket/x'?"),
+        ("as://account/-/m.onnx", "is no address: as://ACCOUNT/CONTAINER/PATH"),
+    ],
+)
+def test_what_is_no_address_is_one_line(
+    address: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["serve", address]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].endswith(told)

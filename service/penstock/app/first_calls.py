@@ -41,6 +41,8 @@ async def show_calls(server: InferenceServer, settings: Settings, ports: Mapping
         except InferenceError:
             continue  # the table says why it does not serve
         paths = described.get(file.name, {}).get("paths", {})
+        if any(output.label_filename for output in config.output):
+            paths = ()  # vectors of a classifier's labels are no embeddings, and rank nothing
         calls = [*_openai_calls(file.name, paths, places.openai), *_calls(config, places)]
         lines += ["", f"Call model '{file.name}':", *(f"  {call}" for call in calls)]
     if lines:

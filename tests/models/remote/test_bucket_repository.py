@@ -21,6 +21,7 @@ from models.repository.files import CONFIG, write_files
 from penstock.core.errors import AlreadyExistsError, InternalError, ModelLoadError
 from penstock.models.remote.bucket import BucketError
 from penstock.models.remote.credentials import VARIABLE
+from penstock.models.remote.part import SEGMENT
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.remote.store_thread import StoppedError
 from penstock.models.repository.places import RemotePlace
@@ -264,7 +265,7 @@ def test_a_broken_answer_goes_on_where_it_broke(store: ObjectStore, tmp_path: Pa
 
 
 def test_segments_of_a_large_object_are_one_file(store: ObjectStore, tmp_path: Path) -> None:
-    content = os.urandom((20 << 20) + 7)
+    content = os.urandom(2 * SEGMENT + 7)
     store.put("m/1/weights", content)
     with opened(store, tmp_path) as repository:
         assert files_of(repository.take("m")) == {"1/weights": content}
@@ -273,9 +274,9 @@ def test_segments_of_a_large_object_are_one_file(store: ObjectStore, tmp_path: P
 
 
 def test_a_stopped_download_goes_on_at_the_next_start(store: ObjectStore, tmp_path: Path) -> None:
-    content = os.urandom(24 << 20)
+    content = os.urandom(3 * SEGMENT)
     store.put("m/1/weights", content)
-    store.cut_after = [8 << 20, 1000, 1000]
+    store.cut_after = [SEGMENT, 1000, 1000]
     store.resume.clear()
     with remote(tmp_path) as repositories:
         repository: RemotePlace = repositories.open(store.address)
@@ -288,7 +289,7 @@ def test_a_stopped_download_goes_on_at_the_next_start(store: ObjectStore, tmp_pa
 
         taking = threading.Thread(target=take)
         taking.start()
-        wait_until(lambda: store.sent["m/1/weights"] >= (8 << 20) + 2000)
+        wait_until(lambda: store.sent["m/1/weights"] >= SEGMENT + 2000)
         store.refusals = [(500, "InternalError")] * 100
         repositories.stop()
         taking.join()

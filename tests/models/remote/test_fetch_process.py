@@ -14,11 +14,12 @@ from harness.object_store import ObjectStore
 from harness.processes import command_of, processes_below
 from harness.serving import wait_until
 from models.remote.opening import files_of, opened, remote
+from penstock.models.remote.part import SEGMENT
 from penstock.models.remote.store_thread import StoppedError
 
 pytestmark = pytest.mark.slow
 
-SIZE = (33 << 20) + 7
+SIZE = 4 * SEGMENT + (1 << 20) + 7
 """Four whole segments and one of a MiB."""
 
 
@@ -95,6 +96,26 @@ def test_a_stopped_download_goes_on_where_it_was(store: ObjectStore, tmp_path: P
     with opened(store, tmp_path) as again:
         assert files_of(again.take("m")) == {"1/weights": content}
     assert store.gets["m/1/weights"] == 7
+
+
+def test_segments_of_another_size_are_fetched_anew(store: ObjectStore, tmp_path: Path) -> None:
+    """A release before this one had left them."""
+    content = os.urandom(SIZE)
+    store.put("m/1/weights", content)
+    store.hold_after = 2 << 20
+    store.resume.clear()
+    with remote(tmp_path) as repositories, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repositories.open(store.address).take, "m")
+        wait_until(lambda: store.gets["m/1/weights"] == 3)
+        repositories.stop()
+        with pytest.raises(StoppedError):
+            taking.result()
+    (log,) = (tmp_path / "parts").glob("*.done")
+    boot, size, _ = log.read_text().split()[0].split("/")
+    log.write_text(f"{boot}/{size}/{SEGMENT // 2}\n0\n{SEGMENT}\n")
+    store.resume.set()
+    with opened(store, tmp_path) as again:
+        assert files_of(again.take("m")) == {"1/weights": content}
 
 
 def _whole(cache: Path) -> Iterator[str]:

@@ -44,6 +44,22 @@ def test_a_terminal_has_a_bar_that_is_gone_at_the_end(
     assert terminal.getvalue() == f"{shown}\r\x1b[K"
 
 
+def test_a_bar_is_no_longer_than_a_line(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that wraps is not written over by the next one; a terminal has 80 columns."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with _Progress(
+        "s3://https://store.example.com:9000/a-bucket/models resnet", 4 * MIB
+    ) as progress:
+        clock[0] += 0.25
+        progress.add(2 * MIB)
+        shown = terminal.getvalue().removeprefix("\r\x1b[K")
+    assert len(shown) == 79
+    assert shown.endswith("/models resnet: 2 of 4 MiB, 8 MiB/s")
+
+
 def test_what_is_quick_has_no_bar(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

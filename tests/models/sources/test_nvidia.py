@@ -41,6 +41,7 @@ def test_the_command_of_nemo_is_printed(tmp_path: Path, target: str, command: st
     assert target in text
     assert command in text
     assert "penstock import" in text
+    assert "may run any code: trust who made it" in text
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from penstock.models.remote.bucket import Bucket, ObjectChangedError, StoredObject
 from penstock.models.remote.fetch_process import FetchEndedError, FetchProcess
@@ -30,6 +32,8 @@ _OBJECTS = 16
 _ELSEWHERE = 32 << 20
 """Bytes from which on another process fetches: it would hold this one's GIL for too long."""
 _TELL_SECONDS = 5.0
+_BAR = 30
+"""Columns of a bar."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk without room, for this user or for anybody."""
@@ -273,9 +277,20 @@ class _Progress:
         if self._bar is None:
             logger.info("fetching %s", text)
             return
-        filled = 30 * self._done // max(self._size, 1)
-        self._bar.write(f"\r\x1b[K[{'=' * filled:<30}] {text}")
+        filled = _BAR * self._done // max(self._size, 1)
+        room = _columns(self._bar) - _BAR - len("[] ") - 1  # a wrapped line stays
+        if len(text) > room:  # its end names the model, and how far it is
+            text = f"...{text[3 - room :]}" if room > 3 else ""
+        self._bar.write(f"\r\x1b[K[{'=' * filled:<{_BAR}}] {text}")
         self._bar.flush()
+
+
+def _columns(terminal: TextIO) -> int:
+    """The width of a terminal; 80 where it does not say it."""
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns or 80
+    except OSError:
+        return 80
 
 
 def _key(bucket: Bucket, stored: StoredObject) -> str:

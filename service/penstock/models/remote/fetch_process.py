@@ -27,9 +27,10 @@ from typing import Any
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.credentials import Credentials
-from penstock.models.remote.part import Part, SegmentFile
-from penstock.models.remote.segments import AT_ONCE, SEGMENT, Lanes, Tell, fetch_segment, segments
+from penstock.models.remote.part import SEGMENT, Part, SegmentFile
+from penstock.models.remote.segments import AT_ONCE, Lanes, Tell, fetch_segment, segments
 from penstock.models.remote.store_thread import StoreThread
+from penstock.system.allocator import tune_allocator
 
 logger = logging.getLogger(__name__)
 
@@ -221,6 +222,7 @@ class _Worker:
 def main() -> None:
     """Fetch what the server asks for, until it closes the link, or is gone."""
     os.nice(_NICE)
+    tune_allocator()  # each chunk in new pages would cost a sixth of the processor time
     link = socket.socket(fileno=int(sys.argv[1]))
     known = json.loads(link.recv(_LONGEST))
     credentials = Credentials(known["environment"], Path(known["home"]))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -135,7 +136,26 @@ class HubRepository:
                     local_files_only=not commit,
                 )
             )
+            if commit:
+                self._remember(Path(path), commit)
         return Path(path)
+
+    def _remember(self, snapshot: Path, commit: str) -> None:
+        """Record which commit the revision is, as the library does of what is asked by its name.
+
+        A commit is asked for, so that it is the listed one; without the hub the name must lead
+        there.
+        """
+        revision = self.address.revision or "main"
+        ref = snapshot.parents[1] / "refs" / revision
+        if revision == commit or wrong_name(revision):
+            return
+        with suppress(OSError):  # its folder may be read-only, and have the files all the same
+            if not (ref.exists() and ref.read_text() == commit):
+                ref.parent.mkdir(parents=True, exist_ok=True)
+                coming = ref.with_name(f"{ref.name}.{os.getpid()}")
+                coming.write_text(commit)
+                os.replace(coming, ref)
 
     def _listed(self) -> tuple[str, dict[str, str]]:
         """The commit, empty where the hub may not be asked, and what the files' contents are."""
@@ -151,7 +171,7 @@ class HubRepository:
         """The files that were fetched before, of the revision."""
         revision = self.address.revision or "main"
         files = dict[str, str]()
-        for kept in self._hub.scan_cache_dir().repos:
+        for kept in _kept_repositories(self._hub):
             if kept.repo_id != self.address.name or kept.repo_type != "model":
                 continue
             for each in kept.revisions:
@@ -211,6 +231,15 @@ def _by_models(files: Mapping[str, str]) -> dict[str, frozenset[tuple[str, str]]
     return {name: frozenset(found) for name, found in models.items()}
 
 
+def _kept_repositories(library: Any) -> Iterable[Any]:
+    """What the library keeps, as it tells it; nothing before it has a folder for that."""
+    try:
+        found: Iterable[Any] = library.scan_cache_dir().repos
+    except library.errors.CacheNotFound:
+        return ()
+    return found
+
+
 class KeptModel(NamedTuple):
     """A repository of the hub that is on this disk: size in bytes, and the time of its last use."""
 
@@ -226,10 +255,6 @@ def kept_models() -> list[KeptModel]:
         return []
     import huggingface_hub
 
-    try:
-        repos = huggingface_hub.scan_cache_dir().repos
-    except huggingface_hub.errors.CacheNotFound:
-        return []
     return sorted(
         KeptModel(
             f"hf://{repo.repo_id}",
@@ -237,7 +262,7 @@ def kept_models() -> list[KeptModel]:
             repo.last_accessed,
             tuple(each.commit_hash for each in repo.revisions),
         )
-        for repo in repos
+        for repo in _kept_repositories(huggingface_hub)
         if repo.repo_type == "model"
     )
 

@@ -12,6 +12,9 @@ from typing import IO, Any
 
 from penstock.models.remote.store_thread import StoppedError
 
+SEGMENT = 16 << 20
+"""Bytes of one request; less than that is fetched again after a kill."""
+
 _PIECE = 1 << 18
 """Bytes that stay in a core's cache between being read and being hashed."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -73,8 +76,9 @@ class Part(SegmentFile):
         self._done_path = path.with_suffix(".done")
         now = current_boot()
         head, *lines = self._done_path.read_text().split() if self._done_path.exists() else [""]
-        if head != f"{now}/{size}" or not path.exists():
-            head, lines = f"{now}/{size}", []
+        kind = f"{now}/{size}/{SEGMENT}"
+        if head != kind or not path.exists():
+            head, lines = kind, []
             self._done_path.write_text(f"{head}\n")
         self.done = {int(line) for line in lines if line.isdecimal()}
         super().__init__(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), self._done_path.open("a"))

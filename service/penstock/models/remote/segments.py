@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
-from penstock.models.remote.part import SegmentFile
+from penstock.models.remote.part import SEGMENT, SegmentFile
 
 logger = logging.getLogger(__name__)
 
-SEGMENT = 8 << 20
-"""Bytes of one request; less than that is fetched again after a kill."""
 AT_ONCE = 8
 """Requests."""
 _FEW = 2

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from penstock.core.errors import InferenceError
 from penstock.models.remote.address import BucketAddress, scheme_of
@@ -16,6 +17,8 @@ from penstock.models.remote.bucket_repository import BucketRepository
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.sources.draft import SourceError, one_line
 from penstock.models.sources.engine_file import FILE_ENDINGS, external_data, goes_with, model_name
+
+T = TypeVar("T")
 
 _ENDINGS = (*FILE_ENDINGS, ".gguf", ".py")
 _FILE = re.compile(r"(?P<file>.+?\.py)(?P<cls>:\w+)|(?P<any>.+)", re.DOTALL)
@@ -41,18 +44,26 @@ class BucketFile:
         return text.replace(str(Path(self.source).parent), self.address.rpartition("/")[0])
 
 
+def _parsed(parse: Callable[[str], T], address: str) -> T:
+    """What an address says; raises `SourceError` for one that is none."""
+    try:
+        return parse(address)
+    except InferenceError as error:
+        raise SourceError(one_line(str(error))) from error
+
+
 def bucket_file(address: str, remote: RemoteRepositories) -> BucketFile | None:
     """The object of an address whose ending is a model's; `None` for other addresses.
 
     Also for one of a folder that is called so. Raises `SourceError`.
     """
-    if "://" not in address or scheme_of(address) == "hf":
+    if "://" not in address or _parsed(scheme_of, address) == "hf":
         return None
     found = _FILE.fullmatch(address)
     assert found is not None
     whole, cls = found["file"] or found["any"], found["cls"] or ""
     path = PurePosixPath(whole)
-    if path.suffix not in _ENDINGS or not BucketAddress.parse(whole).prefix:
+    if path.suffix not in _ENDINGS or not _parsed(BucketAddress.parse, whole).prefix:
         return None
     try:
         place = remote.open(whole.rpartition("/")[0])

@@ -84,8 +84,10 @@ def refuse_nemo(path: Path) -> None:
         )
         then = f"penstock import {shlex.quote(path.stem + '.onnx')} REPOSITORY"
     raise SourceError(
-        f"{written} is a model of NeMo ({target}), which only NeMo can read. In an environment with"
-        f" nemo_toolkit run:\n\n    python -c {shlex.quote(code)}\n\nand then: {then}"
+        f"{written} is a model of NeMo ({target}), which only NeMo can read. It unpacks"
+        " the archive and the pickles in it, which may run any code: trust who made it. In an"
+        f" environment with nemo_toolkit run:\n\n    python -c {shlex.quote(code)}\n\n"
+        f"and then: {then}"
     )
 
 
