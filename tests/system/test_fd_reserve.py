@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -107,6 +108,28 @@ def test_there_is_room_again_when_the_reserve_is_free(limit: int) -> None:
     reserve.released(last.transport)
     waiting += [Asked(reserve, number) for number in (0, 3, 4)]
     assert [idle.closed for idle in waiting] == [True, *[False] * 5]
+
+
+def test_there_is_room_again_when_the_limit_is_raised(limit: int) -> None:
+    reserve = DescriptorReserve()
+    waiting = [Asked(reserve, number) for number in range(3)]
+    assert reserve.admits(Connection(960))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (1100, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
+    waiting += [Asked(reserve, number) for number in (3, 4)]
+    assert [idle.closed for idle in waiting] == [True, *[False] * 4]
+
+
+def test_a_request_that_is_not_read_yet_is_no_idleness(limit: int) -> None:
+    """The loop may be slow: a client that has asked would be reset."""
+    reserve = DescriptorReserve()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"GET")
+        asking, idle = Asked(reserve, ours.fileno(), 0.0), Asked(reserve, 900, 1.0)
+        assert reserve.admits(Connection(960))
+        assert (asking.closed, idle.closed) == (False, True)
 
 
 def test_of_few_few_are_kept() -> None:

@@ -11,6 +11,7 @@ from math import inf
 from typing import Protocol
 
 from penstock.core.log.log_throttle import LogThrottle
+from penstock.system.send_queue import unread
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class DescriptorReserve:
         self._asked: dict[asyncio.BaseTransport, OpenConnection] = {}
         self._open: set[asyncio.BaseTransport] = set()
         self._most = 0
-        self._borrowing: set[asyncio.BaseTransport] = set()
+        self._borrowing: dict[asyncio.BaseTransport, int] = {}  # with their numbers
         self._throttles = {"refused": LogThrottle(), "closed": LogThrottle()}
 
     def admits(
@@ -61,31 +62,34 @@ class DescriptorReserve:
         if transport in self._open:
             self._ask(transport, connection)
             return True
-        found = transport.get_extra_info("socket")
-        beyond = found is not None and found.fileno() >= spare_from()
+        number, spare = _number(transport), spare_from()
+        beyond = number >= spare
         if beyond:
             self._most = len(self._open)
+        elif self._borrowing and max(self._borrowing.values()) < spare:
+            self._borrowing.clear()  # the limit was raised
         full = beyond or (bool(self._borrowing) and len(self._open) >= self._most)
         if full and not self._close_oldest() and beyond:
             self._log("refused", "Connections are refused")
             return False
         if beyond:
-            self._borrowing.add(transport)
+            self._borrowing[transport] = number
         self._open.add(transport)
         self._ask(transport, connection)
         return True
 
     def handed_over(self, before: asyncio.BaseTransport, after: asyncio.BaseTransport) -> None:
         """A connection that was admitted goes on over another transport, as after a handshake."""
-        for among in (self._open, self._borrowing):
-            if before in among:
-                among.remove(before)
-                among.add(after)
+        if before in self._open:
+            self._open.remove(before)
+            self._open.add(after)
+        if (number := self._borrowing.pop(before, None)) is not None:
+            self._borrowing[after] = number
         self._asked.pop(before, None)
 
     def released(self, transport: asyncio.BaseTransport) -> None:
         """A connection is closed; one that was not admitted does not count."""
-        self._borrowing.discard(transport)
+        self._borrowing.pop(transport, None)
         self._open.discard(transport)
         self._asked.pop(transport, None)
 
@@ -115,7 +119,7 @@ class DescriptorReserve:
             if its is None:
                 del self._asked[transport]
                 self._asked[transport] = connection
-            elif its < since:
+            elif its < since and not _unread(transport):  # the loop may be late
                 oldest, since, found = connection, its, transport
         return oldest, found
 
@@ -128,6 +132,19 @@ class DescriptorReserve:
                 throttle.count,
                 resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             )
+
+
+def _number(transport: asyncio.BaseTransport) -> int:
+    found = transport.get_extra_info("socket")
+    return -1 if found is None else int(found.fileno())
+
+
+def _unread(transport: asyncio.BaseTransport) -> bool:
+    """Whether the client has sent what the server has not read yet."""
+    try:
+        return unread(_number(transport)) > 0
+    except (OSError, ValueError):  # the socket is closed
+        return False
 
 
 def spare_from() -> float:

@@ -1,4 +1,4 @@
-"""What the kernel still holds of the bytes that were written to a socket."""
+"""What the kernel still holds of the bytes of a socket, in both directions."""
 
 from __future__ import annotations
 
@@ -14,4 +14,10 @@ def unacknowledged(descriptor: int) -> int:
     """
     # SIOCOUTQ is the same number (linux/sockios.h).
     answer = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)
+
+
+def unread(descriptor: int) -> int:
+    """Bytes that a socket's peer has sent, and nobody has read; raises as `unacknowledged`."""
+    answer = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
     return int.from_bytes(answer, sys.byteorder)
