@@ -487,7 +487,7 @@ def test_a_replica_makes_again_nothing_that_a_broadcast_has_brought() -> None:
 
     def catch_up() -> list[Change]:
         made.number, changes = kept.since(made.number)
-        return made.lacking(changes)
+        return [*made.lacking(changes)]
 
     kept.record(_load("a"), "before")
     assert catch_up() == [_load("a")]

@@ -19,6 +19,7 @@ from penstock.backend import (
     ModelConfig,
     ModelLoadError,
     Output,
+    UnavailableError,
 )
 from penstock_backends.openvino.settings import OpenVinoSettings
 from penstock_backends.tensor_models import Graph, GraphTensor
@@ -41,8 +42,8 @@ DATATYPES = {
 }
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
 _MOST_KNOWN = 4096
-_RESTS = 10
-"""How many times as long a model is not compiled anew as that has taken."""
+_RESTS = 1
+"""Times of a compilation for which a model is not compiled once more."""
 Shapes = tuple[tuple[int, tuple[int, ...]], ...]
 """The shapes of a run's inputs, by their places."""
 _PLACE = re.compile(r"^(Exception from |Check '.*' failed at |FrontEnd API failed with ).*:\s*$")
@@ -55,14 +56,15 @@ class Compiled:
     for requests of other clients, and some shapes it computes without a word, with what lies behind
     them in memory. So shapes that are new are first inferred by OpenVINO itself, in a millisecond
     or two and without Python's lock. Where values are at fault, or a branch that was not looked
-    into, the model is compiled anew before the next run, but for a tenth of the time at most.
+    into, the model is compiled anew before the next run, but for half of the time at most: between
+    two compilations, runs of a model that has failed are refused.
     """
 
     def __init__(self, model: Any, compile_anew: Callable[[Any], Any]) -> None:
         self._read, self._compile = model, compile_anew
         self.model = compile_anew(model)
         self._working = Lock()
-        self._spoilt = False
+        self._failed = False
         self._rests_until = 0.0
         self._known: dict[Shapes, None] = {}
         # Of the branches of an `If`, one may be wrong for shapes that take the other.
@@ -82,18 +84,31 @@ class Compiled:
                 self._known.clear()
             self._known[shapes] = None
 
-    def spoil(self, model: Any) -> None:
+    def note_failure(self, model: Any) -> None:
         """A run of this model has failed."""
-        self._spoilt = self._spoilt or model is self.model
+        self._failed = self._failed or model is self.model
 
-    def whole(self) -> Any:
-        """The model to run; raises `ModelLoadError` where it cannot be compiled anew."""
-        if self._spoilt:
+    def sound_model(self) -> Any:
+        """The model to run, compiled anew after a failure.
+
+        Raises `ModelLoadError` where it cannot be compiled, and `UnavailableError` soon after it
+        was.
+        """
+        if self._failed:
             with self._working:
-                if (began := monotonic()) >= self._rests_until:
-                    self.model, self._spoilt = self._compile(self._read), False
-                    self._rests_until = monotonic() + _RESTS * (monotonic() - began)
+                if self._failed:
+                    self._compile_anew()
         return self.model
+
+    def _compile_anew(self) -> None:
+        began = monotonic()
+        if began < self._rests_until:
+            raise UnavailableError("the model is compiled anew, since a request failed in it")
+        try:
+            self.model, self._failed = self._compile(self._read), False
+        finally:
+            ended = monotonic()
+            self._rests_until = ended + _RESTS * (ended - began)
 
 
 class OpenVinoGraph(Graph):
@@ -138,6 +153,8 @@ class OpenVinoGraph(Graph):
         arrays = {self._places[name]: _filled(array, missing) for name, array in feeds.items()}
         try:
             return [_cut(array, rows, missing) for array in self._run(arrays, names)]
+        except UnavailableError:
+            raise
         except ModelLoadError as error:
             raise InternalError(error.message) from error
         except Exception as error:  # OpenVINO raises plain `RuntimeError`
@@ -150,7 +167,7 @@ class OpenVinoGraph(Graph):
         run, so that is copied. It is started and waited for: on one thread, the call that does
         both tells of no error, and leaves the results of the run before.
         """
-        if (model := self._compiled.whole()) is not self._model:
+        if (model := self._compiled.sound_model()) is not self._model:
             self._renew(model)
         self._compiled.check(tuple((at, arrays[at].shape) for at in sorted(arrays)))
         values = {at: self._value(at, array) for at, array in arrays.items()}
@@ -159,7 +176,7 @@ class OpenVinoGraph(Graph):
         try:
             self._request.wait()
         except RuntimeError:
-            self._compiled.spoil(self._model)
+            self._compiled.note_failure(self._model)
             raise
         found = ((name, self._request.get_output_tensor(self._results[name])) for name in names)
         return [_array(tensor, self.outputs[name].datatype) for name, tensor in found]

@@ -41,6 +41,8 @@ from penstock_backends.remote.shared_inputs import Lent, SharedInputs
 _AHEAD = 16
 """Responses of a stream that wait for its reader before the server gets no more credit."""
 _LARGE = 4096
+_READS_ON = 60.0
+"""Seconds for which a server may still read the inputs of a call that was cancelled."""
 """Bytes of one from which fewer of them may."""
 
 
@@ -86,6 +88,7 @@ class KServeModel:
 
     async def close(self) -> None:
         """End all calls and connections."""
+        await self.shared.close()
         await self.fleet.close()
 
     def infer(self, request: InferenceRequest) -> Outcome:
@@ -132,7 +135,9 @@ class _InferCall(GrpcCall):
         request, model = self._request, self._model
         settings, streamed = model.settings, self._decoupled
         name, version = settings.model, settings.version
-        lent = model.shared.lend(endpoint, request.inputs) if self._shares else None
+        # A request of a sequence waits over there for others, longer than a client may for it.
+        shares = self._shares and not request.correlation_id
+        lent = model.shared.lend(endpoint, request.inputs) if shares else None
         if lent is not None:
             self._lent = lent
             region = lent.region.name
@@ -166,13 +171,20 @@ class _InferCall(GrpcCall):
         if stream.ended:  # it goes on behind its last response
             self._cancel()
             return
-        self._begun = True
+        begun, self._begun = self._begun, True
         try:
             self._take(message)
         except DecodeError as error:
             self._fail(InternalError(f"the remote's answer is no message: {error}"))
         except InferenceError as error:
-            self._fail(error)
+            endpoint, lent = self._endpoint, self._lent
+            if begun or endpoint is None or lent is None or lent.region.name not in error.message:
+                self._fail(error)
+                return
+            self._cancel()
+            self._begun = False
+            self._by_bytes(endpoint, lent)
+            return
         if self._decoupled and (ahead := stream.backlog):
             self.paused = ahead >= _AHEAD or (len(message) > _LARGE and stream.full)
 
@@ -252,6 +264,8 @@ class _InferCall(GrpcCall):
 
     def _cancel(self) -> None:
         endpoint, self._endpoint = self._endpoint, None
-        self._give_back()
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            self._model.loop.call_later(_READS_ON, lent.region.give_back, lent)
         if endpoint is not None:
             endpoint.cancel(self)

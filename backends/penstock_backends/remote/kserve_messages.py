@@ -61,8 +61,7 @@ def encode_request(
     """A request for the remote's model, all contents raw, which are not copied in a large one.
 
     Inputs with `places` are in a `region` of shared memory: where each begins, and its bytes.
-
-    What the client says of classes and of places in shared memory, this server does.
+    Outputs are asked for whole: classes, and places in a client's memory, are made here.
     """
     message = pb.ModelInferRequest(model_name=model, model_version=version, id=request.id)
     tensors = request.inputs

@@ -151,14 +151,10 @@ SERVICES: Final = {
         _vllm_outputs,
         "token_ids.ids",
         calls={
-            "Generate": Call(
-                "/vllm.Inference/GenerateStream", "GenerateRequest", "GenerateResponse"
-            ),
+            "Generate": _STREAMED,
             "Abort": Call("/vllm.Control/Abort", "AbortRequest", "AbortResponse"),
             "HealthCheck": _HEALTH,
-            "GetModelInfo": Call(
-                "/vllm.Control/GetServerInfo", "GetServerInfoRequest", "ServerInfo"
-            ),
+            "GetModelInfo": _INFO,
         },
     ),
     "sglang_runtime": Service(

@@ -52,7 +52,7 @@ class OpenAiRelay:
         request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
         report = request.scope.report_usage
         tokens = None if report is None else RelayedTokens(report)
-        body = self._renamed((await receive()).get("body", b""), tokens)
+        body = self._renamed((await receive()).get("body", b""), path, tokens)
         if body is None:
             await refuse_body(send, "an object with 'model' is wanted")
             return
@@ -90,7 +90,7 @@ class OpenAiRelay:
             self._fleet.retries += 1
         await relayed.answer(send)
 
-    def _renamed(self, body: bytes, tokens: RelayedTokens | None) -> bytes | None:
+    def _renamed(self, body: bytes, path: str, tokens: RelayedTokens | None) -> bytes | None:
         """The body with the remote's name of the model; `None` where it is no object."""
         try:
             given = orjson.loads(body)
@@ -100,7 +100,7 @@ class OpenAiRelay:
             return None
         given["model"] = self._settings.model
         if tokens is not None:
-            tokens.body(given)
+            tokens.body(given, path)
         return orjson.dumps(given)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import mmap
 import os
 from bisect import insort
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
-from penstock.backend import Tensor
+from penstock.backend import InferenceError, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock_backends.remote.grpc_connection import GrpcConnection
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
@@ -22,7 +24,9 @@ logger = logging.getLogger(__name__)
 _LARGE: Final = 64 << 10
 """Bytes of an input from which it is worth a place here."""
 _PAGE: Final = 4096
+_LEAVE_SECONDS: Final = 1.0
 _REGISTER: Final = "SystemSharedMemoryRegister"
+_UNREGISTER: Final = "SystemSharedMemoryUnregister"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Region:
         self._path = f"/dev/shm/{self.name}"
         file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
-            os.ftruncate(file, size)
+            os.posix_fallocate(file, 0, size)  # else a write without room would kill the process
             self._memory = memoryview(mmap.mmap(file, size))
         except OSError:
             self.unlink()
@@ -60,7 +64,7 @@ class Region:
         places: dict[str, tuple[int, int]] = {}
         for name, tensor in inputs.items():
             size = tensor.nbytes
-            if size < _LARGE or (at := self._take(_whole(size))) is None:
+            if size < _LARGE or (at := self._take(_page_aligned(size))) is None:
                 continue
             self._memory[at : at + size] = memoryview(tensor.buffer).cast("B")
             places[name] = (at, size)
@@ -69,7 +73,7 @@ class Region:
     def give_back(self, lent: Lent) -> None:
         """Take back what was lent: the call has ended, or nobody wants its answer."""
         for at, size in lent.places.values():
-            insort(self._free, (at, _whole(size)))
+            insort(self._free, (at, _page_aligned(size)))
         merged = self._free[:1]
         for at, size in self._free[1:]:
             before, length = merged[-1]
@@ -97,6 +101,7 @@ class SharedInputs:
         self._size = size
         self._heads = heads
         self._regions: dict[GrpcEndpoint, tuple[Region, GrpcConnection]] = {}
+        self._left: dict[GrpcEndpoint, str] = {}  # regions that a server may have still
         self._refusals: dict[GrpcEndpoint, GrpcConnection | None] = {}
 
     async def offer(self, endpoint: GrpcEndpoint) -> None:
@@ -115,6 +120,7 @@ class SharedInputs:
             name=region.name, key=f"/{region.name}", byte_size=region.size
         )
         answer = pb.SystemSharedMemoryRegisterResponse
+        await self._unregister(endpoint)
         try:
             status, _ = await ask(endpoint, self._heads, _REGISTER, request, answer)
         finally:
@@ -123,6 +129,21 @@ class SharedInputs:
             self._refused(endpoint, status.message)
         elif connection is not None and connection is endpoint.connection:
             self._regions[endpoint] = region, connection
+
+    async def close(self) -> None:
+        """Have each server let go of its region, if it answers."""
+        for endpoint in list(self._regions):
+            self._left[endpoint] = self._regions.pop(endpoint)[0].name
+            await self._unregister(endpoint)
+
+    async def _unregister(self, endpoint: GrpcEndpoint) -> None:
+        """Have a server let go of the region before, whose memory it would keep."""
+        if name := self._left.pop(endpoint, ""):
+            request = pb.SystemSharedMemoryUnregisterRequest(name=name)
+            answer = pb.SystemSharedMemoryUnregisterResponse
+            with suppress(InferenceError, TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await ask(endpoint, self._heads, _UNREGISTER, request, answer)
 
     def lend(self, endpoint: GrpcEndpoint, inputs: Mapping[str, Tensor]) -> Lent | None:
         """Places of the large inputs, with these in them; `None` where they go as bytes."""
@@ -138,6 +159,7 @@ class SharedInputs:
         region, connection = self._regions.get(endpoint, (None, None))
         if region is not None and connection is not endpoint.connection:  # it may have restarted
             del self._regions[endpoint]
+            self._left[endpoint] = region.name
             return None
         return region
 
@@ -146,6 +168,6 @@ class SharedInputs:
         logger.warning("remote %s takes no shared memory: %s", endpoint.address, why)
 
 
-def _whole(size: int) -> int:
+def _page_aligned(size: int) -> int:
     """The size in whole pages."""
     return -(-size // _PAGE) * _PAGE

@@ -125,9 +125,9 @@ class MadeChanges:
         """A broadcast change was made here."""
         self._marks[change.subject] = mark
 
-    def lacking(self, changes: Iterable[tuple[str, Change]]) -> list[Change]:
-        """Those that are still to be made here."""
-        return [change for mark, change in changes if self._marks.get(change.subject) != mark]
+    def lacking(self, changes: Iterable[tuple[str, Change]]) -> dict[Change, str]:
+        """Those that are still to be made here, with their marks."""
+        return {change: mark for mark, change in changes if self._marks.get(change.subject) != mark}
 
 
 async def replay(

@@ -152,7 +152,13 @@ class Replica:
     async def _catch_up(self) -> None:
         """Make what was changed before this replica came, or did not reach it."""
         number, changes = await self._kept.since.remote(self._made.number)
-        lacks = await replay(self._made.lacking(changes), self._server.apply)
+        lacking = self._made.lacking(changes)
+
+        async def make(change: Change) -> None:
+            await self._server.apply(change)
+            self._made.add(change, lacking[change])  # over a newer one that was broadcast meanwhile
+
+        lacks = await replay([*lacking], make)
         for change, reason in lacks.items():
             print(f"this replica lacks: {change}: {reason}", flush=True)
         self._made.number = number

@@ -181,16 +181,30 @@ def _followed(handler: Handler, gate: AccessGate, feature: Feature) -> Handler:
         enter(followed)
         followed.follow(permit)
         answering = asyncio.ensure_future(handler(request, context))
+        refusal: InferenceError | None = None
         try:
-            while not answering.done():
+            while refusal is None and not answering.done():
                 await asyncio.wait([answering], timeout=_LOOK_SECONDS)
-                if not answering.done():
-                    followed.follow(gate.permit(context.metadata, feature, context.certificate))
+                refusal = _follow(followed, gate, feature, context)
         finally:
-            answering.cancel()
+            answering.cancel()  # no effect on one that has ended
+        if refusal is not None and not answering.done():
+            await asyncio.wait([answering])
+            raise refusal
         return answering.result()
 
     return following
+
+
+def _follow(
+    followed: Permit, gate: AccessGate, feature: Feature, context: RpcContext
+) -> InferenceError | None:
+    """Have what the caller may see now; returns the refusal of one who may ask no more."""
+    try:
+        followed.follow(gate.permit(context.metadata, feature, context.certificate))
+    except InferenceError as error:
+        return error
+    return None
 
 
 def _asking_start(begin: Starter, ask: Callable[[Asking], Permit]) -> Starter:

@@ -106,7 +106,9 @@ class SeenModels:
         if name and not sees(name):
             parse_version(version)
             return model_statistics(name, (), None)  # raises, as for any unknown name
-        return tuple(one for one in await self._server.statistics(name, version) if sees(one.name))
+        found = await self._server.statistics(name, version)
+        seen = tuple(one for one in found if sees(one.name))
+        return seen if seen or not name else model_statistics(name, (), None)
 
     async def adapters(self, name: str) -> list[str]:
         return await self._server.adapters(name) if current_permit().sees(name) else []

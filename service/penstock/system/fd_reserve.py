@@ -116,10 +116,10 @@ class DescriptorReserve:
         since, found = inf, None
         for transport, connection in list(islice(self._asked.items(), _LOOKS)):
             its = connection.idle_since
-            if its is None:
+            if its is None or _unread(transport):  # the loop may be late
                 del self._asked[transport]
                 self._asked[transport] = connection
-            elif its < since and not _unread(transport):  # the loop may be late
+            elif its < since:
                 oldest, since, found = connection, its, transport
         return oldest, found
 

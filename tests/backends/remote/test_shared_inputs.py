@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from backends.remote.far_server import entry, far_server
+from fakes import until
 from harness.serving import Served
 from penstock.core.errors import ConfigError
 from penstock.core.tensor import DataType, Tensor
@@ -66,6 +67,36 @@ async def test_large_inputs_come_as_they_went(far: Served, tmp_path: Path) -> No
         await asyncio.gather(*[echo(instance, number) for number in range(12)])  # more than fit
         await echo(instance, 7.0, columns=8)
         assert region._free == [(0, int(SIZE))]
+    assert name not in regions(far)  # it would keep the memory
+
+
+async def test_a_stream_whose_region_was_unregistered_goes_by_bytes(
+    far: Served, tmp_path: Path
+) -> None:
+    count = 1 << 14
+    given = {
+        "IN": np.arange(count, dtype=np.int32),
+        "DELAY": np.zeros(count, np.uint32),
+        "WAIT": np.zeros(1, np.uint32),
+    }
+    async with remote(far, "repeat", tmp_path, health_interval_ms="60000") as instance:
+        forget_all(far)
+        responses = [one async for one in instance.infer(given)]
+    assert len([one for one in responses if one.outputs]) == count
+
+
+async def test_what_a_cancelled_call_was_lent_is_not_used_at_once(
+    far: Served, tmp_path: Path
+) -> None:
+    """The server may read it yet."""
+    async with remote(far, "slow", tmp_path) as instance:
+        [(region, _)] = instance.backend._model.shared._regions.values()
+        given = np.ones((1, 1 << 15), np.float32)
+        answering = asyncio.ensure_future(anext(instance.infer({"IN": given})))
+        await until(lambda: region._free != [(0, int(SIZE))])
+        answering.cancel()
+        await asyncio.wait([answering])
+        assert region._free != [(0, int(SIZE))]
 
 
 async def test_a_region_that_was_unregistered_costs_no_call(far: Served, tmp_path: Path) -> None:

@@ -36,12 +36,15 @@ class Reports:
 
 
 def relayed(
-    given: dict[str, Any], answer: Iterable[bytes], kind: bytes = b"text/event-stream"
+    given: dict[str, Any],
+    answer: Iterable[bytes],
+    kind: bytes = b"text/event-stream",
+    path: str = "/v1/chat/completions",
 ) -> tuple[bytes, Reports, dict[str, Any]]:
     """What a client gets of an answer, what is reported, and the body that was sent."""
     reports = Reports()
     tokens = RelayedTokens(reports)
-    tokens.body(given)
+    tokens.body(given, path)
     tokens.begin(kind)
     passed = b"".join([tokens.feed(part) for part in answer])
     return passed + tokens.end(), reports, given
@@ -82,6 +85,28 @@ def test_a_whole_answer_is_untouched() -> None:
     body = json.dumps({"choices": [], "usage": {**USAGE, **details}}).encode()
     passed, reports, sent = relayed({}, [body[:9], body[9:]], b"application/json")
     assert (passed, reports.all, sent) == (body, [(7, 4, 3)], {})
+
+
+def test_usage_at_the_end_of_a_long_answer_is_found() -> None:
+    body = json.dumps({"data": [{"embedding": "A" * (6 << 20)}], "usage": USAGE}).encode()
+    parts = [body[at : at + (64 << 10)] for at in range(0, len(body), 64 << 10)]
+    passed, reports, _ = relayed({}, parts, b"application/json", "/v1/embeddings")
+    assert (passed == body, reports.all) == (True, [(7, 0, 3)])
+
+
+def test_responses_and_messages_tell_by_themselves() -> None:
+    usage = {"input_tokens": 7, "output_tokens": 3}
+    delta = {"type": "response.output_text.delta", "delta": "a"}
+    answer = told(delta, delta, {"type": "response.completed", "response": {"usage": usage}})
+    passed, reports, sent = relayed({"stream": True}, [answer], path="/v1/responses")
+    assert (passed, sent, reports.all[-1]) == (answer, {"stream": True}, (7, 0, 3))
+    answer = told(
+        {"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}},
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}},
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 3}},
+    )
+    passed, reports, sent = relayed({"stream": True}, [answer], path="/v1/messages")
+    assert (passed, sent, reports.all[-1]) == (answer, {"stream": True}, (7, 0, 3))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ _DROPPED: Final = frozenset(
     ("connection", "content-length", "date", "keep-alive", "server", "transfer-encoding")
 )
 _HEADLESS: Final = "the model's application answered without a status"
+_NO_EVENTS = "the model was loaded for this stream, and answers it with no events"
 _LATER: Final = (429, 503)
 """Statuses after which clients ask again; engines' own applications do not say when."""
 _MOST_HELD: Final = 1 << 20
@@ -105,6 +106,8 @@ class AnswerRelay:
     def _has_enough(self) -> bool:
         """Whether what has come of the answer is sent before the rest is there."""
         if self._wraps:
+            if sum(map(len, self._held)) > _MOST_HELD:
+                raise InternalError(_NO_EVENTS)
             return False
         if self._events and not self._begun:
             return True
@@ -123,8 +126,11 @@ class AnswerRelay:
             self._keep_alive.stop()
         self._head = head
         types = (value for name, value in head.headers if name == "content-type")
-        self._events = next(types, "").startswith("text/event-stream")
+        kind = next(types, "")
+        self._events = kind.startswith("text/event-stream")
         if began and not self._events:
+            if not kind.startswith("application/json"):
+                raise InternalError(_NO_EVENTS)
             self._events = self._wraps = True
 
     def _write(self, data: bytes) -> None:

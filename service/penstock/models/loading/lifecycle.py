@@ -241,7 +241,8 @@ class ModelLifecycle:
             self._graphs.discard(loading)
         failed = {name: _load_failed(name, f.reason) for name, f in loading.failures.items()}
         for name in sorted(changed | unread.keys()):
-            self._tell("load", name, cause, failed=name in unread or name in failed)
+            wrong = name in failed or not isinstance(polled.get(name), ModelFiles)
+            self._tell("load", name, cause, failed=wrong)
         return unread | {name: error for name, error in failed.items() if name in names}
 
     def _tell(self, what: str, name: str, cause: str, *, failed: bool = False) -> None:

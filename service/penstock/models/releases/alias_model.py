@@ -16,6 +16,7 @@ from penstock.core.errors import (
     InferenceError,
     RequestCancelledError,
     UnavailableError,
+    as_inference_error,
 )
 from penstock.core.request import (
     Draw,
@@ -92,8 +93,8 @@ class AliasModel:
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         target, model = self._target(request)
-        stream = self._admitted(model.infer, request, target.text, model)
         name = target.text
+        stream = self._admitted(model.infer, request, name, model)
 
         def named(response: InferenceResponse) -> InferenceResponse:
             told = {**response.parameters, TARGET: name}
@@ -129,8 +130,8 @@ class AliasModel:
         self._in_flight += 1
         try:
             stream = admit(request)
-        except InferenceError as error:
-            self._ended(target, began, error)
+        except Exception as error:
+            self._ended(target, began, as_inference_error(error))
             if shadow is not None and copied is not None:
                 shadow.refused(copied)
             raise

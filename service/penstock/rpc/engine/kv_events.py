@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from importlib import import_module
@@ -12,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.core.errors import DataLossError, UnavailableError, UnsupportedError
+from penstock.core.log.log_throttle import LogThrottle
 from penstock.protocol import engine_common_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ _PREFIXES: Final = ("full_attention", "mla_attention", "sink_full_attention")
 """Kinds of caches whose blocks are beginnings of prompts; a hybrid model has others besides."""
 _BATCH: Final = ("ts", "events", "data_parallel_rank")
 """Names of fields in their order, for engines that send only values."""
+_UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
+_LEFT_OUT: Final = LogThrottle()
 
 
 class KvEvents:
@@ -105,9 +109,6 @@ class KvEvents:
                 await put(batch)
 
 
-_UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
-
-
 async def _lost(monitor: Any) -> None:
     """Wait until a publisher has gone: what its cache has had is worth nothing then."""
     await monitor.recv_multipart()
@@ -125,7 +126,9 @@ def batch_of(given: Any, number: int, rank: int) -> pb.KvEventBatch:
         try:
             batch.events.extend(_events(event, count))
         except _UNREADABLE as error:
-            logger.warning("an event of an engine's KV cache is left out: %s", error)
+            if _LEFT_OUT.add(time.monotonic()):
+                left_out = "events of an engine's KV cache are left out, %d so far: %s"
+                logger.warning(left_out, _LEFT_OUT.count, error)
     return batch
 
 
@@ -167,7 +170,7 @@ def _stored(fields: Mapping[str, Any]) -> pb.KvBlocksStored:
 
 def _token(given: Any) -> int:
     """A token, which comes with its next one where the engine looks ahead."""
-    return int(given[0] if isinstance(given, Sequence) else given)
+    return int(given[0] if isinstance(given, list | tuple) else given)
 
 
 def _place(event: pb.KvBlocksStored | pb.KvBlocksRemoved, fields: Mapping[str, Any]) -> None:
