@@ -84,10 +84,14 @@ class Rpc:
         return self.server_streaming and not self.client_streaming
 
 
+_OF_OTHERS = ("sglang_runtime_pb2", "vllm_inference_pb2")
+"""Messages of services that a Penstock asks, and does not serve."""
+
+
 def rpcs() -> Iterator[Rpc]:
-    """Every method of every service that there are messages for."""
+    """Every method of every service that is served."""
     for module in pkgutil.iter_modules(protocol.__path__):
-        if module.name.endswith("_pb2"):
+        if module.name.endswith("_pb2") and module.name not in _OF_OTHERS:
             found = import_module(f"{protocol.__name__}.{module.name}").DESCRIPTOR
             for service in found.services_by_name.values():
                 for method in service.methods:

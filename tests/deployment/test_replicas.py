@@ -107,7 +107,7 @@ async def test_pieces_of_a_stream_come_while_it_goes_on(
         story = client.generate("story", "piece ", max_tokens=1, note=str(note))
         async with aclosing(story) as pieces:
             assert await anext(pieces) == "piece 0 "
-    wait_until(note.exists)
+    wait_until(lambda: note.exists() and note.read_text() != "")
     assert note.read_text() == "left"
 
 

@@ -42,7 +42,7 @@ DATATYPES = {
 }
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
 _MOST_KNOWN = 4096
-_RESTS = 1
+RESTS = 1
 """Times of a compilation for which a model is not compiled once more."""
 Shapes = tuple[tuple[int, tuple[int, ...]], ...]
 """The shapes of a run's inputs, by their places."""
@@ -108,7 +108,7 @@ class Compiled:
             self.model, self._failed = self._compile(self._read), False
         finally:
             ended = monotonic()
-            self._rests_until = ended + _RESTS * (ended - began)
+            self._rests_until = ended + RESTS * (ended - began)
 
 
 class OpenVinoGraph(Graph):

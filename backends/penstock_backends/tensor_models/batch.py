@@ -16,6 +16,7 @@ from penstock.backend import (
     InternalError,
     Outcome,
     Tensor,
+    UnavailableError,
 )
 
 Prepared = TypeVar("Prepared")
@@ -50,8 +51,8 @@ def _run(
         return []
     try:
         return run(requests, prepared)
-    except InternalError as error:
-        return [InternalError(error.message) for _ in requests]
+    except (InternalError, UnavailableError) as error:
+        return [type(error)(error.message) for _ in requests]
 
 
 def wanted(requests: Sequence[InferenceRequest], outputs: Sequence[str]) -> list[str]:

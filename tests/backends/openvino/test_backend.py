@@ -23,6 +23,7 @@ from penstock.core.errors import (
     ConfigError,
     InternalError,
     ModelLoadError,
+    UnavailableError,
 )
 from penstock.core.tensor import DataType, Tensor
 from penstock_backends.openvino import OpenVinoBackend
@@ -259,13 +260,15 @@ async def test_columns_that_the_weights_do_not_have_are_refused(
     assert_array_equal((await _answers(backend, np.ones((1, 2), np.float32)))[0], [[2, 2]])
 
 
-async def test_values_that_fail_have_the_model_compiled_now_and_then(
+async def test_values_that_fail_have_the_model_compiled_now_and_then_and_refused_between(
     open_backend: Open,
     version: Path,
     compiled_models: list[object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It may compute others' requests wrong meanwhile."""
     monkeypatch.setattr("penstock_backends.openvino.model_graph.monotonic", count().__next__)
+    monkeypatch.setattr("penstock_backends.openvino.model_graph.RESTS", 10)
     toys.save_shaped(version / "model.xml")
     inputs = (
         graphs.tensor_in("x", DataType.FP32, -1, 2),
@@ -274,13 +277,17 @@ async def test_values_that_fail_have_the_model_compiled_now_and_then(
     outputs = (graphs.tensor_out("y", DataType.FP32, -1, -1),)
     config = replace(toys.config(max_batch_size=0), input=inputs, output=outputs)
     backend = await open_backend(config)
-    for _ in range(20):
+    refused = 0
+    for _ in range(40):
         given = {"x": np.ones((2, 2), np.float32)}
-        failed = await _tried(backend, **given, dims=np.array([5, 5]))
-        assert "openvino error in running inference" in failed.message
+        await _tried(backend, **given, dims=np.array([5, 5]))
         made = await _tried(backend, **given, dims=np.array([4, 1]))
-        assert_array_equal(graphs.tensor(made, "y").numpy(), np.ones((4, 1), np.float32))
-    assert 2 <= len(compiled_models) <= 5
+        if isinstance(made, UnavailableError):
+            refused += 1
+        else:
+            assert_array_equal(graphs.tensor(made, "y").numpy(), np.ones((4, 1), np.float32))
+    assert 0 < refused < 40
+    assert 2 <= len(compiled_models) <= 10
 
 
 # -- sharing ---------------------------------------------------------------------------------------
