@@ -46,6 +46,7 @@ COMPILED = (
     "hosting/parent/process",
     "http1",
     "http2",
+    "in_process",
     "packaging/test_compiled.py",
     "perf",
     "rpc",
