@@ -41,9 +41,9 @@ from penstock_backends.remote.shared_inputs import Lent, SharedInputs
 _AHEAD = 16
 """Responses of a stream that wait for its reader before the server gets no more credit."""
 _LARGE = 4096
+"""Bytes of one from which fewer of them may."""
 _READS_ON = 60.0
 """Seconds for which a server may still read the inputs of a call that was cancelled."""
-"""Bytes of one from which fewer of them may."""
 
 
 class KServeModel:

@@ -62,9 +62,9 @@ def _vllm_outputs(answer: Any, _: int) -> Sequence[EngineOutput]:
     if not answer.HasField("outputs"):
         return ()
     given = answer.outputs
-    outputs = [EngineOutput(given.index, given.token_ids, 0, _vllm_places(given))]
-    if not given.token_ids:
-        outputs.clear()
+    outputs: list[EngineOutput] = []
+    if given.token_ids:
+        outputs.append(EngineOutput(given.index, given.token_ids, 0, _vllm_places(given)))
     if given.HasField("finish_info"):
         end = given.finish_info
         matched = end.WhichOneof("stop_reason")

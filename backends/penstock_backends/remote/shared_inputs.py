@@ -132,9 +132,9 @@ class SharedInputs:
 
     async def close(self) -> None:
         """Have each server let go of its region, if it answers."""
-        for endpoint in list(self._regions):
-            self._left[endpoint] = self._regions.pop(endpoint)[0].name
-            await self._unregister(endpoint)
+        regions, self._regions = self._regions, {}
+        self._left |= {endpoint: region.name for endpoint, (region, _) in regions.items()}
+        await asyncio.gather(*[self._unregister(endpoint) for endpoint in regions])
 
     async def _unregister(self, endpoint: GrpcEndpoint) -> None:
         """Have a server let go of the region before, whose memory it would keep."""

@@ -133,7 +133,7 @@ class DeadlineExceededError(RequestCancelledError):
 
 
 class OutOfRangeError(InvalidRequestError):
-    """What is asked for is older than what there still is."""
+    """Past that is asked for, and of which nothing is left."""
 
 
 class DataLossError(UnavailableError):

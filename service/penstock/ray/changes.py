@@ -115,7 +115,7 @@ class NumberedChanges:
 
 
 class MadeChanges:
-    """What one replica has made of `NumberedChanges`."""
+    """Changes that one replica has made, out of `NumberedChanges`."""
 
     def __init__(self) -> None:
         self.number = 0

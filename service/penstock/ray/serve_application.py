@@ -106,21 +106,6 @@ def refused_path(method: str, path: str) -> str:
     return _refusal(path, "changes something") if method != "GET" and changes else ""
 
 
-class KeptChanges:
-    """A deployment of one: what was changed on the replicas, for those to come."""
-
-    def __init__(self) -> None:
-        self._changes = NumberedChanges()
-
-    def record(self, change: Change, mark: str) -> None:
-        """Keep a change."""
-        self._changes.record(change, mark)
-
-    def since(self, number: int) -> tuple[int, list[tuple[str, Change]]]:
-        """The number of now, and what came after another."""
-        return self._changes.since(number)
-
-
 class Replica:
     """A replica of Serve, with a server of its own. Its methods are those of the gRPC service."""
 
@@ -317,7 +302,8 @@ def application(
         "max_ongoing_requests": 1000,
         **deployment_options,
     }
-    kept = serve.deployment(KeptChanges).options(
+    # A deployment of one: what was changed on the replicas, for those to come.
+    kept = serve.deployment(NumberedChanges).options(
         name=f"{options['name']}-changes", ray_actor_options={"num_cpus": 0}
     )
     return serve.deployment(Replica).options(**options).bind(list(arguments), python, kept.bind())

@@ -1,4 +1,4 @@
-"""What engines tell of themselves when they are asked: adapters, applications, facts for routers.
+"""Answers of engines about themselves: adapters, applications, facts for routers.
 
 An engine that is stuck holds up nobody: each is given a second or a few.
 """
@@ -64,7 +64,7 @@ class EngineNames:
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` returns in so many seconds; `None` where it does not, or is refused."""
+    """The result of `work` within so many seconds; `None` without one, or where it is refused."""
     asked = asyncio.ensure_future(work)
     try:
         await asyncio.wait([asked], timeout=seconds)

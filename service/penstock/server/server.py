@@ -140,8 +140,8 @@ class InferenceServer:
 
     @property
     def audit(self) -> AuditSink | None:
-        """Who is told of models that were asked for by those who do not see them, and of what the
-        server does to models by itself.
+        """The audit log: of models that were asked for by those who do not see them, and of what
+        the server does to models by itself.
         """
         return self._lifecycle.audit
 

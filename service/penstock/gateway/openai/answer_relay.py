@@ -25,7 +25,7 @@ _DROPPED: Final = frozenset(
     ("connection", "content-length", "date", "keep-alive", "server", "transfer-encoding")
 )
 _HEADLESS: Final = "the model's application answered without a status"
-_NO_EVENTS = "the model was loaded for this stream, and answers it with no events"
+_NO_EVENTS: Final = "the model was loaded for this stream, and answers it with no events"
 _LATER: Final = (429, 503)
 """Statuses after which clients ask again; engines' own applications do not say when."""
 _MOST_HELD: Final = 1 << 20
@@ -36,9 +36,9 @@ class AnswerRelay:
     """Writes parts as they come, by callbacks and without a task; the request ends with its client.
 
     An answer that is there as a whole is sent as one. An idle stream of events gets a comment each
-    `keep_alive` seconds; one that `waits` for the load of its model begins with one, and has then
-    whatever the model answers as events. A client that wants an explanation has it in headers, for
-    which an answer is held until it is whole, or in the last event.
+    `keep_alive` seconds; one that `waits` for the load of its model begins with one, and has the
+    model's JSON as an event. A client that wants an explanation has it in headers, for which an
+    answer is held until it is whole, or in the last event.
     """
 
     def __init__(

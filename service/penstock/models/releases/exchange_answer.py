@@ -78,7 +78,7 @@ def _documents(first: ExchangePart, body: bytes) -> Iterator[Any]:
 
 
 class _Reading:
-    """What was read so far, by its place."""
+    """Texts, words and numbers that were read so far, by their places."""
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}

@@ -232,7 +232,7 @@ def _by_models(files: Mapping[str, str]) -> dict[str, frozenset[tuple[str, str]]
 
 
 def _kept_repositories(library: Any) -> Iterable[Any]:
-    """What the library keeps, as it tells it; nothing before it has a folder for that."""
+    """Repositories in the library's cache; none before it has a folder for that."""
     try:
         found: Iterable[Any] = library.scan_cache_dir().repos
     except library.errors.CacheNotFound:

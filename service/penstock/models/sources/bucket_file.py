@@ -45,7 +45,7 @@ class BucketFile:
 
 
 def _parsed(parse: Callable[[str], T], address: str) -> T:
-    """What an address says; raises `SourceError` for one that is none."""
+    """Parts of an address; raises `SourceError` for one that is none."""
     try:
         return parse(address)
     except InferenceError as error:
