@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -169,20 +168,14 @@ class Run:
 
     async def measured(self) -> Report:
         began = time.monotonic()
-        changing = asyncio.create_task(self._change())
-        clients = [
-            client(headers)
-            for client in (self._over_grpc, self._over_http)
-            for headers in _WAYS
-            for _ in range(_WORKERS)
-        ]
-        try:
-            await asyncio.gather(*clients)
-        finally:
-            changing.cancel()
-            with suppress(asyncio.CancelledError):
-                await changing
-            await asyncio.sleep(0.01)  # a connection that it was making is closed in a later turn
+        # The operator comes to an end by itself: what is cancelled while it makes a connection
+        # would leave the socket to the garbage collector.
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._change())
+            for client in (self._over_grpc, self._over_http):
+                for headers in _WAYS:
+                    for _ in range(_WORKERS):
+                        parts.create_task(client(headers))
         self.report.seconds = time.monotonic() - began
         return self.report
 
@@ -190,7 +183,7 @@ class Run:
 
     async def _change(self) -> None:
         number = 0
-        while True:
+        while not self._done:
             number += 1
             self._files.write(number)
             given = self._files.credentials(number + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 
 from penstock.system.fd_reserve import DescriptorReserve, spare_from
+
+_LOW = 500
+"""The least number of connections that are asked: those below may be open here, and be readable."""
 
 
 class Connection(asyncio.BaseTransport):
@@ -32,6 +36,7 @@ def limit() -> Iterator[int]:
     """A limit of 1,024, which leaves 64 in reserve."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    assert max(map(int, os.listdir("/proc/self/fd"))) < _LOW
     yield 1024
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -57,7 +62,9 @@ class Asked:
 
 def test_longest_idle_makes_room(limit: int) -> None:
     reserve = DescriptorReserve()
-    asked = [Asked(reserve, 10 + index, since) for index, since in enumerate((2.0, None, 1.0, 3.0))]
+    asked = [
+        Asked(reserve, _LOW + index, since) for index, since in enumerate((2.0, None, 1.0, 3.0))
+    ]
     closed = []
     for number in range(960, 963):
         assert reserve.admits(Connection(number))
@@ -78,14 +85,14 @@ def test_those_that_are_busy_do_not_hide_those_that_are_idle(limit: int) -> None
 
 def test_a_connection_that_has_left_is_not_asked(limit: int) -> None:
     reserve = DescriptorReserve()
-    gone = Asked(reserve, 10, 0.0)
+    gone = Asked(reserve, _LOW, 0.0)
     reserve.released(gone.transport)
     assert not reserve.admits(Connection(960))
 
 
 def test_idle_connection_makes_room_once(limit: int) -> None:
     reserve = DescriptorReserve()
-    idle = Asked(reserve, 10)
+    idle = Asked(reserve, _LOW)
     assert reserve.admits(Connection(960))
     assert not reserve.admits(Connection(961))
     assert idle.closed
@@ -94,30 +101,30 @@ def test_idle_connection_makes_room_once(limit: int) -> None:
 def test_number_that_came_free_is_no_room_while_the_reserve_is_used(limit: int) -> None:
     """However many come and go, there are never more than when room ran out."""
     reserve = DescriptorReserve()
-    waiting = [Asked(reserve, number) for number in range(10)]
+    waiting = [Asked(reserve, number) for number in range(_LOW, _LOW + 10)]
     waiting += [Asked(reserve, number) for number in (960, 961)]
-    waiting += [Asked(reserve, number) for number in (0, 1, 2)]
+    waiting += [Asked(reserve, number) for number in range(_LOW, _LOW + 3)]
     assert sum(not idle.closed for idle in waiting) == 10
 
 
 def test_there_is_room_again_when_the_reserve_is_free(limit: int) -> None:
     reserve = DescriptorReserve()
-    waiting = [Asked(reserve, number) for number in range(3)]
+    waiting = [Asked(reserve, number) for number in range(_LOW, _LOW + 3)]
     last = Asked(reserve, 960)
     last.idle_since = None
     reserve.released(last.transport)
-    waiting += [Asked(reserve, number) for number in (0, 3, 4)]
+    waiting += [Asked(reserve, number) for number in (_LOW, _LOW + 3, _LOW + 4)]
     assert [idle.closed for idle in waiting] == [True, *[False] * 5]
 
 
 def test_there_is_room_again_when_the_limit_is_raised(limit: int) -> None:
     reserve = DescriptorReserve()
-    waiting = [Asked(reserve, number) for number in range(3)]
+    waiting = [Asked(reserve, number) for number in range(_LOW, _LOW + 3)]
     assert reserve.admits(Connection(960))
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (1100, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     )
-    waiting += [Asked(reserve, number) for number in (3, 4)]
+    waiting += [Asked(reserve, number) for number in (_LOW + 3, _LOW + 4)]
     assert [idle.closed for idle in waiting] == [True, *[False] * 4]
 
 
