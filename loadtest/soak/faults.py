@@ -473,7 +473,7 @@ async def suffer(fault: Fault, site: Site) -> float:
     names = _ALL if EVERY in fault.models else fault.models
     trouble = ledger.trouble(fault.name, names) if names else None
     if trouble is None:
-        ledger.made[fault.name] += 1
+        ledger.begins(fault.name)
     begun = time.monotonic()
     await fault.begin(site)
     await asyncio.sleep(max(0.0, begun + fault.seconds - time.monotonic()))

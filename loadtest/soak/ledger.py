@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
 GRACE = 2.0
 """Seconds around a trouble in which its errors are expected still."""
+
+_EXAMPLES = 100
+"""Kept of each outcome."""
 
 
 class CallError(Exception):
@@ -55,6 +58,8 @@ class Ledger:
     made: Counter[str] = field(default_factory=Counter)
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     held_back: int = 0
+    _begun: float = field(default_factory=time.monotonic)
+    _last: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=4))
 
     def right(self, kind: str) -> None:
         self.outcomes[kind]["right"] += 1
@@ -83,8 +88,14 @@ class Ledger:
         """Trouble that begins now, for these models and all that need them."""
         trouble = Trouble(cause, frozenset(models), time.monotonic())
         self.troubles.append(trouble)
-        self.made[cause] += 1
+        self.begins(cause, trouble.models)
         return trouble
+
+    def begins(self, cause: str, models: Iterable[str] = ()) -> None:
+        """Something is done to the server now of which no call may fail, or only those models'."""
+        self.made[cause] += 1
+        names = sorted(models)
+        self._last.append((time.monotonic(), " ".join([cause, *names[:4]])))
 
     def recovered(self, model: str, trouble: Trouble, *, counts: bool = True) -> None:
         """The trouble of a model is over."""
@@ -97,5 +108,8 @@ class Ledger:
 
     def _note(self, kind: str, outcome: str, text: str) -> None:
         self.outcomes[kind][outcome] += 1
-        if len(self.examples[outcome]) < 20:
-            self.examples[outcome].append(f"{kind}: {text[:300]}")
+        if len(self.examples[outcome]) < _EXAMPLES:
+            now = time.monotonic()
+            before = ", ".join(f"{now - at:.1f} s after {what}" for at, what in self._last)
+            example = f"{kind}: {text[:300]} (at {now - self._begun:.1f} s, {before})"
+            self.examples[outcome].append(example)

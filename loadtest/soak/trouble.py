@@ -91,7 +91,7 @@ class TroubleMaker:
         living = [pid for pid in self.models.processes("frozen") if self.alive(pid)]
         if not living:
             return
-        self.traffic.ledger.made["SIGSTOP and SIGCONT"] += 1
+        self.traffic.ledger.begins("SIGSTOP and SIGCONT")
         os.kill(living[-1], signal.SIGSTOP)
         try:
             await asyncio.sleep(_STOPPED)
@@ -113,7 +113,7 @@ class TroubleMaker:
 
     async def _change_to(self, factor: float, instances: int) -> None:
         self.models.change(factor, instances)
-        self.traffic.ledger.made["reload with changes"] += 1
+        self.traffic.ledger.begins("reload with changes")
         self.traffic.factors.begin(factor)
         if await self.traffic.checked("load and unload", "changing", self._load("changing")):
             self.traffic.factors.end_others(factor)
@@ -132,7 +132,7 @@ class TroubleMaker:
         """A load with a configuration that is refused; the model serves on."""
         request = pb.RepositoryModelLoadRequest(model_name="changing")
         request.parameters["config"].string_param = json.dumps({"backend": "none_such"})
-        self.traffic.ledger.made["load that is refused"] += 1
+        self.traffic.ledger.begins("load that is refused")
         try:
             await self.traffic.grpc.call("RepositoryModelLoad", request)
         except CallError as error:
