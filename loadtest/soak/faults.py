@@ -190,7 +190,7 @@ class DiskFull(Fault):
         self._disk.mkdir()
 
     def missing(self) -> str:
-        done = _run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(self._disk))
+        done = _run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(self._disk))
         return "" if done == 0 else "mounting a disk"
 
     def options(self) -> list[str]:
