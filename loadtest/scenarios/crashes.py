@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from loadtest.crash_models import write_crash_models
 from loadtest.report import Row, arguments, show
 from loadtest.soak.server import Server, running
-from loadtest.soak.watch import Watch, alive, below, memory
+from loadtest.soak.watch import Watch, below, memory
 from penstock.protocol import grpc_service_pb2 as pb
 
 Floats = NDArray[np.float32]
@@ -362,9 +362,8 @@ class _ServerWatch:
     def left_behind(self) -> list[str]:
         """What is there after the server has ended; it is removed."""
         left = self._watch.left()
-        for pid in self._watch.seen:
-            if alive(pid):
-                os.kill(pid, signal.SIGKILL)
+        for pid in self._watch.living():
+            os.kill(pid, signal.SIGKILL)
         for path in self._watch.shared:
             Path(path).unlink(missing_ok=True)
         return left

@@ -40,7 +40,7 @@ from loadtest.soak.rude import Rude
 from loadtest.soak.server import OPTIONS, Server, running
 from loadtest.soak.traffic import Factors, Traffic
 from loadtest.soak.trouble import TroubleMaker
-from loadtest.soak.watch import Sample, Watch, settled
+from loadtest.soak.watch import Sample, Watch, open_files, settled
 from loadtest.soak.wire import GrpcClient, HttpClient
 
 _MOST_IN_FLIGHT = 400
@@ -165,6 +165,7 @@ async def _soak(
         await soak.warm_up()
     await asyncio.sleep(_REST)
     before = watch.look()
+    watch.files = open_files(watch.pid)
     async with clients() as soak:
         await soak.run(options.minutes)
         await soak.trouble.restore()
@@ -206,6 +207,7 @@ def _report(folder: Path, options: argparse.Namespace) -> Report:
         watch = Watch(server.process.pid)
         ledger, before = uvloop.run(_soak(server, models, watch, faults, options))
         after = settled(watch, before)
+        more_files = watch.more_files()
         server.stop()
     temporary = [f"{path.name} in TMPDIR" for path in server.temporary.iterdir()]
     return Report(
@@ -219,6 +221,7 @@ def _report(folder: Path, options: argparse.Namespace) -> Report:
         server.status,
         [*watch.left(), *temporary],
         server.log.read_text(errors="replace").count("Traceback (most recent call last)"),
+        more_files,
     )
 
 

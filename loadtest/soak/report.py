@@ -27,6 +27,7 @@ class Report:
     exit_status: int | None
     left: Sequence[str]
     tracebacks: int
+    more_files: str = ""
 
     @property
     def failures(self) -> list[str]:
@@ -36,7 +37,8 @@ class Report:
         if self.exit_status != 0:
             found.append(f"exit status {self.exit_status}")
         if self.after.descriptors > self.before.descriptors:
-            found.append(f"{self.after.descriptors - self.before.descriptors} descriptors more")
+            more = self.after.descriptors - self.before.descriptors
+            found.append(f"{more} descriptors more ({self.more_files})")
         return [*found, *(f"left behind: {name}" for name in self.left)]
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import os
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -33,14 +35,15 @@ class Watch:
     pid: int
     begun: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
-    seen: set[int] = field(default_factory=set)
+    seen: set[tuple[int, str]] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
+    files: Counter[str] = field(default_factory=Counter)
 
     def look(self) -> Sample:
         """The server as it is now."""
         family = [self.pid, *below(self.pid)]
         shared = set[str]().union(*map(_shared_objects, family))
-        self.seen.update(family)
+        self.seen.update((pid, started(pid)) for pid in family)
         self.shared.update(shared)
         return Sample(
             time.monotonic() - self.begun,
@@ -75,8 +78,17 @@ class Watch:
 
     def left(self) -> list[str]:
         """Processes and shared memory that are there still, after the server has ended."""
-        processes = [f"process {pid}" for pid in sorted(self.seen) if alive(pid)]
+        processes = [f"process {pid}" for pid in self.living()]
         return processes + sorted(path for path in self.shared if Path(path).exists())
+
+    def living(self) -> list[int]:
+        """The processes that were seen and run still."""
+        return [pid for pid, since in sorted(self.seen) if alive(pid) and started(pid) == since]
+
+    def more_files(self) -> str:
+        """What the server's first process has open that it had not when `files` were taken."""
+        more = open_files(self.pid) - self.files
+        return ", ".join(f"{count} of {kind}" for kind, count in sorted(more.items()))
 
     def as_rows(self) -> list[dict[str, float]]:
         return [asdict(sample) for sample in self.samples]
@@ -103,6 +115,35 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def started(pid: int) -> str:
+    """When a process began, in ticks of the clock: numbers of processes are used again."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def open_files(pid: int) -> Counter[str]:
+    """The descriptors of a process by what they are; sockets by their addresses."""
+    found: Counter[str] = Counter()
+    sockets = _sockets(pid)
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{number}")
+            found[sockets.get(target) or re.sub(r"[0-9]+", "N", target)] += 1
+    return found
+
+
+def _sockets(pid: int) -> dict[str, str]:
+    """What the sockets of a network are, by how they are called in `fd`."""
+    found = {}
+    for name, inode, address in (("tcp", 9, slice(1, 4)), ("unix", 6, slice(7, 8))):
+        lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        for row in map(str.split, lines):
+            found[f"socket:[{row[inode]}]"] = f"{name} {' '.join(row[address])}".strip()
+    return found
 
 
 def below(root: int) -> Iterable[int]:
