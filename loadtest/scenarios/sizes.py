@@ -1,13 +1,15 @@
 """Memory of the host that models take once they are loaded, beside what `penstock plan` says.
 
     python -m loadtest.scenarios.sizes           the demo's models
-    python -m loadtest.scenarios.sizes --large   and random ones of 200, 300 and 500 MB
+    python -m loadtest.scenarios.sizes --large   and random ones of 200 to 500 MB
     python -m loadtest.scenarios.sizes --formats random ones alone, in FP16 and as OpenVINO has them
-    python -m loadtest.scenarios.sizes --pytorch PYTHON  TorchScript, which that Python runs
+    python -m loadtest.scenarios.sizes --pytorch PYTHON  TorchScript, which that Python runs; of
+                                                         500 MB, too, with --large
 
 Each model gets a server of its own. Measured is the proportional set size (PSS) of the server and
 its model processes, with the model and without it; of a language model once its cache is full, of
-the networks of `--formats` and `--pytorch`, whose shapes no factor was fitted to, after a request.
+the random encoder, and the networks of `--formats` and `--pytorch`, whose shapes no factor was
+fitted to, after a request.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ _LLMS = {
 _CACHE_TOKENS = 16384
 _NETWORKS = ((10, 1536), (3, 4096), (40, 1024))
 """Matrices, and the width of each."""
+_LARGE_SCRIPT = (31, 2048)
+_ENCODER_WORDS, _ENCODER_LAYERS, _ENCODER_WIDTH, _ENCODER_HEADS = 30522, 6, 1024, 16
 
 _SCRIPT = """
 import sys, torch
@@ -64,7 +68,7 @@ output [ {{ name: "y__0" data_type: TYPE_FP32 dims: [ {0} ] }} ]
 
 def main() -> None:
     parser = arguments(__doc__, timed=False)
-    parser.add_argument("--large", action="store_true", help="also models of 200, 300 and 500 MB")
+    parser.add_argument("--large", action="store_true", help="also models of 200 to 500 MB")
     parser.add_argument(
         "--models", nargs="+", metavar="MODEL", help="those to measure (default: all)"
     )
@@ -77,10 +81,11 @@ def main() -> None:
         if options.formats:
             _write_formats(repository)
         elif options.pytorch:
-            _write_scripts(repository, options.pytorch)
+            _write_scripts(repository, options.pytorch, large=options.large)
         else:
             write_demo(repository, report=lambda _: None)
-        if options.large:
+        if options.large and not options.pytorch:
+            _write_encoder(repository / "random_encoder")
             _write_network(repository / "random_network")
             for name in _LLMS:
                 _write_llm(repository / name)
@@ -128,6 +133,10 @@ def _measured(repository: Path, name: str, flags: Sequence[str]) -> int:
         if name.startswith("network_"):
             width = int(name.rpartition("_")[2])
             tensor = {"name": "x", "shape": [1, width], "datatype": "FP32", "data": [1.0] * width}
+            _post(server, f"models/{name}/infer", {"inputs": [tensor]})
+        elif name == "random_encoder":
+            words = list(range(1000, 1128))
+            tensor = {"name": "ids", "shape": [1, 128], "datatype": "INT64", "data": words}
             _post(server, f"models/{name}/infer", {"inputs": [tensor]})
         return _memory(server) - before
 
@@ -194,6 +203,55 @@ def _write_products(path: Path, layers: int, width: int, *, half: bool = False) 
     graph.save(path)
 
 
+def _write_encoder(folder: Path) -> None:
+    """An encoder of texts in the shape of BERT, of 407 MiB: embeddings, attention, GELU."""
+    width, random = _ENCODER_WIDTH, np.random.default_rng(2)
+    graph = OnnxGraphBuilder("encoder")
+
+    def matrix(rows: int, columns: int) -> str:
+        return graph.weight(random.standard_normal((rows, columns), np.float32) * 0.02)
+
+    def integers(*values: int) -> str:
+        return graph.weight(np.array(values, np.int64))
+
+    def normalized(value: str) -> str:
+        scale, offset = np.ones(width, np.float32), np.zeros(width, np.float32)
+        return graph.op("LayerNormalization", value, graph.weight(scale), graph.weight(offset))
+
+    heads = integers(0, 0, _ENCODER_HEADS, width // _ENCODER_HEADS)
+    states = graph.op(
+        "Gather", matrix(_ENCODER_WORDS, width), graph.input("ids", "int64", ("n", "t"))
+    )
+    for _ in range(_ENCODER_LAYERS):
+        query, key, value = (
+            graph.op("Reshape", graph.op("MatMul", states, matrix(width, width)), heads)
+            for _ in range(3)
+        )
+        scores = graph.op(
+            "MatMul",
+            graph.op("Transpose", query, perm=[0, 2, 1, 3]),
+            graph.op("Transpose", key, perm=[0, 2, 3, 1]),
+        )
+        shares = graph.op(
+            "Softmax", graph.op("Mul", scores, graph.weight(np.array([0.125], np.float32)))
+        )
+        mixed = graph.op("MatMul", shares, graph.op("Transpose", value, perm=[0, 2, 1, 3]))
+        joined = graph.op(
+            "Reshape", graph.op("Transpose", mixed, perm=[0, 2, 1, 3]), integers(0, 0, width)
+        )
+        states = normalized(
+            graph.op("Add", states, graph.op("MatMul", joined, matrix(width, width)))
+        )
+        inner = graph.op("Gelu", graph.op("MatMul", states, matrix(width, 4 * width)))
+        states = normalized(
+            graph.op("Add", states, graph.op("MatMul", inner, matrix(4 * width, width)))
+        )
+    graph.output("states", states, "float32", ("n", "t", width))
+    (folder / "1").mkdir(parents=True)
+    graph.save(folder / "1" / "model.onnx")
+    (folder / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 8')
+
+
 def _write_formats(repository: Path) -> None:
     """The same in FP16, and as OpenVINO has it."""
     import openvino
@@ -217,8 +275,8 @@ def _write_formats(repository: Path) -> None:
             (ir / "config.pbtxt").write_text('backend: "openvino" max_batch_size: 8')
 
 
-def _write_scripts(repository: Path, python: str) -> None:
-    for layers, width in _NETWORKS:
+def _write_scripts(repository: Path, python: str, *, large: bool) -> None:
+    for layers, width in (*_NETWORKS, *([_LARGE_SCRIPT] if large else [])):
         folder = repository / f"network_torch_{width}"
         (folder / "1").mkdir(parents=True)
         file = str(folder / "1" / "model.pt")

@@ -70,6 +70,31 @@ async def test_what_a_file_says_is_how_the_configuration_is_mended(
     assert found.fix.startswith(fix)
 
 
+async def test_a_file_that_is_meant_is_found_below_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "models", "m", 'backend: "onnxruntime"', {"1/modle.onnx": b"x"})
+    monkeypatch.chdir(tmp_path)
+    (found,) = await errors(Path("models"))
+    assert found.fix.startswith('default_model_filename: "modle.onnx"')
+
+
+async def test_a_step_that_is_there_and_broken_is_to_be_mended_first(tmp_path: Path) -> None:
+    broken = BROKEN["instances of an ensemble"]
+    write_model(tmp_path, "m", broken.config.replace("instance_group [ { count: 2 } ]", ""))
+    write_model(tmp_path, "one", 'platform: "custom"')
+    fixes = [found.fix for found in await errors(tmp_path, "m")]
+    assert "mend 'one' first: see what is found there" in fixes
+
+
+async def test_a_lack_of_gpus_does_not_hide_a_lack_of_versions(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    config = 'backend: "python" instance_group [ { kind: KIND_GPU } ]'
+    (tmp_path / "m" / "config.pbtxt").write_text(config)
+    (found,) = (await check(tmp_path)).findings
+    assert found.reason.startswith("at least one version must be available")
+
+
 async def test_large_files_are_not_searched(tmp_path: Path) -> None:
     wrong = json.dumps({"model": "x", "openai": 3})
     for name, more in (("small", ""), ("large", "\n" * (1 << 20))):

@@ -138,6 +138,7 @@ async def _found(root: Path, row: Row, name: str, reached: set[tuple[str, int]])
     with lines_reached() as lines:
         found = await errors(root, name, settings=row.settings, gpus=row.gpus)
     reached |= lines
+    assert all(finding.fix for finding in found)
     return [finding.reason for finding in found if finding.model == name]
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.object_store import ObjectStore
+from harness.object_store import LONG_AGO, ObjectStore
 from harness.serving import wait_until
 from models.remote.opening import KEYS, SCHEMES, address_of, files_of, opened, remote, variables_of
 from models.repository.files import CONFIG, write_files
@@ -23,7 +24,7 @@ from penstock.models.remote.bucket import BucketError
 from penstock.models.remote.credentials import VARIABLE
 from penstock.models.remote.part import SEGMENT
 from penstock.models.remote.remote_repositories import RemoteRepositories
-from penstock.models.remote.store_thread import StoppedError
+from penstock.models.remote.store_thread import StoppedError, StoreThread
 from penstock.models.repository.places import RemotePlace
 from penstock.models.repository.repository import ModelRepository
 
@@ -198,6 +199,19 @@ def test_a_model_is_what_two_listings_say(store: ObjectStore, tmp_path: Path) ->
         store.resume.set()
         taking.join()
     assert set(taken[0]) == {"1/a", "1/b"}
+
+
+def test_what_was_changed_in_a_second_may_be_as_young_as_its_end(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores list times in whole seconds: an object of 1.2 s looks like one of 2.1."""
+    store.put("m/1/a", "half", LONG_AGO + 0.9)
+    waited: list[float] = []
+    monkeypatch.setattr(StoreThread, "wait", lambda _, seconds: waited.append(seconds))
+    monkeypatch.setattr(time, "time", lambda: LONG_AGO + 2.1)
+    with opened(store, tmp_path) as repository:
+        repository.take("m")
+    assert waited == [pytest.approx(0.9)]
 
 
 def test_an_object_that_is_replaced_while_it_is_fetched_is_fetched_whole(

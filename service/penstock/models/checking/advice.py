@@ -9,6 +9,108 @@ from pathlib import Path
 from penstock.core.nearest_name import nearest_name
 
 _TABLE: Sequence[tuple[str, str]] = (
+    (r"TensorRT backend supports only GPU device",
+     "--gpus=N for the machine that is meant, or the ONNX model with backend: \"onnxruntime\""),
+    (r"gpu id (?P<id>\d+).* are: (?P<ids>[\d, ]+)", "gpus: [ {ids} ], or --gpus=N for the machine"
+     " that is meant"),
+    (r"Python backend based backend library", "the file in --backend-directory, in the folder"
+     " of the backend"),
+    (r"it is no SavedModel", "the whole folder, as tf.saved_model.save writes it"),
+    (r"cannot have empty reshape", "max_batch_size above 0, or a reshape of one dimension"),
+    (r"expects (?P<count>\d+) source input", "as many names in source_input: {count}"),
+    (r"unexpected batch input data type", "data_type: TYPE_FP32 or TYPE_INT32"),
+    (r"unknown source input name", "the name of an input"),
+    (r"unknown target output name", "the name of an output"),
+    (r"target output name .* only be specified once", "another name for one of the two"),
+    (r"more than one from 'int32_false_true'", "one of the three"),
+    (r"is specified for multiple control kinds", "another control tensor for each kind"),
+    (r"must not specify either 'int32_false_true'", "data_type alone"),
+    (r"data type for control .* Allowed data types are (?P<types>.*)", "one of {types}"),
+    (r"non-existing (?P<kind>input|output)  in model (?P<model>\S+)",
+     "the name of an {kind} of model '{model}' as the key"),
+    (r"Couldn't parse integer", "a whole number"),
+    (r"Value out of range", "a number that the field can hold"),
+    (r"bytes that are not UTF-8", "text in UTF-8"),
+    (r"it is not a file", "a file of that name in place of what lies there"),
+    (r"unable to find backend library",
+     'runtime: "model.py", or a backend that is installed'),
+    (r"needs --backend-directory", "--backend-directory=DIR, where that backend lies"),
+    (r"pins, cannot be read", "the file that is pinned, or no pin for it"),
+    (r"(openai_)?tokenizer': '.*' is neither in",
+     "the file of the tokenizer, or its path from the version's folder"),
+    (r"is no path: it has a character", "a name without control characters"),
+    (r"its member '.*' is no path", "the archive written anew, with paths in its own folder"),
+    (r"'penstock.hang_seconds' is 0", "penstock.hang_seconds above 0, or leave it out"),
+    (r"cannot be 'false'|is for language models|holds for a whole process|takes no files|pads its"
+     r" texts itself", "leave it out"),
+    (r"(must be 'true' or 'false'|is true or false), (got|not) '",
+     'string_value: "true", or "false"'),
+    (r"must be '<first>-<last>'", 'string_value: "0-3", the first core and the last'),
+    (r"a library for another server's interface",
+     "penstock.max_batch_elements, or leave it out"),
+    (r"[Ss]tate input name '.*' specified more than once", "another input_name for one of the two"),
+    (r"exactly one or zero element", "one initial_state, or none"),
+    (r"does not match the state data type", "the data_type of the state"),
+    (r"size of 'state' dimensions|match 'state' dim", "the dims of the state"),
+    (r"contains variable dimensions", "dims without -1 in initial_state"),
+    (r"to have state_data set", "zero_data: true, or data_file"),
+    (r"has no bin/python", "an environment as venv or conda-pack makes it"),
+    (r"execution_mode are 0 or 1", 'string_value: "0", or "1"'),
+    (r"unsupported precision mode", 'value: "FP32", "FP16" or "BF16"'),
+    (r"unsupported arena_extend_strategy", 'string_value: "0", or "1"'),
+    (r"is provided for .* Accelerator|unknown argument '", "leave it out, or its right name"),
+    (r"to boolean", '"true" or "false"'),
+    (r"to integral number", "a whole number"),
+    (r"not recognized as a valid serialization",
+     'model_type "xgboost", "xgboost_json", "xgboost_ubj", "lightgbm" or "treelite_checkpoint"'),
+    (r"'is_classifier' is missing",
+     'parameters { key: "is_classifier" value { string_value: "true" } }, or "false"'),
+    (r"is no file$", "the model's file in place of what lies there"),
+    (r"it is empty|it is no file of PyTorch",
+     "the whole file, as torch.jit.save or torch.export.save writes it"),
+    (r"would hold up the server",
+     "a file of torch.jit.save or torch.export.save, or leave penstock.host out"),
+    (r"is no JSON", "JSON: double quotes, no comma behind the last entry"),
+    (r"<name>__<index>", 'names that end with "__" and a number, such as input__0'),
+    (r"which cannot be chosen|cannot be followed", "leave it out, or pip install tensorflow"),
+    (r"does not hold numbers", "an input that holds numbers"),
+    (r"as many dimensions as its source input", "dims with as many entries as those of the input"),
+    (r"needs the field '(?P<field>\w+)'", '"{field}" in the JSON of the parameter'),
+    (r"is given files twice", "one of the two parameters"),
+    (r"a text encoder needs one input",
+     'input [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]'),
+    (r"'penstock.pooling' is one of", 'string_value: "mean", "cls" or "last"'),
+    (r"'penstock.pooling' is of text encoders", "penstock.tokenizer beside it, or leave it out"),
+    (r"goes with 'penstock.pooling'", "penstock.pooling beside it, or leave it out"),
+    (r"Non-linear IO format", "three dims, or no is_non_linear_format_io"),
+    (r"'batch_size' to be >= 1 and <= (?P<most>\d+)", "batch_size: {most}, or less"),
+    (r"<= graph spec 'batch_size'", "a batch_size no larger than the graph's"),
+    (r"expects shape for input '(?P<name>[^']*)'", 'input {{ key: "{name}" ... }} there'),
+    (r"to have '(?P<count>\d+)' dimensions, got", "as many dimensions as the input has: {count}"),
+    (r"to have dimension (?P<size>[<>]= \d+)", "a dimension {size}"),
+    (r"must hold a (JSON object|mapping)", "names and values in braces, not a list"),
+    (r"must have 'model':|must say which 'model'",
+     '"model": a folder beside it, or a name on the hub'),
+    (r"must be 'refuse' or 'ignore'", '"refuse" or "ignore"'),
+    (r"cannot find \S+/multi_lora.json",
+     "a multi_lora.json there: names of adapters and their paths"),
+    (r"is not an absolute path", "a path that begins with /"),
+    (r"KIND_GPU is currently for single-GPU", "kind: KIND_MODEL"),
+    (r"is for instances of KIND_MODEL", "leave it out, or kind: KIND_MODEL"),
+    (r"names a GPU twice", "each GPU once"),
+    (r"names \d+ GPUs, but .* is (?P<count>\d+)", "{count} GPUs"),
+    (r"no model.gguf or openvino_model.xml", "one of the two there, with its tokenizer"),
+    (r"which 'model' in model.json names", '"model": the name of what is there'),
+    (r"a GGUF file in parts", "one file of all its parts"),
+    (r"has several models", '"model": the name of one of them'),
+    (r"no tokenizer at", "a tokenizer.json there"),
+    (r"but the model was made for (?P<most>\d+) tokens", '"max_model_len": {most}, or less'),
+    (r"no chat template at", "the file there, or its right name here"),
+    (r"Failed to parse YAML", "YAML: see the line and column in the reason"),
+    (r"is a plan of TensorRT, not an engine", "the folder of an engine, with its config.json"),
+    (r"'gpt_model_type' must be", 'string_value: "inflight_fused_batching"'),
+    (r"'penstock.sha256' is written for each file",
+     'parameters { key: "penstock.sha256:1/model.onnx" value { string_value: "..." } }'),
     (r"expected one of", "one of the names that are listed, or leave it out"),
     (r"another member of oneof", "one of the two fields"),
     (r"unable to find backend '", "backend: one of those that are installed, as listed"),
@@ -143,13 +245,14 @@ _SAYS_IT = re.compile(
 """How refusals end that say themselves what to do."""
 
 _MODEL_FILES = (".onnx", ".xml", ".pt", ".pt2", ".plan", ".py", ".json", ".ubj", ".txt", ".tl")
-_MISSING = re.compile(r"(/\S+?)'? (?:does not exist|for model instance)")
+_MISSING = re.compile(r"([^\s']*/\S+?)'? (?:does not exist|for model instance)")
+_STEP = re.compile(r"models that are not available or ambiguous: (.*)")
 
 
 def advice(reason: str, model_path: Path | None) -> str:
     """The text to write, for the reason of a refusal; empty where the reason says it all."""
-    if (renamed := _file_that_was_meant(reason, model_path)) is not None:
-        return renamed
+    if (known := _known_from_files(reason, model_path)) is not None:
+        return known
     if meant := _MEANT.search(reason):
         return meant[1]
     if said := _SAYS_IT.search(reason):
@@ -163,10 +266,15 @@ def advice(reason: str, model_path: Path | None) -> str:
     return ""
 
 
-def _file_that_was_meant(reason: str, model_path: Path | None) -> str | None:
-    """The name of a file that lies where another is missing, as a line of the configuration."""
-    found = _MISSING.search(reason)
-    if found is None or model_path is None:
+def _known_from_files(reason: str, model_path: Path | None) -> str | None:
+    """What a look at the repository tells: that the model of a step is there, and cannot be read;
+    or the file that lies where another is missing, as a line of the configuration.
+    """
+    if model_path is None:
+        return None
+    if (step := _STEP.search(reason)) and (model_path.parent / step[1]).is_dir():
+        return f"mend '{step[1]}' first: see what is found there"
+    if (found := _MISSING.search(reason)) is None:
         return None
     path = Path(found[1])
     if not path.parent.is_dir():

@@ -14,7 +14,7 @@ from penstock.models.checking import cautions
 from penstock.models.checking.findings import ModelReport, Report
 from penstock.models.checking.load_log import kept_warnings
 from penstock.models.checking.model_findings import ModelFindings
-from penstock.models.checking.version_check import CheckSettings, VersionCheck
+from penstock.models.checking.version_check import CheckSettings, VersionCheck, wanted_gpus
 from penstock.models.config.defaults import normalized
 from penstock.models.config.pins import pins_of
 from penstock.models.config.unsupported import refuse_unsupported
@@ -181,13 +181,16 @@ class RepositoryCheck:
         return [file for file in self._left_out if file.is_relative_to(files.path)]
 
     def _refusal(self, files: ModelFiles) -> InferenceError | None:
-        """Why a model without a version could not be built with one either."""
+        """Why a model without a version could not be built with one either, on any machine that
+        may be meant.
+        """
         settings = self._settings
         try:
             found = backend_of(files.config, settings.settings_of(files.config.backend))
-            refuse_whatever_versions(
-                found.config, found.backend, settings.gpus, cpu_only=settings.cpu_only
-            )
+            gpus = settings.gpus
+            if not gpus and not settings.cpu_only and settings.other_machine:
+                gpus = wanted_gpus(found.config)
+            refuse_whatever_versions(found.config, found.backend, gpus, cpu_only=settings.cpu_only)
         except InferenceError as error:
             return error
         return None

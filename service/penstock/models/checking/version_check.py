@@ -156,7 +156,7 @@ class VersionCheck:
                 raise
             try:
                 with unlogged():
-                    found = accepted(config, backend, _wanted_gpus(config))
+                    found = accepted(config, backend, wanted_gpus(config))
             except InferenceError as other:
                 if other.message == error.message:
                     raise
@@ -207,7 +207,7 @@ def _completed_forms(config: ModelConfig) -> tuple[ModelConfig, ModelConfig]:
     )
 
 
-def _wanted_gpus(config: ModelConfig) -> Sequence[int]:
+def wanted_gpus(config: ModelConfig) -> Sequence[int]:
     """GPUs of a machine that has those which the configuration names, one at least."""
     named = (gpu for group in config.instance_group for gpu in group.gpus)
     return range(max(named, default=0) + 1)

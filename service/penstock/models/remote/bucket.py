@@ -58,7 +58,8 @@ _HINTS = {
     "ExpiredToken": "the session token has expired",
     "AccessDenied": "these credentials may not list or read it",
     "SlowDown": "the store throttles",
-    "BadScheme": "a store without TLS has an address with http://",
+    "BadScheme": "a store without TLS has an address with http://; a service that gives keys to a"
+    " web identity (AWS_ENDPOINT_URL_STS) needs TLS",
     "kind: Connect": "nothing answers there; is the host right, and does it speak TLS?",
     "169.254.169.254": "no credentials were found; which are read is said in docs/repositories.md,"
     " a public bucket needs AWS_SKIP_SIGNATURE=true",

@@ -173,10 +173,13 @@ class BucketRepository:
         return {folder: state for folder, state in states.items() if folder in self._seen}
 
     def _settle(self, objects: list[StoredObject]) -> None:
-        """Wait until the newest object is no longer new."""
+        """Wait until the newest object is no longer new; a time of whole seconds is cut off, so
+        that the object may be as young as the end of its second.
+        """
         newest = max(each.changed for each in objects)
-        age = time.time() - newest
-        if 0 <= age < _SETTLE_SECONDS and self._bucket.thread.wait(_SETTLE_SECONDS - age):
+        cut = 1 if newest == int(newest) else 0
+        age = time.time() - newest - cut
+        if -cut <= age < _SETTLE_SECONDS and self._bucket.thread.wait(_SETTLE_SECONDS - age):
             raise StoppedError
 
 
