@@ -145,6 +145,11 @@ def p99_of(answers: Answers) -> float:
     return answers.latencies.quantile(_P99) if enough else 0.0
 
 
+def least_judged(guard: Guard) -> int:
+    """Requests of a target of which a guard can tell whether all is well."""
+    return max(guard.min_requests, LEAST_FOR_P99 if guard.max_p99_ratio else 0)
+
+
 def judged(name: str, guard: Guard, answers: Answers, base: str, base_p99: float) -> Verdict | None:
     """What is wrong with the target `name`; `None` while nothing is.
 
