@@ -57,7 +57,7 @@ class Outcomes:
 
     counts: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
-    examples: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     kills: int = 0
     reloads: int = 0
@@ -77,7 +77,7 @@ class Load:
         self._grpc: GrpcClient
         self._http = f"http://127.0.0.1:{server.http_port}"
         self._session: aiohttp.ClientSession
-        self._troubles: dict[str, float] = {}
+        self._troubles: dict[str, tuple[float, str]] = {}
         self._next = 0
         self._weights = [1 / rank for rank in range(1, len(models.callable) + 1)]
         self.outcomes = Outcomes()
@@ -163,15 +163,16 @@ class Load:
             await asyncio.sleep(0.05)
 
     def _failed(self, name: str, begun: float, error: Exception) -> None:
-        text = str(error)
-        met = self._models.touched(name)
+        """Count a call that failed, and note of which trouble it is."""
+        text, now = str(error), time.monotonic()
+        met = {
+            one: self._troubles[one] for one in self._models.touched(name) if one in self._troubles
+        }
         if isinstance(error, TimeoutError):
             kind = "lost"
         elif "was not loaded within" in text:
             kind = "late"
-        elif "killed by signal" in text or any(
-            self._troubles.get(one, 0.0) + _GRACE > begun for one in met
-        ):
+        elif "killed by signal" in text or any(at + _GRACE > begun for at, _ in met.values()):
             kind = "of trouble"
         elif "finds no room" in text and name in self._models.callers:
             kind = "refused caller"
@@ -179,8 +180,11 @@ class Load:
             kind = "unexpected"
         self.outcomes.counts[kind] += 1
         self.outcomes.errors[text[:60]] += 1
-        if kind in ("lost", "late", "unexpected") and len(self.outcomes.examples) < 20:
-            self.outcomes.examples.append(f"{kind}: {name}: {text[:300]}")
+        before = [f"{one} {what} {now - at:.1f} s before" for one, (at, what) in met.items()]
+        self.outcomes.failed.append(
+            f"{kind}: {name} after {now - begun:.1f} s, {', '.join(before) or 'no trouble'}:"
+            f" {text[:200]}"
+        )
 
     # -- trouble ------------------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Load:
         if not found:
             return
         name, pid = self._chance.choice(found)
-        self._troubles[name] = time.monotonic()
+        self._troubles[name] = time.monotonic(), "killed"
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         self.outcomes.kills += 1
@@ -220,7 +224,7 @@ class Load:
                 )
                 self.outcomes.reloads += 1
             return
-        self._troubles[name] = time.monotonic()
+        self._troubles[name] = time.monotonic(), "unloaded"
         with suppress(CallError):
             await self._grpc.call(
                 "RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=name)
@@ -305,7 +309,7 @@ def main() -> None:
     print(_table(load, budget, share, loads))
     for text, count in load.outcomes.errors.most_common(12):
         print(f"{count} x {text}", file=sys.stderr)
-    print(*load.outcomes.examples, sep="\n", file=sys.stderr)
+    print(*load.outcomes.failed, sep="\n", file=sys.stderr)
     counts = load.outcomes.counts
     kinds = ("wrong", "lost", "late", "unexpected")
     wrong = [f"{counts[one]} {one}" for one in kinds if counts[one]]

@@ -245,7 +245,7 @@ class Inference:
         self.error = error
         if not self.compute_start:
             statistics.pending -= 1
-        now = time.monotonic_ns()
+        statistics.last_ended = now = time.monotonic_ns()
         if error is None:
             if not self.by_parts:
                 self._count_success(now)

@@ -85,11 +85,12 @@ class Statistics:
     """Counters of one model version since it was loaded.
 
     `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
-    milliseconds since the epoch. `pending` requests wait for an instance (ME-07), `in_flight`
-    ones have not ended. `cached` says whether the response cache is used. `responses` are counted
-    by index where `each_response` is set; `first_response` is the histogram of milliseconds to the
-    first one, where it is on. `queue_times` is the histogram over `QUEUE_BOUNDS` and beyond;
-    `queue_exemplars` are traced requests in its buckets.
+    milliseconds since the epoch. `last_ended` is when the last request ended, whatever became of
+    it, in nanoseconds of the monotonic clock, 0 before the first. `pending` requests wait for an
+    instance (ME-07), `in_flight` ones have not ended. `cached` says whether the response cache is
+    used. `responses` are counted by index where `each_response` is set; `first_response` is the
+    histogram of milliseconds to the first one, where it is on. `queue_times` is the histogram over
+    `QUEUE_BOUNDS` and beyond; `queue_exemplars` are traced requests in its buckets.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -110,6 +111,7 @@ class Statistics:
     inference_count: int = 0
     execution_count: int = 0
     last_inference: int = 0
+    last_ended: int = 0
     queue_times: list[int] = field(default_factory=lambda: [0] * (len(QUEUE_BOUNDS) + 1))
     queue_exemplars: dict[int, Exemplar] = field(default_factory=dict)
     pending: int = 0

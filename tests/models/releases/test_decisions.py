@@ -90,6 +90,14 @@ def test_latency_sends_it_back_beyond_the_ratio(base: float, took: float, ratio:
         assert verdict is None
 
 
+def test_a_latency_of_seconds_is_told_in_digits() -> None:
+    guard = Guard(1, 1, 60, max_p99_ratio=2)
+    verdict = judged("new", guard, _answers(200, seconds=2), "old", 0.0123)
+    assert verdict is not None
+    assert verdict.text.startswith("'new' took 2,0")
+    assert "times the 12.3 ms of 'old'" in verdict.text
+
+
 def test_few_answers_and_an_unknown_base_tell_nothing_of_latency() -> None:
     guard = Guard(1, 1, 60, max_p99_ratio=1)
     assert judged("new", guard, _answers(99, seconds=9), "old", 0.001) is None

@@ -74,6 +74,29 @@ async def test_a_promotion_waits_for_its_target_and_its_requests() -> None:
     assert _weights(releases) == [0, 100]
 
 
+def test_a_step_waits_until_the_latency_of_its_target_can_be_judged() -> None:
+    """A slow target answers few, and would have had all requests before it is known to be slow."""
+    releases, _ = _releases()
+    guard = {"min_requests": 10, "max_p99_ratio": 3, "window": 3600}
+    releases.set("alias", _fields(100, guard=guard))
+    now = time.monotonic()
+    releases.promote("alias", {"steps": [50, 100], "every": 1})
+    assert releases.shown("alias")["promotion"]["needed"] == 100
+    model = releases.find("alias")
+    assert model is not None
+    for _ in range(100):
+        model.windows["old"].add(now, 0.01, failed=False)
+    for _ in range(99):
+        model.windows["new"].add(now, 0.1, failed=False)
+    model.windows["new"].add(now, 0.1, failed=True)
+    releases.watch(now + 2)
+    assert _weights(releases) == [50, 50]
+    model.windows["new"].add(now, 0.1, failed=False)
+    releases.watch(now + 3)
+    assert _weights(releases) == [100, 0]
+    assert releases.history("alias")[-1].cause == "latency"
+
+
 async def test_what_goes_back_says_why_to_all() -> None:
     releases, models = _releases()
     with releases.watching() as changes, releases.watching(lambda name: False) as others:

@@ -177,8 +177,19 @@ async def _loading(server: InferenceServer, repository: Repository) -> asyncio.F
 
 async def test_a_load_that_never_ends_is_given_up(repository: Repository) -> None:
     _never_loads(repository)
+    async with serving(repository, patience=3) as server:
+        assert server.residency is not None
+        with pytest.raises(UnavailableError, match="not loaded within 3 seconds"):
+            await answer(server, "slow")
+        await until(lambda: server.residency is not None and not server.residency.states())
+
+
+async def test_a_load_that_never_ends_is_ended_by_an_unload_and_by_the_end(
+    repository: Repository,
+) -> None:
+    _never_loads(repository)
     repository.add("plain", min_resident_seconds="0")
-    async with serving(repository, models=1.5, patience=3) as server:
+    async with serving(repository, models=1.5) as server:
         residency = server.residency
         assert residency is not None
         call = await _loading(server, repository)
@@ -187,9 +198,6 @@ async def test_a_load_that_never_ends_is_given_up(repository: Repository) -> Non
         with pytest.raises(UnavailableError, match="was cancelled"):
             await call
         assert await answer(server, "plain") == 1
-        with pytest.raises(UnavailableError, match="not loaded within 3 seconds"):
-            await answer(server, "slow")
-        await until(lambda: not residency.states())
         call = await _loading(server, repository)
         residency.stop_loading()
         with pytest.raises(UnavailableError, match="Server exiting"):
@@ -246,10 +254,9 @@ async def test_models_are_measured_and_the_idle_rest(
         while len(residency.resident_bytes()) > 1:  # two are more than the budget
             await residency.measure()
             await asyncio.sleep(0.01)
-        while not residency.rests.states():
+        while {*residency.states().values()} != {"shrunk"}:
             await residency.unload_idle()
             await asyncio.sleep(0.01)
-        assert {*residency.states().values()} == {"shrunk"}
         [name] = residency.states()
         assert await answer(server, name) == 1
         await residency.unload_idle()

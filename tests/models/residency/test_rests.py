@@ -63,7 +63,7 @@ async def _serving(
     (tmp_path / "models" / "lm" / "config.pbtxt").write_text(_CONFIG)
     files, reaper = ModelRepository([tmp_path / "models"]), Reaper()
     lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper))
-    server = InferenceServer(ServerMetadata("triton", "1"), files, lifecycle)
+    server = InferenceServer(ServerMetadata("triton", "1"), files, lifecycle, explicit_control=True)
     server.residency = ModelResidency(files, lifecycle, timeout=60)
     await server.start(())
     try:
@@ -142,6 +142,19 @@ async def test_an_engine_that_refuses_is_told_once_and_shrunk(
         assert len(engine.commands) == 1
     told = [one for one in caplog.records if "cannot sleep, and is shrunk" in one.getMessage()]
     assert len(told) == 1
+
+
+async def test_a_model_that_is_gone_is_told_as_gone_at_once(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    async with _serving(tmp_path, install_backend, refuses=True) as (server, _):
+        assert await _answer(server) == ["x"]
+        assert await _rest(server) == "shrunk"
+        residency = server.residency
+        assert residency is not None
+        assert residency.states() == {"lm": "shrunk"}
+        await server.unload("lm")
+        assert residency.states() == {}
 
 
 async def test_a_sleeping_model_is_unloaded(

@@ -266,7 +266,9 @@ class AliasModel:
         if promotion is None:
             return False
         target = promotion.plan.target
-        answered = self.windows[target.text].answers(now).requests
+        answers, guard = self.windows[target.text].answers(now), self.alias.guard
+        by_latency = guard is not None and guard.max_p99_ratio
+        answered = answers.latencies.count if by_latency else answers.requests
         return promotion.advance(now, answered, serves=self._serving(target) is not None)
 
 

@@ -26,6 +26,7 @@ from penstock.models.releases.definition import definition_of, parse_alias, pars
 from penstock.models.releases.promotion import Promotion
 from penstock.models.releases.shadow import ShadowTraffic
 from penstock.models.releases.views import shown_alias, shown_changes
+from penstock.models.releases.window import least_judged
 from penstock.models.repository.repository import check_name
 from penstock.models.serving.catalog import ModelCatalog
 from penstock.system.machine import MachineUsage
@@ -154,7 +155,7 @@ class Releases:
         model = self._model(name)
         alias, plan = model.alias, parse_plan(model.alias, fields)
         self._check_serves(alias, plan.target)
-        needed = 0 if alias.guard is None else alias.guard.min_requests
+        needed = 0 if alias.guard is None else least_judged(alias.guard)
         promotion = Promotion(plan, time.monotonic(), needed)
         self._take(alias.with_share(plan.target, promotion.share), promotion.text)
         model.promotion = None if promotion.done else promotion

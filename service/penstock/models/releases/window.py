@@ -145,6 +145,11 @@ def p99_of(answers: Answers) -> float:
     return answers.latencies.quantile(_P99) if enough else 0.0
 
 
+def least_judged(guard: Guard) -> int:
+    """Requests of a target of which a guard can tell whether all is well."""
+    return max(guard.min_requests, LEAST_FOR_P99 if guard.max_p99_ratio else 0)
+
+
 def judged(name: str, guard: Guard, answers: Answers, base: str, base_p99: float) -> Verdict | None:
     """What is wrong with the target `name`; `None` while nothing is.
 
@@ -163,8 +168,14 @@ def judged(name: str, guard: Guard, answers: Answers, base: str, base_p99: float
     if guard.max_p99_ratio and base_p99 and p99 > guard.max_p99_ratio * base_p99:
         return Verdict(
             Cause.LATENCY,
-            f"'{name}' took {p99 * 1e3:.3g} ms at the 99th percentile {within},"
-            f" {p99 / base_p99:.2f} times the {base_p99 * 1e3:.3g} ms of '{base}',"
+            f"'{name}' took {_milliseconds(p99)} at the 99th percentile {within},"
+            f" {p99 / base_p99:.2f} times the {_milliseconds(base_p99)} of '{base}',"
             f" more than {guard.max_p99_ratio:g}",
         )
     return None
+
+
+def _milliseconds(seconds: float) -> str:
+    """Three digits, or all before the point, for people."""
+    number = seconds * 1e3
+    return f"{number:.3g} ms" if number < 1000 else f"{number:,.0f} ms"

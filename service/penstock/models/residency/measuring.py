@@ -36,7 +36,7 @@ class ModelMeter:
 
     async def measure(self, model: LoadedModel) -> None:
         """Count what a model takes, if that can be told."""
-        self._measured[model] = model.statistics.last_inference
+        self._measured[model] = model.statistics.last_ended
         claim, pids = model.claim, process_ids(model)
         if claim is None or not pids:
             return
@@ -50,7 +50,7 @@ class ModelMeter:
         models = [*models]
         self._measured = {one: at for one, at in self._measured.items() if one in models}
         for model in models:
-            used = model.statistics.last_inference
+            used = model.statistics.last_ended
             if self._measured.get(model) != used and not model.busy:
                 await self.measure(model)
                 self._memory.remember(model.config.name)

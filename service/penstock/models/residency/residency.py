@@ -502,7 +502,8 @@ class ModelResidency:
         """The state of each model that is `loaded`, `loading`, `asleep` or `shrunk`."""
         loaded = {model.config.name for model in self._lifecycle.catalog.models()}
         loading = dict.fromkeys(self._loading, "loading")
-        return {**loading, **dict.fromkeys(loaded, "loaded"), **self.rests.states()}
+        rests = self.rests.states()  # until somebody looks, also of those that are gone
+        return loading | {name: rests.get(name, "loaded") for name in loaded}
 
     def resident_bytes(self) -> Mapping[str, Mapping[str, int]]:
         """What each model that is loaded has of the memory budget, by device."""

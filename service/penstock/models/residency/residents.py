@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import ceil
 
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -28,7 +28,6 @@ class Residents:
         self._known = known
         self._memory = memory
         self._since: dict[str, float] = {}
-        self._used: dict[str, tuple[int, float]] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self.entering = Counter[str]()
 
@@ -37,11 +36,10 @@ class Residents:
         self._since[name] = time.monotonic()
 
     def tidy(self) -> None:
-        """Forget when models were loaded and used that are gone, and count how long they were."""
+        """Forget when models were loaded that are gone, and count how long they were."""
         now = time.monotonic()
         for name in [one for one in self._since if not self._lifecycle.catalog.served(one)]:
             self._seconds[name] += now - self._since.pop(name)
-            self._used.pop(name, None)
 
     def seconds(self) -> Mapping[str, float]:
         """Seconds that each model was loaded, since the start."""
@@ -57,8 +55,9 @@ class Residents:
         found = []
         for name in {model.config.name for model in self._lifecycle.catalog.models()}:
             models = self._with_dependents(name)
-            seconds = now - self._since.setdefault(name, now)
-            idle = now - self._used_at(name, models, now)
+            since = self._since.setdefault(name, now)
+            seconds = now - since
+            idle = now - max(since, max(model.statistics.last_ended for model in models) / 1e9)
             took = max(model.load_seconds for model in models)
             may_go = self._may_go(name, seconds)
             free = may_go and not any(map(is_busy, models))
@@ -88,15 +87,6 @@ class Residents:
         """Whether a model, or an ensemble that needs it, stays whatever happens."""
         models = [self._known.get(one) for one in [name, *self._lifecycle.dependents(name)]]
         return any(one is None or one.kept is not Kept.DEMAND for one in models)
-
-    def _used_at(self, name: str, models: Iterable[LoadedModel], now: float) -> float:
-        """When a model was used last; clocks that jump make a difference of a second at most."""
-        last = max(model.statistics.last_inference for model in models)
-        before, at = self._used.get(name, (None, now))
-        if last != before:
-            at = now
-            self._used[name] = last, at
-        return at - min(max(time.time() - last / 1000, 0.0), 1.0)
 
     def _with_dependents(self, name: str) -> list[LoadedModel]:
         names = [name, *self._lifecycle.dependents(name)]

@@ -44,7 +44,7 @@ class Rests:
         """Note which models are gone, or have been used since they were shrunk."""
         models = {*models}
         for model, (state, used) in [*self._resting.items()]:
-            if model not in models or (state == SHRUNK and model.statistics.last_inference != used):
+            if model not in models or (state == SHRUNK and model.statistics.last_ended != used):
                 del self._resting[model]
 
     async def rest(self, model: LoadedModel, known: KnownModel) -> bool:
@@ -55,7 +55,7 @@ class Rests:
         state = ASLEEP if await self._sleep(model, known.sleep_level) else SHRUNK
         if state == SHRUNK:
             model.shrink()
-        self._resting[model] = state, model.statistics.last_inference
+        self._resting[model] = state, model.statistics.last_ended
         logger.info("model '%s' is idle: it is %s", name, state)
         return True
 

@@ -74,6 +74,15 @@ def test_the_first_three_arguments_are_positional() -> None:
     assert parameters(AsyncLLM.add_request)[:4] == expected
 
 
+def test_an_engine_sleeps_at_a_level_and_wakes_by_tags() -> None:
+    """As `EngineCalls` asks it: by position, with the tags that vLLM's allocator has."""
+    assert parameters(AsyncLLM.sleep)[:3] == ["self", "level", "mode"]
+    assert parameters(AsyncLLM.wake_up)[:2] == ["self", "tags"]
+    assert parameters(AsyncLLM.collective_rpc)[:2] == ["self", "method"]
+    assert "enable_sleep_mode" in {field.name for field in fields(ModelConfig)}
+    assert inspect.signature(AsyncLLM.wake_up).return_annotation in (bool, "bool")
+
+
 def test_a_recorder_is_called_as_it_expects() -> None:
     expected = ["self", "scheduler_stats", "iteration_stats", "mm_cache_stats", "engine_idx"]
     assert parameters(StatLoggerBase.record) == expected
