@@ -17,7 +17,12 @@ import pytest
 
 from backends.remote.far_server import entry
 from fakes import until
-from penstock.core.errors import InternalError, InvalidRequestError, UnavailableError
+from penstock.core.errors import (
+    InternalError,
+    InvalidRequestError,
+    ModelLoadError,
+    UnavailableError,
+)
 from penstock.core.request import InferenceResponse
 from penstock.demo.language_model import CHECKPOINT
 from penstock.protocol import health_pb2, health_pb2_grpc
@@ -387,3 +392,25 @@ async def test_a_front_end_that_is_ill_is_not_ready(tmp_path: Path, kind: Any) -
     protocol = "vllm_inference" if kind is VllmFront else "sglang_runtime"
     async with before(kind(healthy=False), tmp_path, protocol) as instance:
         assert "the engine is not healthy" in instance.backend.unready()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "other", "method"),
+    [
+        ("vllm_inference", SglangFront, "/grpc.health.v1.Health/Check"),
+        ("sglang_runtime", VllmFront, "/sglang.runtime.v1.SglangService/HealthCheck"),
+    ],
+)
+async def test_a_server_of_something_else_is_named(
+    tmp_path: Path, protocol: str, other: Any, method: str
+) -> None:
+    """As the gRPC port of another engine, or of a version that has not the service yet."""
+    async with before(other(), tmp_path, protocol) as instance:
+        reason = instance.backend.unready()
+    assert f"it does not serve {method}, which 'protocol' {protocol} needs" in reason
+
+
+async def test_an_engine_that_is_no_server_of_kserve(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="does not serve ModelMetadata, which 'protocol' ks"):
+        async with before(VllmFront(), tmp_path, "kserve"):
+            pass
