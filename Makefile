@@ -97,9 +97,10 @@ observe: install  ## serve the demo under a load, with Prometheus and Jaeger bes
 images: .venv/.test  ## build, start and measure the images that need no GPU, by docker or podman
 	@$(BIN)/python -m deploy.image $(ARGS)
 
+# Servers are started beside the load, whose gRPC would else abort a process between fork and exec.
 replicas: .venv/.test  ## two servers behind HAProxy under a load, with Prometheus and Jaeger; each dies once
 	@$(BIN)/python tests/programs/install.py haproxy prometheus jaeger
-	@$(BIN)/python -m deploy.replicas.seen $(ARGS)
+	@GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m deploy.replicas.seen $(ARGS)
 
 router: .venv/.test  ## run a real router of engines before three Penstocks, with a load and a kill
 	@test -x $(SMG)/bin/smg || { echo "==> installing the router in $(SMG)"; \

@@ -41,6 +41,8 @@ _USELESS: Mapping[str, Sequence[str]] = {
     "uvloop": ("*.pyx", "*.pxd", "handles/*.p*", "includes/*.p*"),
     "grpc": ("_cython/*.pyx*", "_cython/_cygrpc"),
     "google": ("_upb/*.h",),
+    # Only for the demo's language model, which nobody can serve without further packages.
+    "penstock": ("demo/assets/tiny_llm/model.safetensors",),
     "onnxruntime": ("transformers", "datasets", "tools", "backend"),
     # What drives the graphics and the neural processors of the same maker, which need programs of
     # their own in the image.
@@ -150,8 +152,10 @@ def server(wheel: Path, environment: Path, tree: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, target)
     laid = tree / site.relative_to("/")
+    trim(laid)
     strip(laid, environment / "bin" / "python")
     compile_all(laid, environment / "bin" / "python", shown=site)
+    remove_unread_bytecode(laid)
 
 
 def site_packages(environment: Path) -> Path:
@@ -224,6 +228,20 @@ def compile_all(site: Path, python: Path, shown: Path | None = None) -> None:
     # Some packages have files for other versions of Python, which do not compile.
     command = [str(python), "-m", "compileall", *options, str(site)]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+
+
+def remove_unread_bytecode(site: Path) -> int:
+    """Remove the bytecode of modules that are compiled to C; the bytes of it.
+
+    Their sources stay, for tracebacks.
+    """
+    removed = 0
+    for library in site.rglob("*.cpython-*.so"):
+        name = library.name.split(".")[0]
+        for bytecode in library.parent.glob(f"__pycache__/{name}.*.pyc"):
+            removed += bytecode.stat().st_size
+            bytecode.unlink()
+    return removed
 
 
 def listing() -> dict[str, list[dict[str, str]]]:

@@ -144,7 +144,10 @@ def _release(kind: Kind, out: Path, options: argparse.Namespace) -> Built:
         return Built(kind, notes=[f"left out: {reason}"])
     try:
         made_from = compiled_build.key()
-        wheels = _build(kind, python, snapshot(_WORK / "source"), out, variables)
+        source = snapshot(_WORK / "source")
+        if options.twice:  # now: who works on meanwhile changes what is here
+            snapshot(_WORK / "again")
+        wheels = _build(kind, python, source, out, variables)
     except (RefusedError, NotHereError) as problem:
         return Built(kind, failed=True, notes=[str(problem)])
     built = Built(kind, wheels, notes=_kept(kind, made_from, out))
@@ -266,7 +269,8 @@ def _built_again(built: Built, python: Path, variables: Mapping[str, str]) -> Bu
             "ZIG_GLOBAL_CACHE_DIR": f"{temporary}/zig",
             "ZIG_LOCAL_CACHE_DIR": f"{temporary}/zig",
         }
-        source, out = snapshot(Path(temporary, "source")), Path(temporary, "wheels")
+        source = Path(shutil.move(_WORK / "again", Path(temporary, "source")))
+        out = Path(temporary, "wheels")
         out.mkdir()
         _say(f"{built.kind}, again")
         try:

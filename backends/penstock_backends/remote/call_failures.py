@@ -14,7 +14,13 @@ from penstock.backend import (
     UnavailableError,
     UnsupportedError,
 )
-from penstock_backends.remote.grpc_connection import CANCELLED, EXHAUSTED, UNAVAILABLE, CallStatus
+from penstock_backends.remote.grpc_connection import (
+    CANCELLED,
+    EXHAUSTED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+    CallStatus,
+)
 
 _KINDS: dict[int, type[InferenceError]] = {
     1: RequestCancelledError,
@@ -50,6 +56,16 @@ def error_of(status: CallStatus, address: object) -> InferenceError:
     if code == EXHAUSTED:
         return ExhaustedError(text, _retry_after(status))
     return _KINDS.get(code, InferenceError)(text or f"the remote failed with gRPC code {code}")
+
+
+def reason_of(status: CallStatus, method: str, protocol: str) -> str:
+    """Why a question of this server's own was not answered, such as one after health.
+
+    A server that has not the method is another engine, or one of another version.
+    """
+    if status.code == UNIMPLEMENTED:
+        return f"it does not serve {method}, which 'protocol' {protocol} needs"
+    return status.message or f"{method} failed with gRPC code {status.code}"
 
 
 def _retry_after(status: CallStatus) -> int:

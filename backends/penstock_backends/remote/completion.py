@@ -22,9 +22,10 @@ from penstock.backend import (
 )
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import model_config_pb2
-from penstock_backends.remote.grpc_connection import CallStatus
+from penstock_backends.remote.call_failures import reason_of
+from penstock_backends.remote.grpc_connection import UNIMPLEMENTED, CallStatus
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
-from penstock_backends.remote.kserve_calls import CONFIG, METADATA, UNIMPLEMENTED, Heads, ask
+from penstock_backends.remote.kserve_calls import CONFIG, METADATA, Heads, ask
 from penstock_backends.remote.settings import RemoteSettings
 
 logger = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ async def _ask(endpoint: GrpcEndpoint, settings: RemoteSettings) -> ModelConfig:
 
 
 def _refused(method: str, status: CallStatus) -> ModelLoadError:
-    return ModelLoadError(status.message or f"{method} failed with gRPC code {status.code}")
+    return ModelLoadError(reason_of(status, method, "kserve"))
 
 
 def _of_config(config: Any) -> ModelConfig:

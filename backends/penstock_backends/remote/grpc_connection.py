@@ -50,7 +50,7 @@ Message = bytes | tuple[Buffer, ...]
 Received = bytes | memoryview
 """A message that has come: a view where it is large."""
 
-UNAVAILABLE, INTERNAL, EXHAUSTED, CANCELLED, UNKNOWN = 14, 13, 8, 1, 2
+UNAVAILABLE, INTERNAL, UNIMPLEMENTED, EXHAUSTED, CANCELLED, UNKNOWN = 14, 13, 12, 8, 1, 2
 
 
 class CallStatus(NamedTuple):

@@ -19,13 +19,18 @@ from penstock.backend import (
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock_backends.remote.call_failures import error_of
 from penstock_backends.remote.fleet import Fleet
-from penstock_backends.remote.grpc_connection import CallStatus, GrpcCall, Message, Received
+from penstock_backends.remote.grpc_connection import (
+    UNIMPLEMENTED,
+    CallStatus,
+    GrpcCall,
+    Message,
+    Received,
+)
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
 from penstock_backends.remote.kserve_calls import (
     INFER,
     READY,
     STREAM,
-    UNIMPLEMENTED,
     Heads,
     ask,
     timeout_field,

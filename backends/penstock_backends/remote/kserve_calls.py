@@ -21,7 +21,6 @@ INFER, STREAM, READY, CONFIG, METADATA = (
     "ModelConfig",
     "ModelMetadata",
 )
-UNIMPLEMENTED = 12
 KSERVE_SERVICE = "inference.GRPCInferenceService"
 _ANSWERS: dict[str, Any] = {
     READY: pb.ModelReadyResponse,

@@ -64,14 +64,16 @@ def _vllm_outputs(answer: Any, _: int) -> Sequence[EngineOutput]:
     given = answer.outputs
     outputs: list[EngineOutput] = []
     if given.token_ids:
-        outputs.append(EngineOutput(given.index, given.token_ids, 0, _vllm_places(given)))
+        places = _vllm_places(given)
+        outputs.append(EngineOutput(index=given.index, tokens=given.token_ids, logprobs=places))
     if given.HasField("finish_info"):
         end = given.finish_info
         matched = end.WhichOneof("stop_reason")
         told = matched is not None and matched != "eos_token_id"  # which is no stop of the client's
         reason = _REASONS.get(end.finish_reason, "error")
         stop = getattr(end, matched) if matched and told else None
-        outputs.append(EngineOutput(given.index, (), 0, (), reason, stop))
+        end_of_it = EngineOutput(index=given.index, finish_reason=reason, stop_reason=stop)
+        outputs.append(end_of_it)
     return outputs
 
 
@@ -89,31 +91,58 @@ def _vllm_places(given: Any) -> Sequence[TokenLogprobs]:
 
 
 def _sglang_request(pb: Any, service: Service, given: dict[str, Any]) -> Any:
-    if "logprobs" in given:
-        raise InvalidRequestError("log probabilities are not supported by the remote's service")
+    """The service has an `n`, but its answers do not say which of the texts they belong to."""
     if given.pop("n") != 1:
         raise InvalidRequestError("'n' is not supported by the remote's service")
+    more: dict[str, Any] = {}
+    if (count := given.pop("logprobs", None)) is not None:
+        more = {"return_logprob": True, "top_logprobs_num": count}
     given = {"temperature": 1.0, "max_new_tokens": _LENGTH, **given}
     if given.get("top_k", 0) <= 0:
         given["top_k"] = service.whole_top_k
-    return pb.GenerateRequest(sampling_params=pb.SamplingParams(**given), stream=True)
+    return pb.GenerateRequest(sampling_params=pb.SamplingParams(**given), stream=True, **more)
 
 
 def _sglang_outputs(answer: Any, seen: int) -> Sequence[EngineOutput]:
     """New tokens, and the end where it has come.
 
     A server sends all tokens so far with each message, or only the new ones, as it was started;
-    their number, which it tells besides, says which.
+    their number, which it tells besides, says which. Raises `ValueError` for what is none.
     """
     tokens, told = answer.output_ids, answer.meta_info
     if len(tokens) == int(told.get("completion_tokens", -1)):
         tokens = tokens[seen:]
     cached = int(told.get("cached_tokens") or 0)
-    outputs = [EngineOutput(0, tokens, cached)] if tokens else []
+    outputs = []
+    if tokens:
+        places = _sglang_places(told, len(tokens))
+        if places and [one.token for one in places] != [*tokens]:
+            raise ValueError("it has log probabilities of other tokens")
+        outputs.append(EngineOutput(tokens=tokens, cached_tokens=cached, logprobs=places))
     if answer.finished:
         reason, stop = _sglang_end(told.get("finish_reason", ""))
-        outputs.append(EngineOutput(0, (), cached, (), reason, stop))
+        outputs.append(EngineOutput(cached_tokens=cached, finish_reason=reason, stop_reason=stop))
     return outputs
+
+
+def _sglang_places(told: Mapping[str, str], count: int) -> Sequence[TokenLogprobs]:
+    """The log probabilities of the last `count` tokens; nothing where none are told."""
+    if "output_token_logprobs" not in told:
+        return ()
+    chosen = json.loads(told["output_token_logprobs"])
+    tops = json.loads(told.get("output_top_logprobs", "[]"))
+    try:
+        tops = tops[-count:] if tops else [()] * count
+        return [
+            TokenLogprobs(
+                token=int(token),
+                logprob=float(value),
+                top=[(int(other), float(its)) for its, other, _ in top or ()],
+            )
+            for (value, token, _), top in zip(chosen[-count:], tops, strict=True)
+        ]
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"its log probabilities are none: {error}") from error
 
 
 def _sglang_end(text: str) -> tuple[str, int | str | None]:
@@ -134,9 +163,9 @@ _INFO: Final = Call("/vllm.Control/GetServerInfo", "GetServerInfoRequest", "Serv
 SERVICES: Final = {
     **SMG_SERVICES,
     "vllm_inference": Service(
-        "vllm.Inference",
-        ("penstock.protocol.vllm_inference_pb2", "penstock.protocol.health_pb2"),
-        {
+        name="vllm.Inference",
+        modules=("penstock.protocol.vllm_inference_pb2", "penstock.protocol.health_pb2"),
+        names={
             "n": "num_sequences",
             "max_tokens": "max_new_tokens",
             "min_tokens": "min_new_tokens",
@@ -146,10 +175,10 @@ SERVICES: Final = {
             "skip_special_tokens": OURS,
             "spaces_between_special_tokens": OURS,
         },
-        0,
-        _vllm_request,
-        _vllm_outputs,
-        "token_ids.ids",
+        whole_top_k=0,
+        request=_vllm_request,
+        outputs=_vllm_outputs,
+        tokens="token_ids.ids",
         calls={
             "Generate": _STREAMED,
             "Abort": Call("/vllm.Control/Abort", "AbortRequest", "AbortResponse"),
@@ -158,9 +187,9 @@ SERVICES: Final = {
         },
     ),
     "sglang_runtime": Service(
-        "sglang.runtime.v1.SglangService",
-        ("penstock.protocol.sglang_runtime_pb2",),
-        {
+        name="sglang.runtime.v1.SglangService",
+        modules=("penstock.protocol.sglang_runtime_pb2",),
+        names={
             "max_tokens": "max_new_tokens",
             "min_tokens": "min_new_tokens",
             "skip_special_tokens": OURS,
@@ -169,11 +198,11 @@ SERVICES: Final = {
             **dict.fromkeys(("seed", "truncate_prompt_tokens", "choice", "json_object"), ""),
             **dict.fromkeys(("grammar", "structural_tag"), ""),
         },
-        -1,
-        _sglang_request,
-        _sglang_outputs,
-        "input_ids",
-        "rid",
+        whole_top_k=-1,
+        request=_sglang_request,
+        outputs=_sglang_outputs,
+        tokens="input_ids",
+        id="rid",
     ),
 }
 """By the parameter `protocol` of a model."""

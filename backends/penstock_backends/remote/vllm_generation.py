@@ -101,7 +101,8 @@ class VllmGeneration(GrpcCall):
     ) -> None:
         self._engine = engine
         self._request = request
-        self._wanted = generation.wanted
+        wanted = self._wanted = generation.wanted
+        self._asks_logprobs = wanted.logprobs or wanted.cumulative_logprob
         sampling = read_sampling(generation)
         self._asked = request_of(engine.pb, engine.service, sampling)
         if engine.settings.names_model and "model" in self._asked.DESCRIPTOR.fields_by_name:
@@ -232,6 +233,9 @@ class VllmGeneration(GrpcCall):
             candidate.stop_reason = end.stop_reason
         if end.finish_reason in ("abort", "error"):
             self._give_up(UnavailableError(f"the remote ended the request: {end.finish_reason}"))
+            return
+        if text.seen and self._asks_logprobs and candidate.logprobs is None:
+            self._give_up(InternalError("the remote has told no log probabilities"))
             return
         candidate.finish_reason = end.finish_reason
         self.delivery.push()

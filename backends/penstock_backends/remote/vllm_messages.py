@@ -26,16 +26,16 @@ class TokenLogprobs(NamedTuple):
     top: Sequence[tuple[int, float]] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOutput:
     """Outcome of one of the answers: new tokens; or its end, with the last tokens or all of them.
 
     `finish_reason` is `None` while it goes on.
     """
 
-    index: int
-    tokens: Sequence[int]
-    cached_tokens: int
+    index: int = 0
+    tokens: Sequence[int] = ()
+    cached_tokens: int = 0
     logprobs: Sequence[TokenLogprobs] = ()
     finish_reason: str | None = None
     stop_reason: int | str | None = None
@@ -184,13 +184,19 @@ def _outputs_of(answer: Any, _: int) -> Sequence[EngineOutput]:
         chunk = answer.chunk
         given = chunk.output_logprobs
         places = _places(given) if given.token_ids else ()
-        return (EngineOutput(chunk.index, chunk.token_ids, chunk.cached_tokens, places),)
+        output = EngineOutput(
+            index=chunk.index,
+            tokens=chunk.token_ids,
+            cached_tokens=chunk.cached_tokens,
+            logprobs=places,
+        )
+        return (output,)
     end = answer.complete
     matched = end.WhichOneof("matched_stop")
     output = EngineOutput(
-        end.index,
-        end.output_ids,
-        end.cached_tokens,
+        index=end.index,
+        tokens=end.output_ids,
+        cached_tokens=end.cached_tokens,
         finish_reason=end.finish_reason or "stop",
         stop_reason=getattr(end, matched) if matched else None,
     )
@@ -249,14 +255,20 @@ def _trtllm_outputs(answer: Any, _: int) -> Sequence[EngineOutput]:
             )
             for one in chunk.logprobs
         ]
-        return (EngineOutput(chunk.sequence_index, chunk.token_ids, chunk.cached_tokens, places),)
+        output = EngineOutput(
+            index=chunk.sequence_index,
+            tokens=chunk.token_ids,
+            cached_tokens=chunk.cached_tokens,
+            logprobs=places,
+        )
+        return (output,)
     end = answer.complete
     matched = end.WhichOneof("matched_stop")
     reason = end.finish_reason or "stop"
     output = EngineOutput(
-        end.sequence_index,
-        end.output_token_ids,
-        end.cached_tokens,
+        index=end.sequence_index,
+        tokens=end.output_token_ids,
+        cached_tokens=end.cached_tokens,
         finish_reason="stop" if reason == "stop_word" else reason,
         stop_reason=getattr(end, matched) if matched else None,
     )
@@ -354,12 +366,17 @@ def _smg(module: str) -> Sequence[str]:
 
 SMG_SERVICES: Final = {
     "vllm": Service(
-        "vllm.grpc.engine.VllmEngine", _smg("vllm_engine"), {}, 0, _request_of, _outputs_of
+        name="vllm.grpc.engine.VllmEngine",
+        modules=_smg("vllm_engine"),
+        names={},
+        whole_top_k=0,
+        request=_request_of,
+        outputs=_outputs_of,
     ),
     "sglang": Service(
-        "sglang.grpc.scheduler.SglangScheduler",
-        _smg("sglang_scheduler"),
-        {
+        name="sglang.grpc.scheduler.SglangScheduler",
+        modules=_smg("sglang_scheduler"),
+        names={
             "max_tokens": "max_new_tokens",
             "min_tokens": "min_new_tokens",
             "include_stop_str_in_output": "no_stop_trim",
@@ -369,14 +386,14 @@ SMG_SERVICES: Final = {
             "choice": "",
             "json_object": "",
         },
-        -1,
-        _request_of,
-        _outputs_of,
+        whole_top_k=-1,
+        request=_request_of,
+        outputs=_outputs_of,
     ),
     "trtllm": Service(
-        "trtllm.TrtllmService",
-        _smg("trtllm_service"),
-        {
+        name="trtllm.TrtllmService",
+        modules=_smg("trtllm_service"),
+        names={
             "n": "num_return_sequences",
             "include_stop_str_in_output": "include_stop_token_in_output",
             "truncate_prompt_tokens": "",
@@ -384,10 +401,10 @@ SMG_SERVICES: Final = {
             "spaces_between_special_tokens": "-",
             "choice": "",
         },
-        0,
-        _trtllm_request,
-        _trtllm_outputs,
-        "tokenized.input_token_ids",
+        whole_top_k=0,
+        request=_trtllm_request,
+        outputs=_trtllm_outputs,
+        tokens="tokenized.input_token_ids",
     ),
 }
 """By the parameter `protocol` of a model: those whose messages the package has."""

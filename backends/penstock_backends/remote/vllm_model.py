@@ -28,6 +28,7 @@ from penstock_backends.language_model import (
     stream_interval,
 )
 from penstock_backends.openai_kit.text_models.named_tokenizer import load_tokenizer
+from penstock_backends.remote.call_failures import reason_of
 from penstock_backends.remote.fleet import Fleet
 from penstock_backends.remote.grpc_connection import CallStatus
 from penstock_backends.remote.grpc_endpoint import GrpcEndpoint
@@ -96,7 +97,8 @@ class VllmModel:
         """Why an address does not serve now; empty if it does. Notes its load."""
         status, found = await self._ask(endpoint, "HealthCheck")
         if found is None:
-            return status.message or f"HealthCheck failed with gRPC code {status.code}"
+            method = self._service.call("HealthCheck").path
+            return reason_of(status, method, self._settings.protocol)
         if (reason := ill(found)) is not None:
             return reason
         if self._info is None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 CHECKPOINT = Path(__file__).with_name("assets") / "tiny_llm"
+WEIGHTS = CHECKPOINT / "model.safetensors"
+INSTALL = "pip install --force-reinstall --no-deps penstock"
 
 _ALL_WEIGHTS_F16 = 1  # general.file_type
 _ORDINARY, _CONTROL = 1, 3  # tokenizer.ggml.token_type
@@ -40,7 +42,7 @@ def add_gguf(version: Path, checkpoint: Path = CHECKPOINT) -> None:
 
     config = _json(checkpoint / "config.json")
     tokenizer = _json(checkpoint / "tokenizer.json")
-    weights = load_file(checkpoint / "model.safetensors")
+    weights = load_file(checkpoint / WEIGHTS.name)
     tensors = {_gguf_name(name): _gguf_tensor(name, weights[name], config) for name in weights}
     metadata = _architecture(config, checkpoint.name) | _vocabulary(tokenizer, config)
     metadata["tokenizer.chat_template"] = (checkpoint / "chat_template.jinja").read_text("utf-8")

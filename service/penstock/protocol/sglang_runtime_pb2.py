@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = POOL.AddSerializedFile(b'\n\x14sglang_runtime.proto\x12\x11sglang.runtime.v1\"\xc2\x04\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12\x1b\n\x0emax_new_tokens\x18\x08 \x01(\x05H\x07\x88\x01\x01\x12\x1b\n\x0emin_new_tokens\x18\t \x01(\x05H\x08\x88\x01\x01\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0b \x03(\x05\x12\x17\n\nignore_eos\x18\x0c \x01(\x08H\t\x88\x01\x01\x12\x0e\n\x01n\x18\r \x01(\x05H\n\x88\x01\x01\x12\x18\n\x0bjson_schema\x18\x0e \x01(\tH\x0b\x88\x01\x01\x12\x12\n\x05regex\x18\x0f \x01(\tH\x0c\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penaltyB\x15\n\x13_repetition_penaltyB\x11\n\x0f_max_new_tokensB\x11\n\x0f_min_new_tokensB\r\n\x0b_ignore_eosB\x04\n\x02_nB\x0e\n\x0c_json_schemaB\x08\n\x06_regex\"\xb3\x01\n\x0fGenerateRequest\x12\x11\n\tinput_ids\x18\x01 \x03(\x05\x12?\n\x0fsampling_params\x18\x02 \x01(\x0b\x32!.sglang.runtime.v1.SamplingParamsH\x00\x88\x01\x01\x12\x13\n\x06stream\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x10\n\x03rid\x18\x07 \x01(\tH\x02\x88\x01\x01\x42\x12\n\x10_sampling_paramsB\t\n\x07_streamB\x06\n\x04_rid\"\xaf\x01\n\x10GenerateResponse\x12\x12\n\noutput_ids\x18\x01 \x03(\x05\x12\x44\n\tmeta_info\x18\x02 \x03(\x0b\x32\x31.sglang.runtime.v1.GenerateResponse.MetaInfoEntry\x12\x10\n\x08\x66inished\x18\x03 \x01(\x08\x1a/\n\rMetaInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x14\n\x12HealthCheckRequest\"&\n\x13HealthCheckResponse\x12\x0f\n\x07healthy\x18\x01 \x01(\x08\"\x15\n\x13GetModelInfoRequest\"=\n\x14GetModelInfoResponse\x12\x12\n\nmodel_path\x18\x01 \x01(\t\x12\x11\n\tjson_info\x18\x02 \x01(\t\".\n\x0c\x41\x62ortRequest\x12\x0b\n\x03rid\x18\x01 \x01(\t\x12\x11\n\tabort_all\x18\x02 \x01(\x08\" \n\rAbortResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x32\xf1\x02\n\rSglangService\x12U\n\x08Generate\x12\".sglang.runtime.v1.GenerateRequest\x1a#.sglang.runtime.v1.GenerateResponse0\x01\x12\\\n\x0bHealthCheck\x12%.sglang.runtime.v1.HealthCheckRequest\x1a&.sglang.runtime.v1.HealthCheckResponse\x12_\n\x0cGetModelInfo\x12&.sglang.runtime.v1.GetModelInfoRequest\x1a\'.sglang.runtime.v1.GetModelInfoResponse\x12J\n\x05\x41\x62ort\x12\x1f.sglang.runtime.v1.AbortRequest\x1a .sglang.runtime.v1.AbortResponseb\x06proto3')
+DESCRIPTOR = POOL.AddSerializedFile(b'\n\x14sglang_runtime.proto\x12\x11sglang.runtime.v1\"\xc2\x04\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12\x1b\n\x0emax_new_tokens\x18\x08 \x01(\x05H\x07\x88\x01\x01\x12\x1b\n\x0emin_new_tokens\x18\t \x01(\x05H\x08\x88\x01\x01\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0b \x03(\x05\x12\x17\n\nignore_eos\x18\x0c \x01(\x08H\t\x88\x01\x01\x12\x0e\n\x01n\x18\r \x01(\x05H\n\x88\x01\x01\x12\x18\n\x0bjson_schema\x18\x0e \x01(\tH\x0b\x88\x01\x01\x12\x12\n\x05regex\x18\x0f \x01(\tH\x0c\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penaltyB\x15\n\x13_repetition_penaltyB\x11\n\x0f_max_new_tokensB\x11\n\x0f_min_new_tokensB\r\n\x0b_ignore_eosB\x04\n\x02_nB\x0e\n\x0c_json_schemaB\x08\n\x06_regex\"\x97\x02\n\x0fGenerateRequest\x12\x11\n\tinput_ids\x18\x01 \x03(\x05\x12?\n\x0fsampling_params\x18\x02 \x01(\x0b\x32!.sglang.runtime.v1.SamplingParamsH\x00\x88\x01\x01\x12\x13\n\x06stream\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x1b\n\x0ereturn_logprob\x18\x04 \x01(\x08H\x02\x88\x01\x01\x12\x1d\n\x10top_logprobs_num\x18\x05 \x01(\x05H\x03\x88\x01\x01\x12\x10\n\x03rid\x18\x07 \x01(\tH\x04\x88\x01\x01\x42\x12\n\x10_sampling_paramsB\t\n\x07_streamB\x11\n\x0f_return_logprobB\x13\n\x11_top_logprobs_numB\x06\n\x04_rid\"\xaf\x01\n\x10GenerateResponse\x12\x12\n\noutput_ids\x18\x01 \x03(\x05\x12\x44\n\tmeta_info\x18\x02 \x03(\x0b\x32\x31.sglang.runtime.v1.GenerateResponse.MetaInfoEntry\x12\x10\n\x08\x66inished\x18\x03 \x01(\x08\x1a/\n\rMetaInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x14\n\x12HealthCheckRequest\"&\n\x13HealthCheckResponse\x12\x0f\n\x07healthy\x18\x01 \x01(\x08\"\x15\n\x13GetModelInfoRequest\"=\n\x14GetModelInfoResponse\x12\x12\n\nmodel_path\x18\x01 \x01(\t\x12\x11\n\tjson_info\x18\x02 \x01(\t\".\n\x0c\x41\x62ortRequest\x12\x0b\n\x03rid\x18\x01 \x01(\t\x12\x11\n\tabort_all\x18\x02 \x01(\x08\" \n\rAbortResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x32\xf1\x02\n\rSglangService\x12U\n\x08Generate\x12\".sglang.runtime.v1.GenerateRequest\x1a#.sglang.runtime.v1.GenerateResponse0\x01\x12\\\n\x0bHealthCheck\x12%.sglang.runtime.v1.HealthCheckRequest\x1a&.sglang.runtime.v1.HealthCheckResponse\x12_\n\x0cGetModelInfo\x12&.sglang.runtime.v1.GetModelInfoRequest\x1a\'.sglang.runtime.v1.GetModelInfoResponse\x12J\n\x05\x41\x62ort\x12\x1f.sglang.runtime.v1.AbortRequest\x1a .sglang.runtime.v1.AbortResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,23 +36,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLINGPARAMS']._serialized_start=44
   _globals['_SAMPLINGPARAMS']._serialized_end=622
   _globals['_GENERATEREQUEST']._serialized_start=625
-  _globals['_GENERATEREQUEST']._serialized_end=804
-  _globals['_GENERATERESPONSE']._serialized_start=807
-  _globals['_GENERATERESPONSE']._serialized_end=982
-  _globals['_GENERATERESPONSE_METAINFOENTRY']._serialized_start=935
-  _globals['_GENERATERESPONSE_METAINFOENTRY']._serialized_end=982
-  _globals['_HEALTHCHECKREQUEST']._serialized_start=984
-  _globals['_HEALTHCHECKREQUEST']._serialized_end=1004
-  _globals['_HEALTHCHECKRESPONSE']._serialized_start=1006
-  _globals['_HEALTHCHECKRESPONSE']._serialized_end=1044
-  _globals['_GETMODELINFOREQUEST']._serialized_start=1046
-  _globals['_GETMODELINFOREQUEST']._serialized_end=1067
-  _globals['_GETMODELINFORESPONSE']._serialized_start=1069
-  _globals['_GETMODELINFORESPONSE']._serialized_end=1130
-  _globals['_ABORTREQUEST']._serialized_start=1132
-  _globals['_ABORTREQUEST']._serialized_end=1178
-  _globals['_ABORTRESPONSE']._serialized_start=1180
-  _globals['_ABORTRESPONSE']._serialized_end=1212
-  _globals['_SGLANGSERVICE']._serialized_start=1215
-  _globals['_SGLANGSERVICE']._serialized_end=1584
+  _globals['_GENERATEREQUEST']._serialized_end=904
+  _globals['_GENERATERESPONSE']._serialized_start=907
+  _globals['_GENERATERESPONSE']._serialized_end=1082
+  _globals['_GENERATERESPONSE_METAINFOENTRY']._serialized_start=1035
+  _globals['_GENERATERESPONSE_METAINFOENTRY']._serialized_end=1082
+  _globals['_HEALTHCHECKREQUEST']._serialized_start=1084
+  _globals['_HEALTHCHECKREQUEST']._serialized_end=1104
+  _globals['_HEALTHCHECKRESPONSE']._serialized_start=1106
+  _globals['_HEALTHCHECKRESPONSE']._serialized_end=1144
+  _globals['_GETMODELINFOREQUEST']._serialized_start=1146
+  _globals['_GETMODELINFOREQUEST']._serialized_end=1167
+  _globals['_GETMODELINFORESPONSE']._serialized_start=1169
+  _globals['_GETMODELINFORESPONSE']._serialized_end=1230
+  _globals['_ABORTREQUEST']._serialized_start=1232
+  _globals['_ABORTREQUEST']._serialized_end=1278
+  _globals['_ABORTRESPONSE']._serialized_start=1280
+  _globals['_ABORTRESPONSE']._serialized_end=1312
+  _globals['_SGLANGSERVICE']._serialized_start=1315
+  _globals['_SGLANGSERVICE']._serialized_end=1684
 # @@protoc_insertion_point(module_scope)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,12 @@ import pytest
 
 from backends.remote.far_server import entry
 from fakes import until
-from penstock.core.errors import InvalidRequestError, UnavailableError
+from penstock.core.errors import (
+    InternalError,
+    InvalidRequestError,
+    ModelLoadError,
+    UnavailableError,
+)
 from penstock.core.request import InferenceResponse
 from penstock.demo.language_model import CHECKPOINT
 from penstock.protocol import health_pb2, health_pb2_grpc
@@ -199,6 +204,23 @@ async def test_log_probabilities_of_vllms_front_end(tmp_path: Path) -> None:
     assert front.asked[0].response.output_candidates.top_n == 1
 
 
+async def test_several_answers_of_vllms_front_end(tmp_path: Path) -> None:
+    first, second = MADE[:2], MADE[2:]
+    front = VllmFront(
+        sequence(second[:1], index=1),
+        sequence(first, index=0, finish_info=finish()),
+        sequence(second[1:], index=1, finish_info=finish("LENGTH")),
+    )
+    async with before(front, tmp_path, "vllm_inference") as instance:
+        [found] = await answers(instance, {"n": 2}, return_finish_reason=STREAM)
+    assert [one.decode() for one in found.outputs["text_output"].elements()] == [
+        tokenizer.decode(first),
+        tokenizer.decode(second),
+    ]
+    assert found.outputs["finish_reason"].elements() == [b"stop", b"length"]
+    assert front.asked[0].sampling.num_sequences == 2
+
+
 @pytest.mark.parametrize(
     ("given", "field", "value"),
     [
@@ -227,8 +249,14 @@ async def test_vllms_front_end_that_aborts_has_failed(tmp_path: Path) -> None:
 # -- SGLang's front end ----------------------------------------------------------------------------
 
 
-def told(tokens: Sequence[int], count: int, *, finished: bool = False, **more: str) -> Any:
-    meta = {"completion_tokens": str(count), "cached_tokens": "1", **more}
+def told(
+    tokens: Sequence[int],
+    count: int,
+    more: Mapping[str, str] | None = None,
+    *,
+    finished: bool = False,
+) -> Any:
+    meta = {"completion_tokens": str(count), "cached_tokens": "1", **(more or {})}
     return sg.GenerateResponse(output_ids=tokens, meta_info=meta, finished=finished)
 
 
@@ -241,9 +269,9 @@ async def test_sglangs_front_end_sends_all_tokens_or_the_new_ones(
         told(MADE[:count] if all_so_far else MADE[count - 1 : count], count)
         for count in range(1, len(MADE))
     ]
-    reason = '{"type": "stop", "matched": "zz"}'
+    reason = {"finish_reason": '{"type": "stop", "matched": "zz"}'}
     last = MADE if all_so_far else MADE[-1:]
-    front = SglangFront(*parts, told(last, len(MADE), finished=True, finish_reason=reason))
+    front = SglangFront(*parts, told(last, len(MADE), reason, finished=True))
     wanted = {"return_stop_reason": STREAM, "return_num_output_tokens": STREAM}
     async with before(front, tmp_path, "sglang_runtime") as instance:
         found = await answers(instance, {"max_tokens": 9, "stop": ["zz"]}, stream=STREAM, **wanted)
@@ -263,7 +291,6 @@ async def test_sglangs_front_end_sends_all_tokens_or_the_new_ones(
     [
         ({"seed": 3}, {}, "'seed' is not supported"),
         ({"n": 2}, {}, "'n' is not supported"),
-        ({}, {"return_logprobs": STREAM}, "log probabilities are not supported"),
         ({"structured_outputs": {"grammar": "x"}}, {}, "'grammar' is not supported"),
     ],
 )
@@ -277,6 +304,42 @@ async def test_what_sglangs_front_end_has_not_is_named(
     assert not front.asked
 
 
+@pytest.mark.parametrize("all_so_far", [True, False])
+async def test_log_probabilities_of_sglangs_front_end(tmp_path: Path, all_so_far: bool) -> None:
+    """As with tokens, those so far or those of the new ones; a place may lack its likeliest."""
+    chosen = [[-0.5, MADE[0], None], [-0.25, MADE[1], None]]
+    likeliest = [[[-0.5, MADE[0], None], [-2.0, 7, None]], None]
+    since = 0 if all_so_far else 1
+    front = SglangFront(
+        told(MADE[:1], 1, probabilities(chosen[:1], likeliest[:1])),
+        told(MADE[since:2], 2, probabilities(chosen[since:], likeliest[since:]), finished=True),
+    )
+    wanted = {"return_logprobs": STREAM, "return_cumulative_logprob": STREAM}
+    async with before(front, tmp_path, "sglang_runtime") as instance:
+        [found] = await answers(instance, {"logprobs": 2}, **wanted)
+    first, second = json.loads(found.outputs["logprobs"].elements()[0])
+    assert (first[str(MADE[0])]["logprob"], first["7"]["logprob"]) == (-0.5, -2.0)
+    assert (first["7"]["rank"], list(second)) == (2, [str(MADE[1])])
+    assert found.outputs["cumulative_logprob"].numpy().tolist() == [-0.75]
+    [asked] = front.asked
+    assert (asked.return_logprob, asked.top_logprobs_num) == (True, 2)
+
+
+def probabilities(chosen: Any, likeliest: Any) -> dict[str, str]:
+    return {
+        "output_token_logprobs": json.dumps(chosen),
+        "output_top_logprobs": json.dumps(likeliest),
+    }
+
+
+@pytest.mark.parametrize("chosen", [[[-0.5, 7, None]], [[None, MADE[0], None]], [3], {}])
+async def test_log_probabilities_of_something_else(tmp_path: Path, chosen: Any) -> None:
+    front = SglangFront(told(MADE[:1], 1, probabilities(chosen, []), finished=True))
+    async with before(front, tmp_path, "sglang_runtime") as instance:
+        with pytest.raises(InternalError, match="the remote's answer is none"):
+            await answers(instance, return_logprobs=STREAM)
+
+
 async def test_sglangs_front_end_that_tells_no_numbers(tmp_path: Path) -> None:
     wrong = sg.GenerateResponse(output_ids=[5], meta_info={"completion_tokens": "many"})
     async with before(SglangFront(wrong), tmp_path, "sglang_runtime") as instance:
@@ -285,6 +348,29 @@ async def test_sglangs_front_end_that_tells_no_numbers(tmp_path: Path) -> None:
 
 
 # -- both ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [VllmFront, SglangFront])
+async def test_log_probabilities_that_do_not_come_are_missed(tmp_path: Path, kind: Any) -> None:
+    """A front end of another version may not know what was asked."""
+    vllm = kind is VllmFront
+    end = sequence(MADE, finish_info=finish()) if vllm else told(MADE, len(MADE), finished=True)
+    protocol = "vllm_inference" if vllm else "sglang_runtime"
+    async with before(kind(end), tmp_path, protocol) as instance:
+        with pytest.raises(InternalError, match="told no log probabilities"):
+            await answers(instance, return_logprobs=STREAM)
+
+
+@pytest.mark.parametrize("kind", [VllmFront, SglangFront])
+@pytest.mark.parametrize("name", ["logit_bias", "bad_words", "prompt_logprobs", "best_of"])
+async def test_what_no_front_end_is_asked_for_is_refused(
+    tmp_path: Path, kind: Any, name: str
+) -> None:
+    front, protocol = kind(), "vllm_inference" if kind is VllmFront else "sglang_runtime"
+    async with before(front, tmp_path, protocol) as instance:
+        with pytest.raises(InvalidRequestError, match=f"'{name}'"):
+            await answers(instance, sampling_parameters=json.dumps({name: 1}))
+    assert not front.asked
 
 
 @pytest.mark.parametrize("kind", [VllmFront, SglangFront])
@@ -306,3 +392,25 @@ async def test_a_front_end_that_is_ill_is_not_ready(tmp_path: Path, kind: Any) -
     protocol = "vllm_inference" if kind is VllmFront else "sglang_runtime"
     async with before(kind(healthy=False), tmp_path, protocol) as instance:
         assert "the engine is not healthy" in instance.backend.unready()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "other", "method"),
+    [
+        ("vllm_inference", SglangFront, "/grpc.health.v1.Health/Check"),
+        ("sglang_runtime", VllmFront, "/sglang.runtime.v1.SglangService/HealthCheck"),
+    ],
+)
+async def test_a_server_of_something_else_is_named(
+    tmp_path: Path, protocol: str, other: Any, method: str
+) -> None:
+    """As the gRPC port of another engine, or of a version that has not the service yet."""
+    async with before(other(), tmp_path, protocol) as instance:
+        reason = instance.backend.unready()
+    assert f"it does not serve {method}, which 'protocol' {protocol} needs" in reason
+
+
+async def test_an_engine_that_is_no_server_of_kserve(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="does not serve ModelMetadata, which 'protocol' ks"):
+        async with before(VllmFront(), tmp_path, "kserve"):
+            pass
