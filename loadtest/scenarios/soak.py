@@ -45,6 +45,7 @@ from loadtest.soak.wire import GrpcClient, HttpClient
 
 _MOST_IN_FLIGHT = 400
 _SAMPLING = 5.0
+_BEAT = 0.1
 _WARM_UP = 15.0
 _REST = 3.0
 
@@ -67,7 +68,8 @@ class Soak:
     async def run(self, minutes: float) -> None:
         """Load for so long, then wait for what is under way."""
         end = time.monotonic() + minutes * 60
-        await asyncio.gather(self._look(end), self._make_trouble(end), self._load(end))
+        parts = self._look(end), self._beat(end), self._make_trouble(end), self._load(end)
+        await asyncio.gather(*parts)
 
     async def _load(self, end: float) -> None:
         paces = [
@@ -119,6 +121,15 @@ class Soak:
         while time.monotonic() < end - 10:
             await asyncio.sleep(self.traffic.chance.uniform(2, 6))
             await self.trouble.make()
+
+    async def _beat(self, end: float) -> None:
+        """Note for how long the clients stand still: what is late then is not the server's."""
+        ledger, last = self.ledger, time.monotonic()
+        while last < end:
+            await asyncio.sleep(_BEAT)
+            now = time.monotonic()
+            ledger.standstill = max(ledger.standstill, now - last - _BEAT)
+            last = now
 
     async def _look(self, end: float) -> None:
         while time.monotonic() < end:

@@ -17,7 +17,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,7 +190,7 @@ class DiskFull(Fault):
         self._disk.mkdir()
 
     def missing(self) -> str:
-        done = _run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(self._disk))
+        done = _run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(self._disk))
         return "" if done == 0 else "mounting a disk"
 
     def options(self) -> list[str]:
@@ -273,12 +273,16 @@ class NoDescriptors(Fault):
         self._limits = resource.prlimit(site.pid, resource.RLIMIT_NOFILE)
         used = max(int(name) for name in os.listdir(f"/proc/{site.pid}/fd")) + 1
         resource.prlimit(site.pid, resource.RLIMIT_NOFILE, (used, self._limits[1]))
-        self._open = [_connected(site.server.http_port) for _ in range(50)]
+        connecting = [asyncio.create_task(_asking(site.server.http_port)) for _ in range(50)]
+        self._open, late = await asyncio.wait(connecting, timeout=self.seconds / 2)
+        for one in late:
+            one.cancel()
 
     async def end(self, site: Site) -> None:
         resource.prlimit(site.pid, resource.RLIMIT_NOFILE, self._limits)
         for one in self._open:
-            one.close()
+            if one.exception() is None:
+                one.result().close()
 
 
 class ClockJumps(Fault):
@@ -530,10 +534,15 @@ def _run(*command: str) -> int:
     return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
 
 
-def _connected(port: int) -> socket.socket:
+async def _asking(port: int) -> socket.socket:
     """A connection that asks for something, accepted or not."""
-    one = socket.create_connection(("127.0.0.1", port), 5)
-    one.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n")
+    one, loop = socket.socket(), asyncio.get_running_loop()
+    with ExitStack() as failed:
+        failed.callback(one.close)
+        one.setblocking(False)
+        await loop.sock_connect(one, ("127.0.0.1", port))
+        await loop.sock_sendall(one, b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n")
+        failed.pop_all()
     return one
 
 

@@ -49,6 +49,7 @@ class Ledger:
 
     A call is `right`, `wrong`, an `expected` error (its cause is known: a trouble, or the call
     itself is faulty), an `unexpected` one, or `lost` when it had no outcome in its time.
+    `standstill` is the longest time in seconds in which the clients themselves did nothing.
     """
 
     outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -58,6 +59,7 @@ class Ledger:
     made: Counter[str] = field(default_factory=Counter)
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     held_back: int = 0
+    standstill: float = 0.0
     _begun: float = field(default_factory=time.monotonic)
     _last: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=4))
 

@@ -51,6 +51,7 @@ class Report:
             "troubles": dict(ledger.made),
             "recoveries": dict(ledger.recoveries),
             "held_back": ledger.held_back,
+            "standstill": ledger.standstill,
             "slope_mib_per_hour": self.watch.slope(),
             "samples": self.watch.as_rows(),
             "exit_status": self.exit_status,
@@ -65,7 +66,10 @@ class Report:
 
     def _head(self) -> str:
         made = ", ".join(f"{count} of {cause}" for cause, count in sorted(self.ledger.made.items()))
-        return f"`{self.command}` at `{self.commit}`: {self.minutes:g} minutes; trouble: {made}."
+        return (
+            f"`{self.command}` at `{self.commit}`: {self.minutes:g} minutes; trouble: {made}. The"
+            f" clients stood still for {self.ledger.standstill:.1f} s at most."
+        )
 
     def _calls(self) -> str:
         ledger = self.ledger

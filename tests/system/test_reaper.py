@@ -18,6 +18,7 @@ from typing import IO
 import pytest
 import pytest_asyncio
 
+from harness.no_descriptors import no_descriptors
 from harness.processes import command_of, read_of
 from hosting.puppets import PATIENCE, alive, descriptors, eventually
 from penstock.system import reap
@@ -123,6 +124,20 @@ async def test_the_reaper_has_no_secrets_in_its_environment(
     reaper = Reaper()
     reaper.watch(group)
     assert b"the secret" not in read_of(reaper.pid or 0, "environ")
+    reaper.close()
+
+
+async def test_reaper_for_which_there_is_no_descriptor_is_started_later(
+    group: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    reaper = Reaper()
+    reaper.watch(group)
+    first = reaper.pid
+    with no_descriptors():
+        os.kill(first or 0, signal.SIGKILL)
+        await eventually(lambda: "can be started" in caplog.text)
+    await eventually(lambda: reaper.pid not in (None, first))
+    assert str(group).encode() in command_of(reaper.pid or 0)
     reaper.close()
 
 

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 _END_SECONDS = 2.0
 """Seconds that the helper has for its work, if it is not stuck."""
 
+_AGAIN_SECONDS = 1.0
+"""Seconds until another try to start one."""
+
 
 class Reaper:
     """The server's side: registers the process groups that must not outlive it."""
@@ -35,6 +38,7 @@ class Reaper:
         self._folder: Path | None = None
         self._mark = secrets.token_hex(8) + "."
         self._children = 0
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def pid(self) -> int | None:
@@ -80,6 +84,8 @@ class Reaper:
     def close(self) -> None:
         """Kill the groups that are left, remove the folder, and end."""
         process, self._process = self._process, None
+        if self._again is not None:
+            self._again.cancel()
         if process is None:
             return
         assert process.stdin is not None
@@ -125,7 +131,18 @@ class Reaper:
         """The helper was killed: start another, which gets all groups."""
         logger.warning("the process that ends model processes was killed; starting another")
         self.close()
-        self._start()
+        self._start_again()
+
+    def _start_again(self) -> None:
+        """Start a helper, and try later if there are no descriptors or processes for it."""
+        if self._process is not None:
+            return
+        try:
+            self._start()
+        except OSError as error:
+            logger.error("no process that ends model processes can be started: %s", error)
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(_AGAIN_SECONDS, self._start_again)
 
     def _write(self, line: str) -> None:
         assert self._process is not None

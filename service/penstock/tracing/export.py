@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from signal import Signals
 from typing import NamedTuple
@@ -143,8 +144,10 @@ class TraceExport:
             logger.warning("the exit did not wait any longer for the collector of traces")
 
     def _spawn(self) -> None:
+        """Start the process; raises `OSError` if there are no descriptors or processes for it."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, ExitStack() as failed:
+            failed.callback(ours.close)
             # Takes a few milliseconds of the loop, at the start and after a kill.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "penstock.tracing.exporter", str(theirs.fileno())],
@@ -155,6 +158,7 @@ class TraceExport:
                 env=passed_on(os.environ, _MORE_VARIABLES),
                 start_new_session=True,
             )
+            failed.pop_all()
         ours.setblocking(False)
         self._link, self._started = ours, time.monotonic()
         self._frames, self._sent, self._used, self._reason = Frames(), 0, False, ""
@@ -233,15 +237,24 @@ class TraceExport:
         status = self._end()
         self._drop("exporter_died", self._sent)
         lived = time.monotonic() - self._started
-        self._delay = _FIRST_DELAY if lived > _LONGEST_DELAY else self._delay * 2
-        self._delay = min(self._delay, _LONGEST_DELAY)
-        self._timers["spawn"] = self._loop.call_later(self._delay, self._spawn_again)
+        if lived > _LONGEST_DELAY:
+            self._delay = _FIRST_DELAY / 2
+        self._spawn_later()
         self._reason = f"the exporter process has ended: {self._reason or _status(status)}"
         self._log_lost(self._reason)
 
     def _spawn_again(self) -> None:
         del self._timers["spawn"]
-        self._spawn()
+        try:
+            self._spawn()
+        except OSError as error:
+            self._reason = f"the exporter process cannot be started: {error.strerror}"
+            logger.warning("traces wait: %s", self._reason)
+            self._spawn_later()
+
+    def _spawn_later(self) -> None:
+        self._delay = min(self._delay * 2, _LONGEST_DELAY)
+        self._timers["spawn"] = self._loop.call_later(self._delay, self._spawn_again)
 
     def _end(self) -> int:
         """Kill the process, if it still runs; its exit status."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from harness.no_descriptors import no_descriptors
 from harness.processes import read_of
 from penstock.core.errors import DeadlineExceededError
 from penstock.tracing.export import ExportCounts, ExportSettings, TraceExport
@@ -182,6 +183,20 @@ async def test_killed_exporter_is_followed_by_another(caplog: pytest.LogCaptureF
     await _until(lambda: export.pid not in (None, first))
     await export.close(5)
     assert "the exporter process has ended: signal SIGKILL" in caplog.text
+
+
+async def test_exporter_for_which_there_is_no_descriptor_is_started_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    export = _export(f"http://127.0.0.1:{port_of_nobody()}/v1/traces")
+    first = export.pid
+    with no_descriptors():
+        os.kill(first or 0, signal.SIGKILL)
+        await _until(lambda: export.pid is None)
+        export.submit(plain_trace())
+        await _until(lambda: "cannot be started" in caplog.text)
+    await _until(lambda: export.pid not in (None, first))
+    await export.close(5)
 
 
 async def test_the_exporter_has_no_secrets_in_its_environment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -84,7 +85,7 @@ class SpawnedProcess:
         except RuntimeError as error:  # there are too many threads
             process.kill()
             process.wait()
-            raise OSError(str(error)) from error
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     @property
     def pid(self) -> int:

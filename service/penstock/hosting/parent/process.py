@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import CallingInstance
 from penstock.core.errors import UnavailableError, no_commands
+from penstock.core.log.log_throttle import repeat_note
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.model_process import ModelProcess
@@ -24,6 +26,13 @@ from penstock.system.own_cores import OwnCores
 __all__ = ["ProcessInstance", "ProcessSpec"]
 
 logger = logging.getLogger(__name__)
+
+
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""What the machine lacks for another process, as it may for a while."""
+
+_SHORTAGE_SECONDS: Final = 1.0
+"""Seconds until another try where it lacks something: as often as it takes."""
 
 
 class ProcessInstance:
@@ -232,8 +241,12 @@ class ProcessInstance:
         try:
             self._use(await self._start_process())
         except Exception as error:  # whatever the backend raised this time
+            reason = f"could not be started again: {error}"
+            if isinstance(error, OSError) and error.errno in _SHORTAGES:  # not the model's fault
+                self._report_shortage(reason)
+                return _SHORTAGE_SECONDS
             delay = self._policy.failed(time.monotonic())
-            self._report(f"could not be started again: {error}", delay)
+            self._report(reason, delay)
             return delay
         self._restarts += 1
         text = "model process of instance '%s' is back, pid %s"
@@ -278,6 +291,12 @@ class ProcessInstance:
             fate = "it is being restarted"
         self._down = f"its model process {reason}; {fate}"
         logger.error("instance '%s': %s", self.name, self._down, extra=self._origin)
+
+    def _report_shortage(self, reason: str) -> None:
+        self._down = f"its model process {reason}; it is tried again"
+        note = repeat_note("no process", self.name)
+        if note is not None:
+            logger.error("instance '%s': %s%s", self.name, self._down, note, extra=self._origin)
 
     def _unavailable(self) -> UnavailableError:
         model = self._context.config.name

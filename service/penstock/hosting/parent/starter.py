@@ -8,6 +8,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -138,20 +139,18 @@ async def _end(started: StartedProcess) -> None:
 
 def _started(spec: ProcessSpec, reaper: Reaper, origin: Mapping[str, str]) -> StartedProcess:
     """A new process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
-    child: Child | None = None
-    number = pulse.fileno()
-    try:
-        descriptors = theirs.fileno(), inputs, outputs
-        child = Child.start(spec, reaper, origin, *descriptors, pulse=number)
-        return StartedProcess(child, ours, probes, inputs, outputs, number)
-    finally:
-        theirs.close()
-        pulse.close()
-        if child is None:
-            ours.close()
-            probes.close()
-            os.close(inputs)
-            os.close(outputs)
+    with ExitStack() as theirs, ExitStack() as ours:
+        link, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.callback(link.close)
+        theirs.callback(far.close)
+        probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.callback(probes.close)
+        theirs.callback(pulse.close)
+        inputs = create(ARENA_SIZE)
+        ours.callback(os.close, inputs)
+        outputs = create(ARENA_SIZE)
+        ours.callback(os.close, outputs)
+        number, shared = pulse.fileno(), (far.fileno(), inputs, outputs)
+        child = Child.start(spec, reaper, origin, *shared, pulse=number)
+        ours.pop_all()  # the process has begun: they are the caller's
+    return StartedProcess(child, link, probes, inputs, outputs, number)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fakes import turns
+from harness.no_descriptors import no_descriptors
 from harness.serving import suspend
 from hosting.parent.process.lives import children, kill, pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything
@@ -36,6 +37,25 @@ async def test_processes_after_the_first_are_counted(puppets: Puppets) -> None:
     kill(instance)
     await eventually(lambda: instance.process.restarts == 1)
     assert instance.process == ProcessState(instance.pid, 1)
+
+
+@pytest.mark.slow
+async def test_process_is_tried_as_often_as_there_is_no_descriptor_for_it(
+    puppets: Puppets, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five failures in a minute keep a model down, if they are its own."""
+    instance = await puppets.start()
+    former = instance.pid
+    with no_descriptors():
+        kill(instance)
+        await eventually(
+            lambda: (
+                caplog.text.count("could not be started again") == 5 or "stays down" in caplog.text
+            )
+        )
+    assert "stays down" not in caplog.text
+    await eventually(lambda: instance.pid not in (None, former))
+    assert await puppets.report(instance, "pid") == instance.pid
 
 
 @pytest.mark.slow
