@@ -147,3 +147,20 @@ async def test_loads_by_sagemaker_are_in_the_audit_log(folders: Path) -> None:
         ("admin", f"DELETE /models/hash-{OPEN}", "200"),
         ("", f"DELETE /models/hash-{OPEN}", "401"),
     ]
+
+
+async def test_a_default_model_that_is_not_seen_is_not_named(repository: Path) -> None:
+    environment = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": SECRET}
+    grace = ExitDeadline(1)
+    async with (
+        guarded(repository) as server,
+        open_vertex(server, LOCAL, 0, SECRET, _ROUTES, grace, _page) as vertex,
+        open_sagemaker(server, LOCAL, 0, repository, environment, grace) as sagemaker,
+        _client(vertex) as predictions,
+        _client(sagemaker) as invocations,
+    ):
+        for client, path in ((predictions, "/predict"), (invocations, "/invocations")):
+            mine = await client.post(path, json=BODY, headers=bearer(ALICE))
+            known = await client.post(path, json=BODY, headers=bearer(ADMIN))
+            assert (mine.status_code, known.status_code) == (404, 200)
+            assert SECRET not in mine.text

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from typing import Any
+
 import pytest
 
 from access.policies import ADMIN, ALICE, BOB, SECOND, bearer, gate
@@ -64,3 +67,16 @@ def _outcome(key: str, calls: Feature) -> type[InferenceError] | None:
 @pytest.mark.parametrize("calls", list(Feature))
 def test_who_may_do_everything_may_make_each_group_of_calls(calls: Feature) -> None:
     assert _outcome(ADMIN, calls) is None
+
+
+@pytest.mark.parametrize("headers", [bearer(ALICE), {"x-api-key": ALICE}])
+def test_a_key_is_hashed_once(monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]) -> None:
+    asked, hashed = gate(), []
+
+    def counting(text: bytes) -> Any:
+        hashed.append(text)
+        return sha256(text)
+
+    monkeypatch.setattr("penstock.access.policy.sha256", counting)
+    assert [asked.caller(headers) for _ in range(3)] == ["alice"] * 3
+    assert hashed == [ALICE.encode()]

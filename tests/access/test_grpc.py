@@ -19,6 +19,7 @@ from penstock.access.policy_file import parse_policy
 from penstock.access.tokens import TokenVerifier
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import health_pb2
+from penstock.protocol.credentials import CREDENTIAL_HEADERS
 from penstock.settings import GrpcSettings
 from rpc.serving import HEALTH, Client, connected, infer_request
 
@@ -52,6 +53,22 @@ async def test_a_call_is_let_in_by_its_key(local: GrpcSettings, repository: Path
     assert stranger == wrong
     assert wrong[0] is grpc.StatusCode.UNAUTHENTICATED
     assert other[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("header", CREDENTIAL_HEADERS)
+@pytest.mark.parametrize("other", [BOB, ALICE, "no"])
+async def test_a_key_that_is_sent_twice_is_a_wrong_one(
+    local: GrpcSettings, repository: Path, header: str, other: str
+) -> None:
+    """Else a proxy that reads the first one lets in whom the server takes for another."""
+    scheme = "Bearer " if header == "authorization" else ""
+    sent = [(header, f"{scheme}{ALICE}"), (header, f"{scheme}{other}")]
+    async with guarded(repository) as server, connected(server, local) as client:
+        codes = [
+            (await refusal(client.call("ServerMetadata", metadata=metadata)))[0]
+            for metadata in (sent, sent[::-1])
+        ]
+    assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 2
 
 
 @pytest.mark.parametrize("method", ["ModelMetadata", "ModelConfig", "ModelStatistics"])

@@ -19,6 +19,7 @@ from gateway.serving import LOCAL, connected
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from penstock.gateway.metrics import open_metrics
+from penstock.protocol.credentials import CREDENTIAL_HEADERS
 from penstock.server.seen_models import seen
 from penstock.settings import MetricsSettings
 
@@ -44,6 +45,19 @@ async def test_a_call_is_let_in_by_its_key(repository: Path) -> None:
     assert stranger.headers["www-authenticate"] == "Bearer"
     assert stranger.content == wrong.content
     assert "www-authenticate" not in other.headers
+
+
+@pytest.mark.parametrize("header", CREDENTIAL_HEADERS)
+@pytest.mark.parametrize("other", [BOB, ALICE, "no"])
+async def test_a_key_that_is_sent_twice_is_a_wrong_one(
+    repository: Path, header: str, other: str
+) -> None:
+    """Else a proxy that reads the last one lets in whom the server takes for another."""
+    scheme = "Bearer " if header == "authorization" else ""
+    sent = [(header, f"{scheme}{ALICE}"), (header.title(), f"{scheme}{other}")]
+    async with serving(repository) as client:
+        answers = [await client.get("/v2", headers=headers) for headers in (sent, sent[::-1])]
+    assert [answer.status_code for answer in answers] == [401, 401]
 
 
 async def test_the_body_of_a_refused_call_is_not_waited_for(repository: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of models, archives, sounds and pictures."""
+"""Files of models, their labels and initial states, archives, sounds and pictures."""
 
 from __future__ import annotations
 
@@ -33,6 +33,42 @@ def _weights(name: str) -> Callable[[Path], Read]:
         return _file(folder / name, read_weights)
 
     return make
+
+
+_LABELLED = b"""
+backend: "python" input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt" } ]
+"""
+_STATEFUL = b"""
+backend: "python" max_batch_size: 2 input [ { name: "X" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_INT32 dims: [ 1 ] } ]
+sequence_batching { state [ {
+    input_name: "I" output_name: "O" data_type: TYPE_INT32 dims: [ -1, 2 ]
+    initial_state: { name: "first" data_type: TYPE_INT32 dims: [ 2, 2 ] data_file: "first" }
+  } ] }
+"""
+
+
+def _labels(folder: Path) -> Read:
+    from penstock.models.config.pbtxt import parse_pbtxt
+    from penstock.models.repository.version_files import read_labels
+
+    config = parse_pbtxt(_LABELLED, "config.pbtxt")
+    return _file(folder / "labels.txt", lambda _: read_labels(config, folder))
+
+
+def _states(folder: Path) -> Read:
+    from penstock.models.config.pbtxt import parse_pbtxt
+    from penstock.models.repository.implicit_state_files import read_states
+
+    config = parse_pbtxt(_STATEFUL, "config.pbtxt")
+    (folder / "initial_state").mkdir()
+
+    def read(_: Path) -> None:
+        first = read_states(config, folder).initial()["I"]
+        assert first.numpy().shape == (1, 2, 2)
+
+    return _file(folder / "initial_state" / "first", read)
 
 
 def _safetensors() -> list[bytes]:
@@ -145,6 +181,8 @@ def _images() -> list[bytes]:
 
 
 DOORS = {
+    "labels": Door(_labels, lambda: [b"cat\ndog\n", b"a\r\n\n"], OURS, (b"\n", b"\xff"), 600),
+    "states": Door(_states, lambda: [bytes(16), bytes(20)], OURS, (bytes(8),), 600),
     "safetensors": Door(_weights("m.safetensors"), _safetensors, OURS, JSON, 600),
     "gguf": Door(_weights("m.gguf"), _gguf, OURS, (b"\xff" * 8, b"\0" * 8), 600),
     "onnx": Door(_weights("m.onnx"), _onnx, OURS, PROTO, 600),

@@ -11,9 +11,6 @@ from penstock.access.tokens import TokenVerifier
 from penstock.core.errors import PermissionDeniedError, UnauthenticatedError
 from penstock.settings import Feature
 
-CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key")
-"""The headers, or metadata, that hold a key or a token."""
-
 _LONGEST_CREDENTIAL = 8 << 10
 """Characters; what is longer is no key, and is not hashed."""
 

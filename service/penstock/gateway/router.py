@@ -15,7 +15,7 @@ from functools import partial
 from http import HTTPStatus
 
 from penstock.access.current import NO_PERMIT, enter, leave
-from penstock.access.gate import CREDENTIAL_HEADERS, AccessGate
+from penstock.access.gate import AccessGate
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
@@ -25,6 +25,7 @@ from penstock.gateway.call_guard import guards
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply, error_reply, method_not_allowed
 from penstock.header_forward import HeaderForward, header_forward
+from penstock.protocol.credentials import CREDENTIAL_HEADERS
 from penstock.scheduling.tokens.tenants import Tenants
 from penstock.settings import Feature, Restriction
 

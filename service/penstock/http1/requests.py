@@ -23,6 +23,7 @@ from httptools import (
 from penstock.core.body_quota import BodyQuota, Charge
 from penstock.core.buffer import Buffer
 from penstock.http1.limits import HeadSize, HttpLimits
+from penstock.protocol.credentials import CREDENTIAL_HEADERS
 
 _VERSIONS = ("1.1", "1.0")
 _FIELD_MARKS = len(b":\r\n")
@@ -238,7 +239,9 @@ class InvalidHeadError(Exception):
 class RequestHead:
     """A request line and its fields.
 
-    `fields` are as sent, `headers` has their names in lower case; of equal names the first counts.
+    `fields` are as sent, `headers` has their names in lower case; of equal names the first counts,
+    and credentials are joined, which makes none of them (`protocol.credentials`).
+
     `path` is as sent, without percent decoding, `query` what follows its question mark.
     `content_length` is the bytes of the body, `None` for one in chunks.
     """
@@ -332,6 +335,8 @@ def _by_name(fields: Sequence[Field]) -> dict[str, str]:
             headers[key] = value.decode("latin-1")
         elif key == "host":
             raise InvalidHeadError("more than one Host (RFC 9112, section 3.2)")
+        elif key in CREDENTIAL_HEADERS:
+            headers[key] += f", {value.decode('latin-1')}"
     return headers
 
 

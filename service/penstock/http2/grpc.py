@@ -21,6 +21,7 @@ import numpy as np
 from penstock.http2.hpack import Field, encode
 from penstock.http2.request_headers import HttpRequest, read_request
 from penstock.http2.stream import Buffer
+from penstock.protocol.credentials import text_metadata
 
 IDENTITY, GZIP, DEFLATE = b"identity", b"gzip", b"deflate"
 ENCODINGS = (IDENTITY, DEFLATE, GZIP)
@@ -208,8 +209,8 @@ class CallHead:
 
     `refusal` is the reason if the call cannot be served; `http_status` is set if it is not gRPC.
     `metadata_fields` are all metadata, in order; `metadata` are those with text values, where the
-    last of equal keys wins. `timeout` is in seconds; `authority` is the server as the client names
-    it, perhaps empty.
+    last of equal keys wins, and credentials are joined (`text_metadata`). `timeout` is in seconds;
+    `authority` is the server as the client names it, perhaps empty.
     """
 
     path: str
@@ -243,7 +244,7 @@ def read_call(fields: tuple[Field, ...] | None) -> CallHead:
         return CallHead(
             path,
             metadata,
-            {key: value for key, value in metadata if isinstance(value, str)},
+            text_metadata(metadata),
             None if timeout is None else read_timeout(timeout),
             named.get(b"grpc-encoding", IDENTITY),
             _accepted(named.get(b"grpc-accept-encoding", b"")),

@@ -58,7 +58,7 @@ class Asking(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The request's text metadata; keys are in lower case, the last of equal keys wins."""
+        """The request's text metadata (`protocol.credentials.text_metadata`)."""
 
     @property
     def certificate(self) -> Sequence[str]:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from penstock.access.gate import CREDENTIAL_HEADERS
 from penstock.core.access import AccessSink, AuditSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.verbosity import VERBOSITY
 from penstock.header_forward import header_forward
+from penstock.protocol.credentials import CREDENTIAL_HEADERS
 from penstock.rpc.audit import audited
 from penstock.rpc.call_log import LoggedCalls, VerboseCalls, VerboseServices, observed
 from penstock.rpc.channelz.servicer import ChannelzServicer

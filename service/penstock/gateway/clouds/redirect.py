@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.core.errors import InvalidRequestError
+from penstock.access.gate import AccessGate
+from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.inference.body_memory import JSON_LENGTH, BodyMemory
 from penstock.gateway.replies import PLAIN, Refusal, Reply
 from penstock.gateway.router import Router
 from penstock.http1.requests import RequestHead
+from penstock.settings import Feature
 
 _LENGTH_FIELD = JSON_LENGTH.encode()
 
@@ -78,3 +80,17 @@ class Redirect:
                 reply.add_header("content-type", self._media_type + value.decode("ascii"))
                 break
         return reply
+
+
+def default_for(gate: AccessGate | None, call: HttpCall, model: str, unseen: str) -> str:
+    """The model of a call that names none; `unseen` for a caller who may not know of it.
+
+    Who may make no such call is refused by the route, which names no model.
+    """
+    if gate is None:
+        return model
+    try:
+        permit = gate.permit(call.headers, Feature.INFERENCE, call.certificate)
+    except InferenceError:
+        return model
+    return model if permit.sees(model) else unseen

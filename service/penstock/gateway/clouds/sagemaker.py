@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_router
 from penstock.gateway.call_guard import CallGuard, guards, may_see
 from penstock.gateway.clouds.errors import EndpointStartError
-from penstock.gateway.clouds.redirect import Redirect
+from penstock.gateway.clouds.redirect import Redirect, default_for
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
@@ -105,7 +105,8 @@ async def open_sagemaker(
     )
     guarded = guards(http.restrictions, (), server.access)
     models = MultiModelEndpoints(server, redirect, ControlBodies(helper), guarded, root)
-    endpoint = _SagemakerEndpoint(redirect, models, known)
+    default = partial(default_for, server.access, model=known.model, unseen=_NO_MODEL)
+    endpoint = _SagemakerEndpoint(redirect, models, known, default)
     try:
         async with listening(
             endpoint.start,
@@ -124,11 +125,16 @@ async def open_sagemaker(
 
 class _SagemakerEndpoint:
     def __init__(
-        self, redirect: Redirect, models: MultiModelEndpoints, known: _Environment
+        self,
+        redirect: Redirect,
+        models: MultiModelEndpoints,
+        known: _Environment,
+        default: Callable[[HttpCall], str],
     ) -> None:
         self._redirect = redirect
         self._models = models
         self._known = known
+        self._default = default
 
     def start(self, call: HttpCall) -> None:
         """Begin to answer a call."""
@@ -137,7 +143,7 @@ class _SagemakerEndpoint:
             self._redirect.start(call, call.method, f"/v2/health/{known.ping_mode}")
         elif call.path == "/invocations":
             if call.method == "POST":
-                path = f"/v2/models/{known.model}/{known.inference_type}"
+                path = f"/v2/models/{self._default(call)}/{known.inference_type}"
                 self._redirect.start(call, "POST", path)
             else:
                 call.send(method_not_allowed(("POST",)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -12,7 +12,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_router
 from penstock.gateway.call_guard import CallGuard, PolicyGuard
 from penstock.gateway.clouds.errors import EndpointStartError
-from penstock.gateway.clouds.redirect import Redirect
+from penstock.gateway.clouds.redirect import Redirect, default_for
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
@@ -25,6 +25,7 @@ from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings, restriction_of
 
 _SERVICE = "Vertex AI"
+_UNSEEN = "unspecified_vertex_ai_default_model"
 _REDIRECT = "x-vertex-ai-triton-redirect"
 _POSTED = re.compile(r"/v2/models/[^/]+(?:/versions/[0-9]+)?/(?:infer|generate|generate_stream)")
 _OPEN = re.compile(r"/v2(?:/health/[^/]+|/models/.*)?")
@@ -58,7 +59,8 @@ async def open_vertex(
     guard = CallGuard(Feature.METRICS, restriction, None)
     if gate is not None:
         guard = PolicyGuard(gate, Feature.METRICS, restriction, None)
-    endpoint = _VertexEndpoint(redirect, model, predict, health, scrape, guard)
+    default = partial(default_for, gate, model=model, unseen=_UNSEEN)
+    endpoint = _VertexEndpoint(redirect, default, predict, health, scrape, guard)
     try:
         async with listening(
             endpoint.start,
@@ -79,14 +81,14 @@ class _VertexEndpoint:
     def __init__(
         self,
         redirect: Redirect,
-        model: str,
+        default: Callable[[HttpCall], str],
         predict: str,
         health: str,
         scrape: Scrape,
         metrics_guard: CallGuard,
     ) -> None:
         self._redirect = redirect
-        self._model = model
+        self._default = default
         self._predict = predict
         self._health = health
         self._scrape = scrape
@@ -102,7 +104,7 @@ class _VertexEndpoint:
         elif call.method != "POST":
             call.send(method_not_allowed(("POST",)))
         elif target is None:
-            self._redirect.start(call, "POST", f"/v2/models/{self._model}/infer")
+            self._redirect.start(call, "POST", f"/v2/models/{self._default(call)}/infer")
         else:
             self._redirected(call, "/" + target)
 

@@ -8,7 +8,6 @@ from typing import Final
 from urllib.parse import unquote
 from uuid import uuid4
 
-from penstock.access.gate import CREDENTIAL_HEADERS
 from penstock.core.errors import InferenceError
 from penstock.core.http_exchange import Headers, HttpExchange
 from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue, RequestScope
@@ -21,6 +20,7 @@ from penstock.gateway.openai.model_names import FoundModel, ModelNames
 from penstock.gateway.openai.request_body import RequestBodies, RequestBody
 from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.router import Target, fill_scope, forwarded_headers
+from penstock.protocol.credentials import CREDENTIAL_HEADERS
 from penstock.server.faces import Inference
 from penstock.settings import Feature, HttpSettings, OpenAiSettings, restriction_of
 

@@ -27,6 +27,7 @@ from penstock.core.errors import InferenceError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.log.log_fields import error_fields
 from penstock.core.log.log_throttle import log_fault
+from penstock.protocol.credentials import text_metadata
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import (
     Metadata,
@@ -95,7 +96,7 @@ class GrpcioContext:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        return {key: value for key, value in self.metadata_fields if isinstance(value, str)}
+        return text_metadata(self.metadata_fields)
 
     @property
     def metadata_fields(self) -> Metadata:
@@ -258,7 +259,7 @@ class _Forbidden(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if method is None or method.admits is None:
             return None
         fields = call.invocation_metadata or ()
-        if method.admits(_Head({key: value for key, value in fields if isinstance(value, str)})):
+        if method.admits(_Head(text_metadata(fields))):
             return None
         # Of this kind, the call is handled without waiting for a message.
         refusing = replace(method, client_streaming=True)
