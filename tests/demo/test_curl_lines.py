@@ -30,7 +30,7 @@ ELSEWHERE = {
     '"model": "chat"': "another server is needed; tests/backends/remote ask it",
     "/models/ensemble/": "tests/backends/tensorrt_llm ask such a model",
     "localhost:30000": "a router is needed; `make router` asks one",
-    "grep rollbacks_total": "no alias has gone back; tests/models/releases ask it",
+    "rollbacks_total": "no alias has gone back; tests/models/releases ask it",
 }
 """What in a line keeps it from being run here, and why."""
 
