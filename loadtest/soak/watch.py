@@ -86,7 +86,7 @@ class Watch:
         return [pid for pid, since in sorted(self.seen) if alive(pid) and started(pid) == since]
 
     def more_files(self) -> str:
-        """What the server's first process has open that it had not when `files` were taken."""
+        """Descriptors of the server's first process that are no part of `files`."""
         more = open_files(self.pid) - self.files
         return ", ".join(f"{count} of {kind}" for kind, count in sorted(more.items()))
 
@@ -137,7 +137,7 @@ def open_files(pid: int) -> Counter[str]:
 
 
 def _sockets(pid: int) -> dict[str, str]:
-    """What the sockets of a network are, by how they are called in `fd`."""
+    """Kinds and addresses of the sockets of a network, by their names in `fd`."""
     found = {}
     for name, inode, address in (("tcp", 9, slice(1, 4)), ("unix", 6, slice(7, 8))):
         lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from loadtest.authority import Authority, client_context, write_pair, write_whole
+from loadtest.authority import Authority, client_context
 
 from access.models import OPEN, guarded
 from access.policies import ALICE, POLICY, bearer, gate
@@ -24,7 +24,7 @@ from penstock.gateway.app import open_gateway
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings, TlsSettings
 from rpc.serving import Client
-from system.test_certificates import settings
+from system.test_certificates import fill, settings
 
 AUTHORITY = Authority()
 WORKLOAD, HOST = "spiffe://cluster/ns/research/sa/bob", "Bob.example"
@@ -35,10 +35,7 @@ CERTIFIED = POLICY.replace(
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> TlsSettings:
-    folder = tmp_path_factory.mktemp("tls")
-    write_pair(folder, "server", AUTHORITY.signed(dns=["localhost"]))
-    write_whole(folder / "root.pem", AUTHORITY.pem)
-    return settings(folder)
+    return settings(fill(tmp_path_factory.mktemp("tls"), AUTHORITY))
 
 
 @asynccontextmanager

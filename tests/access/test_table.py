@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import grpc
 import httpx
 import pytest
-from loadtest.authority import Authority, client_context, write_pair, write_whole
+from loadtest.authority import Authority, client_context
 from loadtest.hostile.routes import Place, places
 
 from access.issuer import Issuer, with_tokens
@@ -47,6 +47,7 @@ from penstock.settings import (
     TlsSettings,
 )
 from rpc.serving import channel_to
+from system.test_certificates import fill
 from system.test_certificates import settings as tls_settings
 
 RPCS = {
@@ -135,7 +136,7 @@ def gate_of_table() -> AccessGate:
 
 
 def headers_of(way: str, name: str) -> dict[str, str]:
-    """What a caller sends to be known; a stranger's key is wrong, and its token has expired."""
+    """Credentials of a caller; a stranger's key is wrong, and its token has expired."""
     if way == "certificate" or name == NOBODY:
         return {}
     if way == "key":
@@ -156,10 +157,7 @@ def context_of(name: str) -> ssl.SSLContext:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> TlsSettings:
-    folder = tmp_path_factory.mktemp("tls")
-    write_pair(folder, "server", AUTHORITY.signed(dns=["localhost"]))
-    write_whole(folder / "root.pem", AUTHORITY.pem)
-    return tls_settings(folder)
+    return tls_settings(fill(tmp_path_factory.mktemp("tls"), AUTHORITY))
 
 
 def group_of(place: Place) -> str:

@@ -30,10 +30,10 @@ def settings(folder: Path, *, mutual: bool = True) -> TlsSettings:
     )
 
 
-def fill(folder: Path) -> Path:
+def fill(folder: Path, authority: Authority = AUTHORITY) -> Path:
     folder.mkdir(exist_ok=True)
-    write_pair(folder, "server", AUTHORITY.signed(dns=["localhost"]))
-    write_whole(folder / "root.pem", AUTHORITY.pem)
+    write_pair(folder, "server", authority.signed(dns=["localhost"]))
+    write_whole(folder / "root.pem", authority.pem)
     return folder
 
 

@@ -238,7 +238,7 @@ class TraceExport:
         self._drop("exporter_died", self._sent)
         lived = time.monotonic() - self._started
         if lived > _LONGEST_DELAY:
-            self._delay = _FIRST_DELAY / 2
+            self._delay = _FIRST_DELAY
         self._spawn_later()
         self._reason = f"the exporter process has ended: {self._reason or _status(status)}"
         self._log_lost(self._reason)
@@ -253,8 +253,8 @@ class TraceExport:
             self._spawn_later()
 
     def _spawn_later(self) -> None:
-        self._delay = min(self._delay * 2, _LONGEST_DELAY)
         self._timers["spawn"] = self._loop.call_later(self._delay, self._spawn_again)
+        self._delay = min(self._delay * 2, _LONGEST_DELAY)
 
     def _end(self) -> int:
         """Kill the process, if it still runs; its exit status."""

@@ -14,6 +14,9 @@ KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 SCHEMES = ("s3", "gs", "as")
 
+MODEL = {"m/config.pbtxt": "config", "m/1/model.onnx": "one", "m/2/data/weights": "two"}
+"""The objects of a model."""
+
 
 @contextmanager
 def opened(
@@ -55,3 +58,16 @@ def files_of(taken: tuple[Path, Path | None] | None) -> dict[str, bytes]:
     folder = taken[0]
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def put(store: ObjectStore, objects: dict[str, str]) -> None:
+    """Store objects by their keys."""
+    for key, content in objects.items():
+        store.put(key, content)
+
+
+def folder_of(repository: RemotePlace, model: str) -> Path:
+    """The folder of a model that is taken."""
+    taken = repository.take(model)
+    assert taken is not None
+    return taken[0]

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-"""What the machine lacks for another process, as it may for a while."""
+"""Errors of a machine that lacks something for another process, as it may for a while."""
 
 _SHORTAGE_SECONDS: Final = 1.0
 """Seconds until another try where it lacks something: as often as it takes."""

@@ -267,7 +267,7 @@ def advice(reason: str, model_path: Path | None) -> str:
 
 
 def _known_from_files(reason: str, model_path: Path | None) -> str | None:
-    """What a look at the repository tells: that the model of a step is there, and cannot be read;
+    """Advice from a look at the repository: that the model of a step is there, and cannot be read;
     or the file that lies where another is missing, as a line of the configuration.
     """
     if model_path is None:
