@@ -131,7 +131,7 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Texts a second, and CPU microseconds of each: the server's, its event loop's, the client's."""
+    """Texts a second; CPU microseconds of each: the server's, its event loop's, the client's."""
 
     rate: float
     cpu: float
