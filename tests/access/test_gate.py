@@ -28,6 +28,23 @@ def test_a_key_is_known_in_each_header(headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("headers", "caller"),
+    [
+        ({**bearer(BOB), "x-api-key": ADMIN}, "bob"),
+        ({"x-api-key": BOB, "api-key": ADMIN}, "bob"),
+        ({**bearer("no"), "x-api-key": ADMIN}, ""),
+        ({"x-api-key": "no", "api-key": ADMIN}, ""),
+    ],
+)
+def test_of_several_keys_one_counts(headers: dict[str, str], caller: str) -> None:
+    """Also when its caller is remembered, and the other keys' callers are."""
+    asked = gate()
+    for name, key in headers.items():
+        asked.caller({name: key})
+    assert [asked.caller(headers), asked.caller(headers)] == [caller, caller]
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {},

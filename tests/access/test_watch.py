@@ -189,6 +189,21 @@ async def test_keys_are_fetched_and_the_last_good_ones_are_kept(
     assert "the keys before them stay in use" in caplog.text
 
 
+async def test_what_could_not_be_fetched_is_tried_again_sooner(
+    file: Path, keys: KeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `retry_secs`; what was fetched holds for `refresh_secs`."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    replaced(file, with_tokens(keys.address))
+    watch, asked = PolicyWatch(file), []
+    for keys.answer in (b"{}", ISSUED.key_set(), b"{}"):
+        await watch.renew_keys()
+        asked.append(keys.asked)
+        now[0] += 10
+    assert asked == [1, 2, 2]
+
+
 async def test_an_unknown_key_is_fetched_once_in_an_interval(file: Path, keys: KeyServer) -> None:
     keys.answer = ISSUED.key_set()
     replaced(file, with_tokens(keys.address))
