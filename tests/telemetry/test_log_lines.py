@@ -54,6 +54,15 @@ def test_a_line_of_json_says_when_where_and_what() -> None:
     ]
 
 
+@pytest.mark.parametrize("form", ["default", "json"])
+def test_no_text_turns_the_direction_of_a_line(form: str) -> None:
+    """Else what follows it reads backwards on a terminal, and says something else."""
+    turning = "\u061c\u200e\u200f\u202a\u202e\u2066\u2069"
+    line = formatter(LogSettings(format=form)).format(record(f"unknown model {turning}"))
+    assert line.isascii()
+    assert all(f"\\u{ord(mark):04x}" in line for mark in turning)
+
+
 def test_times_of_json_are_of_rfc_3339() -> None:
     made = record("now")
     read = datetime.fromisoformat(parsed(made)["time"])
