@@ -185,7 +185,7 @@ def _fill(server: Server, name: str, prompts: Sequence[str]) -> None:
 def _post(server: Server, path: str, body: dict[str, Any]) -> None:
     url = f"http://127.0.0.1:{server.http_port}/v2/{path}"
     request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
-    urllib.request.urlopen(request, timeout=300).close()
+    urllib.request.urlopen(request, timeout=900).close()
 
 
 def _write_network(folder: Path) -> None:
