@@ -44,9 +44,9 @@ ON_DEMAND = "on demand"
 
 _BACKOFF_SECONDS = 5.0
 """Seconds for which a load that failed is not tried again by a call."""
-_PYTHON = "python"
-"""The backend for whose models processes are started before the first call; others take long to
-import."""
+_PREPARED = ("python", "onnxruntime")
+"""The backends that are made ready before the first call: of the first a process is started, of the
+second its engine is imported. Others take long to import."""
 _LOOK_SECONDS = 0.1
 """Seconds between two looks whether a model has become idle, while a call waits for room."""
 _WAITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -132,10 +132,9 @@ class ModelResidency:
                 self._known[name] = found
             else:
                 self._unreadable[name] = found
-        for one in self._known.values():
-            if one.config.backend == _PYTHON:
-                await self._lifecycle.prepare(one.config)
-                break
+        backends = {one.config.backend: one.config for one in self._known.values()}
+        for config in filter(None, map(backends.get, _PREPARED)):
+            await self._lifecycle.prepare(config)
 
     def forget(self, name: str) -> None:
         """A model has gone from the repository."""
