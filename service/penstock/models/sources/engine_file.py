@@ -66,9 +66,7 @@ _ANY = f"""\
 # names of forward's arguments, or NAME__NUMBER; dims
 # {_DIMS}
 """
-_EXAMPLE = Program(
-    (Declared("input__0", "FP32", (-1,)),), (Declared("output__0", "FP32", (-1,)),)
-)
+_EXAMPLE = Program((Declared("input__0", "FP32", (-1,)),), (Declared("output__0", "FP32", (-1,)),))
 """What is shown of a program whose file does not say its tensors."""
 
 
