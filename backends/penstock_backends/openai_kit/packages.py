@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -24,5 +25,5 @@ def kit_imports() -> Iterator[None]:
         except ImportError as error:
             raise BackendNotInstalledError(
                 "they need packages that are not installed: "
-                f"pip install 'penstock[openai]' ({error})"
+                f"pip install 'penstock[openai]', for {sys.executable} ({error})"
             ) from error

@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from penstock.backend import BackendNotInstalledError
+from penstock_backends.openai_kit.packages import kit_imports
+
 _PROGRAM = """
 import sys
 
@@ -68,3 +71,13 @@ def test_models_that_load_at_once_all_have_their_applications() -> None:
     command = [sys.executable, "-c", _AT_ONCE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_missing_is_missing_in_a_python_that_is_named() -> None:
+    """A model's process may be of another environment than the server's."""
+    with pytest.raises(BackendNotInstalledError) as missing, kit_imports():
+        import no_such_package  # type: ignore[import-not-found]  # noqa: F401
+    assert missing.value.message == (
+        "they need packages that are not installed: pip install 'penstock[openai]', for"
+        f" {sys.executable} (No module named 'no_such_package')"
+    )

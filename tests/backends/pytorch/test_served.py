@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -223,6 +224,12 @@ def test_files_are_served_without_a_repository(repository: Path, tmp_path: Path)
     assert lacking.wait(60) == 1
     said = (tmp_path / "refusal").read_text()
     assert "named.pt' does not say how it is served" in said
+    assert re.findall(r'put \[ { name: "(\w+)"', said) == [
+        "left",
+        "right",
+        "output__0",
+        "output__1",
+    ]
     tensors = [
         f'{{ name: "{name}" data_type: TYPE_FP32 dims: [ 4 ] }}'
         for name in ("left", "right", "sum", "difference")

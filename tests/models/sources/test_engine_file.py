@@ -83,6 +83,13 @@ def test_a_savedmodel_is_a_folder(tmp_path: Path) -> None:
     assert found.default_model_filename == "half"
 
 
+def test_a_folder_of_numbered_savedmodels_asks_for_one_of_them(tmp_path: Path) -> None:
+    for version in ("2", "10"):
+        _file(tmp_path / "half" / version / "saved_model.pb")
+    half = tmp_path / "half"
+    assert _refusal(half) == f"'{half}' has versions of a SavedModel: give one, such as {half}/10"
+
+
 @pytest.mark.parametrize(
     ("file", "name"),
     [

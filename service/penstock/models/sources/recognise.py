@@ -128,7 +128,15 @@ def _is_repository(path: Path) -> bool:
 
 
 def _refuse_entry(path: Path) -> None:
-    """Refuse a model's folder in a repository, whose versions are no models."""
+    """Refuse a model's folder in a repository, whose versions are no models.
+
+    And the folder of TensorFlow Serving, whose versions are models themselves.
+    """
+    folders = [each.parent for each in path.glob("*/saved_model.pb")]
+    versions = [each for each in folders if each.name.isascii() and each.name.isdecimal()]
+    if versions:
+        newest = shlex.quote(str(max(versions, key=lambda each: int(each.name))))
+        raise SourceError(f"'{path}' has versions of a SavedModel: give one, such as {newest}")
     if (path / "config.pbtxt").is_file():
         raise SourceError(
             f"'{path}' is a model in a repository: serve it with penstock serve"
