@@ -61,7 +61,7 @@ class AliasFiles:
             try:
                 declared = {} if state is None else await asyncio.to_thread(_read, file)
                 aliases = [parse_alias(name, fields) for name, fields in declared.items()]
-            except (OSError, ValueError, InferenceError) as error:
+            except (OSError, ValueError, RecursionError, InferenceError) as error:
                 logger.error("%s is not taken: %s", file, error)
                 continue
             found.append((file, {alias.name: alias for alias in aliases}))
