@@ -14,8 +14,10 @@ the load.
 
 Two floors say what of that is the machine's. `hashed` is the shortest loop that does what a load
 has to: `obstore`'s stream written to a file, and its SHA-256 on a second thread, at the low
-priority. `busy` are calls while two processes of the low priority do nothing but hash: what any
-work on all cores does to them.
+priority. `reachable` is the most of `obstore`'s speed that any code can have, with all cores of the
+machine always full: the processor time of `obstore` and the store, by that of this loop and the
+store, where `obstore` itself fills the cores. `busy` are calls while two processes of the low
+priority do nothing but hash: what work on all cores does to them, without network and disk.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from xml.sax.saxutils import escape
 
 import grpc
 
-from loadtest.process import Server, penstock
+from loadtest.process import Server, cpu_seconds, penstock
 from loadtest.report import Row, arguments, median_rows, show
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol.grpc_service_pb2_grpc import GRPCInferenceServiceStub
@@ -67,8 +69,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         _write(folder / "models", options.megabytes << 20)
-        with _store(folder / "models") as port:
-            rows = median_rows(options.rounds, lambda: [_measure(folder, port)])
+        with _store(folder / "models") as (port, pid):
+            rows = median_rows(options.rounds, lambda: [_measure(folder, port, pid)])
     show(f"a model of {options.megabytes} MiB in an object store", rows, options.json)
 
 
@@ -85,13 +87,18 @@ def _write(models: Path, size: int) -> None:
         os.utime(path, (0, 0))  # nobody is uploading
 
 
-def _measure(folder: Path, port: int) -> Row:
+def _measure(folder: Path, port: int, store: int) -> Row:
     cache, address = folder / "cache", f"s3://http://127.0.0.1:{port}/bucket"
     shutil.rmtree(cache, ignore_errors=True)
     flags = f"--repository-cache-dir={cache}", "--model-control-mode=explicit"
-    usual = _alone_elsewhere(port, folder / "alone", 0)
-    low = _alone_elsewhere(port, folder / "alone", _NICE)
-    hashed = _alone_elsewhere(port, folder / "alone", _NICE, hashes=True)
+    at = [cpu_seconds(store)]
+    usual, own = _alone_elsewhere(port, folder / "alone", 0)
+    at.append(cpu_seconds(store))
+    low, _ = _alone_elsewhere(port, folder / "alone", _NICE)
+    at.append(cpu_seconds(store))
+    hashed, hashing = _alone_elsewhere(port, folder / "alone", _NICE, hashes=True)
+    at.append(cpu_seconds(store))
+    own, hashing = own + at[1] - at[0], hashing + at[3] - at[2]
     with penstock(address, *flags, "--load-model=small") as server:
         took = _timed(lambda: _load(server))
     shutil.rmtree(cache)
@@ -110,6 +117,9 @@ def _measure(folder: Path, port: int) -> Row:
         "at low priority s": low,
         "load s": took,
         "hashed s": hashed,
+        "obstore and store cpu s": own,
+        "hashed and store cpu s": hashing,
+        "reachable": own / hashing,
         "ratio": usual / took,
         "ratio at low priority": low / took,
         "hashed to obstore": low / hashed,
@@ -145,7 +155,7 @@ def _load(server: Server) -> None:
         GRPCInferenceServiceStub(channel).RepositoryModelLoad(request, timeout=300)
 
 
-def _alone(port: int, path: Path, *, hashes: bool) -> float:
+def _alone(port: int, path: Path, *, hashes: bool) -> tuple[float, float]:
     import obstore
     from obstore.store import S3Store
 
@@ -161,18 +171,23 @@ def _alone(port: int, path: Path, *, hashes: bool) -> float:
                     hashing.submit(digest.update, chunk)
                 file.write(chunk)
 
+    cpu = time.process_time()
     took = _timed(fetch)
     path.unlink()
-    return took
+    return took, time.process_time() - cpu
 
 
-def _alone_elsewhere(port: int, path: Path, nice: int, *, hashes: bool = False) -> float:
-    """The same download by a process of its own; the seconds that it took, without its start."""
+def _alone_elsewhere(
+    port: int, path: Path, nice: int, *, hashes: bool = False
+) -> tuple[float, float]:
+    """The same download by a process of its own; the seconds that it took, without its start, and
+    those of the processor.
+    """
     context = get_context("spawn")
     took: Any = context.Queue()
     process = context.Process(target=_nicely, args=(port, path, nice, hashes, took))
     process.start()
-    seconds: float = took.get()
+    seconds: tuple[float, float] = took.get()
     process.join()
     return seconds
 
@@ -228,13 +243,15 @@ def _p99(server: Server, work: Callable[[], object]) -> float:
 
 
 @contextmanager
-def _store(folder: Path) -> Iterator[int]:
-    """A process that serves a folder as the bucket `bucket`; its port."""
+def _store(folder: Path) -> Iterator[tuple[int, int]]:
+    """A process that serves a folder as the bucket `bucket`; its port, and its number."""
     context = get_context("spawn")
     ports: Any = context.Queue()
     process = context.Process(target=_serve, args=(str(folder), ports), daemon=True)
     process.start()
-    yield ports.get()
+    port = ports.get()
+    assert process.pid is not None
+    yield port, process.pid
     process.kill()
     process.join()
 

@@ -24,7 +24,6 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.loading.load_graph import code_name
-from penstock.models.remote.address import scheme_of
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import ModelRepository
@@ -246,7 +245,7 @@ def _facade(
             by_secret=not settings.secure,
         ),
         most_elements=settings.max_bytes_elements,
-        alias_folders=[Path(p) for p in settings.repository.paths if not scheme_of(p)],
+        alias_folders=[Path(p) for p in settings.repository.paths if "://" not in p],
     )
 
 

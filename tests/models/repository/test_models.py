@@ -152,6 +152,14 @@ def test_repository_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> Non
         repository.read("b")
 
 
+def test_address_with_a_slip_leaves_the_others(tmp_path: Path) -> None:
+    write_files(tmp_path, "a/")
+    repository = ModelRepository([tmp_path, "s3a://bucket"], keeps_going=True)
+    (why,) = repository.missing.values()
+    assert "did you mean 's3://bucket'?" in str(why)
+    assert repository.names() == ["a"]
+
+
 @pytest.mark.parametrize("door", ["poll", "load"])
 def test_repository_that_could_not_be_read_is_tried_again(
     tmp_path: Path, door: str, caplog: pytest.LogCaptureFixture

@@ -454,8 +454,8 @@ def versions_to_load(files: ModelFiles, policy: VersionPolicy | None) -> dict[in
 
 
 def _named(path: Path | str) -> str:
-    """What tells a repository from others: its address, or its folder."""
-    return str(path).rstrip("/") if scheme_of(str(path)) else str(Path(path))
+    """What tells a repository from others: its address, also one with a slip, or its folder."""
+    return str(path).rstrip("/") if "://" in str(path) else str(Path(path))
 
 
 def _file_names(path: Path) -> frozenset[str]:
