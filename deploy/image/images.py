@@ -43,6 +43,7 @@ class Variant:
         goal: MB above its Python that it may have; 0 for no goal.
         lacks: A model of the demo whose engine it does not have.
         says: What the server says of that.
+        shared_memory: What `/dev/shm` has, if not the 64 MB that containers have.
     """
 
     name: str
@@ -50,6 +51,12 @@ class Variant:
     goal: int
     lacks: str
     says: tuple[str, ...]
+    shared_memory: str = ""
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        """Options of `run` that it needs."""
+        return (f"--shm-size={self.shared_memory}",) if self.shared_memory else ()
 
 
 VARIANTS = (
@@ -73,6 +80,7 @@ VARIANTS = (
         0,
         "simple",
         ("pip install 'penstock[onnx]'", "--build-arg ENGINE="),
+        shared_memory="1g",  # vLLM wants 160 MiB
     ),
 )
 

@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ _Array = np.ndarray[Any, Any]
 def tried(tool: Tool, variant: Variant, out: Path) -> tuple[dict[str, str], list[str]]:
     """Try an image: what each trial saw, and what failed. Logs of the containers go to `out`."""
     image = tag(variant)
+    tool = replace(tool, run=(*tool.run, *variant.run))
     models = repository(variant, out)
     seen: dict[str, str] = {}
     failures: list[str] = []

@@ -75,7 +75,11 @@ def test_useless_files_go_and_their_neighbours_stay(tmp_path: Path) -> None:
 
 
 def test_what_only_drives_gpus_goes_where_vllm_is_for_processors(tmp_path: Path) -> None:
-    stays = ["nvidia/cudnn/lib/libcudnn.so.9", "torch/lib/libtorch_cuda.so"]
+    stays = [
+        "nvidia/cudnn/lib/libcudnn.so.9",
+        "torch/bin/torch_shm_manager",  # PyTorch looks for it when it is imported
+        "torch/lib/libtorch_cuda.so",
+    ]
     goes = [
         "nvidia/cudnn/lib/libcudnn_engines_precompiled.so.9",
         "nvidia/cu13/lib/libcusolver.so.12",
