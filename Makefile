@@ -12,7 +12,7 @@ ROOM ?=
 ALL ?=
 
 # A Python that will do.
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 BIN := .venv/bin

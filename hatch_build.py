@@ -38,6 +38,7 @@ _OPTIONS = [
     "--ignore-missing-imports",
     "--no-warn-redundant-casts",
     "--no-warn-return-any",
+    "--no-warn-unreachable",  # what is for another Python than this one
     "--no-warn-unused-ignores",
 ]
 _OPTIMISATION = "2"  # 3 was no faster, and takes longer to compile

@@ -2,8 +2,8 @@
 
 An interpreter is one of this machine, of pyenv's, one that uv downloads, or one of Debian's
 packages, which are unpacked into `.tools/debian` and touch nothing else. Headers for another
-processor, and an interpreter to be emulated, are Debian's or uv's. Where none can be had the reason
-of each is told, and nothing is built.
+processor are Debian's or uv's, and an interpreter to be emulated is Debian's. Where none can be had
+the reason of each is told, and nothing is built.
 """
 
 from __future__ import annotations
@@ -139,10 +139,16 @@ def _of_this_machine(version: str) -> Path:
 
 def _of_pyenv(version: str) -> Path:
     home = os.environ.get("PYENV_ROOT") or "~/.pyenv"
-    found = sorted(Path(home).expanduser().glob(f"versions/{version}.*/bin/python{version}"))
-    if not found:
+    found = Path(home).expanduser().glob(f"versions/{version}.*/bin/python{version}")
+    # Neither what is not released yet nor what is free-threaded: of that the wheels are others.
+    releases = {
+        int(number): file
+        for file in found
+        if (number := file.parents[1].name.removeprefix(f"{version}.")).isdecimal()
+    }
+    if not releases:
         raise NotHereError(f"pyenv has no Python {version}")
-    return found[-1]
+    return releases[max(releases)]
 
 
 def _of_uv(version: str) -> Path:

@@ -14,8 +14,18 @@ import pytest
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 
+from deploy.wheels import pythons
 from deploy.wheels.pythons import ROOT, NotHereError, Unpacked, interpreter
 from deploy.wheels.release import GLIBC, PYTHONS, Kind, differing, snapshot
+
+_FOR_ONE_PYTHON = """
+import sys
+
+def newer() -> bool:
+    if sys.version_info >= (3, 12):
+        return True
+    return False
+"""
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +96,18 @@ def test_objects_are_kept_for_the_compiler_wherever_it_is_installed(
     assert told(tmp_path / "three", "22") != one
 
 
+@pytest.mark.slow
+def test_code_for_one_python_is_translated_for_another(hook: ModuleType, tmp_path: Path) -> None:
+    """mypyc stops at whatever mypy has to say, and what it says differs by version."""
+    (tmp_path / "module.py").write_text(_FOR_ONE_PYTHON)
+    asked = ["--config-file", str(ROOT / "pyproject.toml"), "--python-version", PYTHONS[-1]]
+    asked += ["--cache-dir", str(tmp_path / "cache"), *hook._OPTIONS, "module.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *asked], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_tools_that_make_wheels_are_pinned(hook: ModuleType) -> None:
     """The same versions make the same bytes."""
     pinned = (ROOT / "deploy/wheels/constraints.txt").read_text().splitlines()
@@ -152,6 +174,20 @@ def test_headers_that_lie_in_one_folder_stay_there(tmp_path: Path) -> None:
     (tmp_path / "root/usr/include/python3.12").mkdir(parents=True)
     made = Unpacked(tmp_path / "root", "3.12", "aarch64").headers(tmp_path / "headers")
     assert made == tmp_path / "root/usr/include/python3.12"
+
+
+def test_of_pyenv_the_newest_release_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither one that is not released yet, nor a free-threaded one, whose wheels are others."""
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    for name in ("3.13.9", "3.13.10", "3.13.10t", "3.13.11rc1", "3.1.99"):
+        folder = tmp_path / "versions" / name / "bin"
+        folder.mkdir(parents=True)
+        (folder / "python3.13").touch()
+    assert pythons._of_pyenv("3.13") == tmp_path / "versions/3.13.10/bin/python3.13"
+    with pytest.raises(NotHereError, match="pyenv has no Python"):
+        pythons._of_pyenv("3.14")
 
 
 @pytest.mark.slow
