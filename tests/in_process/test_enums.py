@@ -12,7 +12,7 @@ import penstock.in_process as tritonserver
 @pytest.mark.parametrize(
     ("enumeration", "numbers"),
     [
-        (tritonserver.ModelControlMode, {"NONE": 0, "POLL": 1, "EXPLICIT": 2}),
+        (tritonserver.ModelControlMode, {"NONE": 0, "POLL": 1, "EXPLICIT": 2, "DEMAND": 3}),
         (tritonserver.RateLimitMode, {"OFF": 0, "EXEC_COUNT": 1}),
         (tritonserver.LogFormat, {"DEFAULT": 0, "ISO8601": 1}),
         (tritonserver.InstanceGroupKind, {"AUTO": 0, "CPU": 1, "GPU": 2, "MODEL": 3}),

@@ -6,11 +6,12 @@ from enum import IntEnum, IntFlag
 
 
 class ModelControlMode(IntEnum):
-    """When models are loaded."""
+    """When models are loaded; `DEMAND`, when they are called first, is Penstock's own."""
 
     NONE = 0
     POLL = 1
     EXPLICIT = 2
+    DEMAND = 3
 
 
 class RateLimitMode(IntEnum):
