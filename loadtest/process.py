@@ -48,6 +48,11 @@ class Server:
         """CPU time of the server's first process alone, so far."""
         return cpu_seconds(self.pid)
 
+    def loop_cpu_seconds(self) -> float:
+        """CPU time of the first thread of the first process, which is the event loop's, so far."""
+        counts = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()
+        return int(counts[0]) / 1e9
+
 
 @contextmanager
 def penstock(

@@ -54,6 +54,18 @@ _USELESS: Mapping[str, Sequence[str]] = {
 }
 """By package, what is left out: patterns below its folder."""
 
+_USELESS_ON_CPU: Mapping[str, Sequence[str]] = {
+    # PyTorch of the ordinary index is built for GPUs: it starts only where the libraries are that
+    # its own are linked to. These it opens when it uses a GPU; the rest is for who compiles.
+    "torch": ("bin", "include", "lib/libtorch_cuda_linalg.so"),
+    "nvidia": (
+        *("*/include", "*/bin", "*/nvvm", "nvshmem/lib/*.bc", "nvshmem/lib/nvshmem_*"),
+        *("cudnn/lib/libcudnn_*.so*", "cu13/lib/libcusolver*", "cu13/lib/libnvperf*"),
+        *("cu13/lib/*.alt.so*", "cu13/lib/libnvrtc-builtins*", "cu13/lib/libcheckpoint*"),
+    ),
+}
+"""The same, of what vLLM for processors brings along."""
+
 _EVERYWHERE = ("*.pyi", "*.pyx.in")
 
 
@@ -111,7 +123,7 @@ def install(engine: str, environment: Path) -> None:
     site = site_packages(environment)
     if are_pinned(engine):
         _check_pins(site)
-    trim(site)
+    trim(site, useless(engine))
     strip(site, environment / "bin" / "python")
     compile_all(site, environment / "bin" / "python")
 
@@ -164,13 +176,18 @@ def site_packages(environment: Path) -> Path:
     return found
 
 
-def trim(site: Path) -> int:
+def useless(engine: str) -> dict[str, Sequence[str]]:
+    """What is left out of an image with these engines: patterns by package."""
+    return {**_USELESS, **(_USELESS_ON_CPU if ON_CPU in engines(engine) else {})}
+
+
+def trim(site: Path, patterns: Mapping[str, Sequence[str]] = _USELESS) -> int:
     """Remove what is of no use in a container; the bytes of it."""
-    useless = {path for pattern in _EVERYWHERE for path in site.rglob(pattern)}
-    for package, patterns in _USELESS.items():
-        useless.update(path for pattern in patterns for path in (site / package).glob(pattern))
+    paths = {path for pattern in _EVERYWHERE for path in site.rglob(pattern)}
+    for package, ours in patterns.items():
+        paths.update(path for pattern in ours for path in (site / package).glob(pattern))
     removed = 0
-    for path in sorted(useless):
+    for path in sorted(paths):
         if path.is_dir() and not path.is_symlink():
             removed += sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             shutil.rmtree(path)

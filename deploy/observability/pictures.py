@@ -68,8 +68,19 @@ class Box:
         )
 
 
-def draw(board: Mapping[str, Any], prometheus: Answers, start: float, end: float) -> str:
-    """A dashboard as SVG, from start to end in seconds since 1970."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is drawn: from start to end in seconds since 1970, of these servers, a regular
+    expression.
+    """
+
+    start: float
+    end: float
+    servers: str = ".*"
+
+
+def draw(board: Mapping[str, Any], prometheus: Answers, span: Span) -> str:
+    """A dashboard as SVG."""
     height = max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in board["panels"]) * _ROW + _HEAD
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {24 * _COLUMN} {height}">',
@@ -83,7 +94,7 @@ def draw(board: Mapping[str, Any], prometheus: Answers, start: float, end: float
         if panel["type"] == "row":
             parts.append(_text(box.x + 4, box.y + 16, panel["title"], "h"))
         else:
-            parts += _panel(panel, box, _answers(panel, prometheus, models, start, end))
+            parts += _panel(panel, box, [*_answers(panel, prometheus, models, span)])
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -97,16 +108,28 @@ def _models(board: Mapping[str, Any], prometheus: Answers) -> str:
     return "|".join(line.labels["model"] for line in found)
 
 
+def with_data(board: Mapping[str, Any], prometheus: Answers, span: Span) -> tuple[int, int]:
+    """How many expressions of a dashboard have numbers, and how many there are."""
+    models = _models(board, prometheus)
+    targets = [target for panel in board["panels"] for target in panel.get("targets", ())]
+    full = [bool([*_lines(one["expr"], prometheus, models, span)]) for one in targets]
+    return sum(full), len(full)
+
+
 def _answers(
-    panel: Mapping[str, Any], prometheus: Answers, models: str, start: float, end: float
-) -> list[Series]:
-    step = (end - start) / _POINTS
-    return [
-        Series(_legend(target["legendFormat"], line.labels), line.points)
-        for target in panel["targets"]
-        for line in prometheus.over_time(filled(target["expr"], "30s", models), start, end, step)
-        if any(isfinite(value) for _, value in line.points)
-    ]
+    panel: Mapping[str, Any], prometheus: Answers, models: str, span: Span
+) -> Iterator[Series]:
+    for target in panel["targets"]:
+        for line in _lines(target["expr"], prometheus, models, span):
+            yield Series(_legend(target["legendFormat"], line.labels), line.points)
+
+
+def _lines(expression: str, prometheus: Answers, models: str, span: Span) -> Iterator[Line]:
+    asked = filled(expression, "30s", models, span.servers)
+    step = (span.end - span.start) / _POINTS
+    for line in prometheus.over_time(asked, span.start, span.end, step):
+        if any(isfinite(value) for _, value in line.points):
+            yield line
 
 
 def _legend(pattern: str, labels: Mapping[str, str]) -> str:
@@ -238,7 +261,8 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(DASHBOARDS.glob("*.json")):
         board = json.loads(path.read_text("utf-8"))
-        picture = draw(board, PrometheusApi(options.prometheus), end - 60 * options.minutes, end)
+        span = Span(end - 60 * options.minutes, end)
+        picture = draw(board, PrometheusApi(options.prometheus), span)
         (options.folder / f"dashboard-{path.stem}.svg").write_text(picture, "utf-8")
 
 

@@ -39,13 +39,13 @@ def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in board["panels"] if panel["type"] != "row"]
 
 
-def filled(expression: str, interval: str, models: str = _ALL) -> str:
-    """The expression as Grafana sends it with all servers chosen, and these models, all if none
-    are named: a regular expression.
+def filled(expression: str, interval: str, models: str = _ALL, servers: str = _ALL) -> str:
+    """The expression as Grafana sends it with these models and servers chosen, which are regular
+    expressions; all if none are named.
     """
     for variable, value in (
         ("$__rate_interval", interval),
-        ("$instance", _ALL),
+        ("$instance", servers),
         ("$model", models),
     ):
         expression = expression.replace(variable, value)

@@ -3,10 +3,11 @@
     python -m deploy.replicas.seen [--seconds 8] [--stay] [--out build/replicas]
 
 Commands of the servers, the proxy's file, Prometheus' rules and Jaeger's settings are those of the
-compose file; only addresses are others, and Grafana is left out, which is nowhere to be had as a
-program. A load of Triton's own client goes through the proxy: unary calls over gRPC, which are
-tried again as gRPC's service configuration says; calls over HTTP, which are not; and streams.
-Meanwhile one server is killed, comes back, and the other one is told to exit, and comes back.
+compose file; only addresses are others. Grafana is nowhere to be had as a program: in its place its
+dashboards are drawn, as what Prometheus answers to their expressions. A load of Triton's own client
+goes through the proxy: unary calls over gRPC, which are tried again as gRPC's service configuration
+says; calls over HTTP, which are not; and streams. Meanwhile one server is killed, comes back, and
+the other one is told to exit, and comes back.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ import yaml
 from tritonclient.utils import InferenceServerException
 
 from deploy.observability.observe import TOOLS, demo
+from deploy.observability.pictures import Span, draw, with_data
 from deploy.observability.programs import StackError, Started, port, program
 from deploy.observability.prometheus_api import PrometheusApi
-from deploy.observability.questions import DASHBOARDS, questions
+from deploy.observability.questions import DASHBOARDS
 from deploy.observability.stack import Jaeger, jaeger, prometheus
 
 HERE = Path(__file__).parent
@@ -199,7 +201,7 @@ def services(folder: Path) -> Iterator[Running]:
             server.start(repository, traces.traces if traces else "")
         for server in servers.values():
             server.wait_ready()
-        targets = [f"127.0.0.1:{server.ports['metrics']}" for server in servers.values()]
+        targets = [_instance(server) for server in servers.values()]
         url = stack.enter_context(prometheus(str(TOOLS / "prometheus"), folder, targets, "1s"))
         http, grpc = stack.enter_context(_proxy(servers, folder))
         yield Running(servers, http, grpc, PrometheusApi(url), traces, repository)
@@ -488,10 +490,25 @@ def _in_trace(url: str) -> list[str]:
     return sorted({str(tag["value"]) for tag in tags if tag["key"] == "service.instance.id"})
 
 
-def panels(running: Running) -> tuple[int, int]:
-    """How many expressions of the server's dashboard have data, and how many there are."""
-    asked = [one.expression for one in questions(DASHBOARDS / "server.json", "30s")]
-    return sum(bool(running.prometheus.now(one)) for one in asked), len(asked)
+def drawn(running: Running, begin: float, out: Path) -> Iterator[str]:
+    """Draw each dashboard as it was since then, of both servers and of each; what is on them."""
+    end = time.time()
+    chosen = {name: _instance(server) for name, server in running.servers.items()}
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        board = json.loads(path.read_text("utf-8"))
+        counts = []
+        for name, servers in {"": "|".join(chosen.values()), **chosen}.items():
+            span = Span(begin, end, servers)
+            picture = draw(board, running.prometheus, span)
+            (out / f"{'-'.join(filter(None, (path.stem, name)))}.svg").write_text(picture, "utf-8")
+            full, asked = with_data(board, running.prometheus, span)
+            counts.append(f"{name or 'both'} {full} of {asked}")
+        yield f"Dashboard `{path.stem}`, expressions with data: {', '.join(counts)}."
+
+
+def _instance(server: Server) -> str:
+    """A server's `instance` in Prometheus."""
+    return f"127.0.0.1:{server.ports['metrics']}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -507,8 +524,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with services(Path(temporary)) as running, Load(running.http, running.grpc) as load:
                 print(f"proxy http://{running.http}, gRPC {running.grpc}", flush=True)
                 print(f"Prometheus {running.prometheus.url}", flush=True)
+                begin = time.time()
                 phases = watch(running, load, chosen.seconds)
-                report = _report(running, phases)
+                report = _report(running, phases, [*drawn(running, begin, chosen.out)])
                 (chosen.out / "report.md").write_text(report)
                 print(report)
                 while chosen.stay:
@@ -521,10 +539,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(phase.counts.failed["gRPC"] for phase in phases) else 0
 
 
-def _report(running: Running, phases: Sequence[Phase]) -> str:
-    lines = [HEAD, *map(row, phases), ""]
-    with_data, asked = panels(running)
-    lines.append(f"Dashboard `server`: {with_data} of {asked} expressions have data.")
+def _report(running: Running, phases: Sequence[Phase], dashboards: Sequence[str]) -> str:
+    lines = [HEAD, *map(row, phases), "", *dashboards]
     if running.jaeger is None:
         lines.append("Jaeger is not here.")
     else:

@@ -7,8 +7,9 @@ The floor is the best offline loop: the same backend in a process of its own, wi
 of one length that are ready, at the size that is best. In turns with it, for each length: over
 gRPC, over HTTP by OpenAI's API, and with `--peer-python`, whose environment has
 sentence-transformers, fastapi and uvicorn, the same weights behind a web server. CPU is
-microseconds a text, of all processes; `front` is that less what a text costs the offline loop.
-Texts of 500 tokens are cut to the 256 that the model reads.
+microseconds a text, of all processes of the server; `front` is that of its event loop, `client`
+that of the load, which shares the cores. Texts of 500 tokens are cut to the 256 that the model
+reads.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 
 from loadtest.load import Load, run
 from loadtest.offline import best
@@ -115,24 +117,41 @@ def _row(
     at = f"127.0.0.1:{server.http_port}"
     http = Load(at, case.body, in_flight, rounds=rounds, path=path)
     ours = {"gRPC": (server, grpc), "HTTP": (server, http)}
-    for name, rate, cpu in _measured(ours):
-        row |= {f"{name}/s": rate, f"{name} of offline": rate / offline.rows_per_second}
-        row |= {f"{name} cpu us": cpu, f"{name} front us": cpu - offline.cpu_per_row}
+    for name, found in _measured(ours):
+        row |= {f"{name}/s": found.rate, f"{name} of offline": found.rate / offline.rows_per_second}
+        row |= {f"{name} cpu us": found.cpu, f"{name} front us": found.front}
+        row |= {f"{name} client us": found.client}
     if peer is not None:
         load = Load(f"127.0.0.1:{peer.http_port}", case.body, in_flight, rounds=_LEAST, path=path)
-        ((_, rate, cpu),) = _measured({"peer": (peer, load)})
-        row |= {"peer/s": rate, "peer cpu us": cpu}
-        row |= {f"{name} of peer": float(row[f"{name}/s"]) / rate for name in ours}
+        ((_, found),) = _measured({"peer": (peer, load)})
+        row |= {"peer/s": found.rate, "peer cpu us": found.cpu}
+        row |= {f"{name} of peer": float(row[f"{name}/s"]) / found.rate for name in ours}
     return row
 
 
-def _measured(loads: dict[str, tuple[Server, Load]]) -> Iterator[tuple[str, float, float]]:
-    """The rate of each load, and the CPU microseconds of a text."""
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Texts a second; CPU microseconds of each: the server's, its event loop's, the client's."""
+
+    rate: float
+    cpu: float
+    front: float
+    client: float
+
+
+def _measured(loads: dict[str, tuple[Server, Load]]) -> Iterator[tuple[str, _Measured]]:
     for name, (server, load) in loads.items():
-        before = server.cpu_seconds()
+        before = _spent(server)
         found = run(load)
         each = 1e6 / max(found.all_calls, 1)
-        yield name, found.calls_per_second, (server.cpu_seconds() - before) * each
+        spent = (now - then for now, then in zip(_spent(server), before, strict=True))
+        yield name, _Measured(found.calls_per_second, *(seconds * each for seconds in spent))
+
+
+def _spent(server: Server) -> tuple[float, float, float]:
+    """CPU seconds of the server, of its event loop, and of the load's processes that have ended."""
+    ended = getrusage(RUSAGE_CHILDREN)
+    return server.cpu_seconds(), server.loop_cpu_seconds(), ended.ru_utime + ended.ru_stime
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
 
 `moves`: so many calls of an alias over gRPC while it is set to other shares, promoted in steps,
 rolled back, and while a target is unloaded, loaded and loaded again; ends where one of them failed.
-`shadow`: the same calls with and without a shadow that gets `--percent` of them, in turns of
-`--seconds` each; shown are the medians of the 50th and 99th percentiles and their ratio. The models
-are in Python, in a process each. No `--calls`, or no `--rounds`, leaves one of both out.
+`shadow`: the same calls without a shadow, with one that gets `--percent` of them, and without it
+`again`, in turns of `--seconds` each; shown are the medians of the 50th and 99th percentiles, of
+the processor time that the front takes for a call, and ratios to those without: that of `again` is
+what tells nothing. The models are in Python, in a process each. No `--calls`, or no `--rounds`,
+leaves one of both out.
 """
 
 from __future__ import annotations
@@ -145,27 +147,30 @@ async def _gone(client: Client) -> None:
 def _shadow(server: Server, load: Load, options: Any) -> Row:
     asked = Load(load.target, load.message_file, load.in_flight, options.seconds)
     shadowed = {**_OLD, "shadow": {"model": "new", "percent": options.percent}}
-    outcomes: dict[str, list[Outcome]] = {"off": [], "on": []}
+    sides = ["off", "on", "again"]
+    outcomes: dict[str, list[Outcome]] = {side: [] for side in sides}
+    costs: dict[str, list[float]] = {side: [] for side in sides}
     counts: dict[str, int] = {}
-    for number in range(options.rounds):
-        for side in ("off", "on") if number % 2 else ("on", "off"):
+    for _ in range(options.rounds):
+        sides.append(sides.pop(0))
+        for side in sides:
             asyncio.run(_set(server, shadowed if side == "on" else _OLD))
+            used = server.own_cpu_seconds()
             outcomes[side].append(run(asked))
+            costs[side].append((server.own_cpu_seconds() - used) / outcomes[side][-1].all_calls)
             if side == "on":
                 found = asyncio.run(_shown(server))
                 for one in ("equal", "different", "failed", "dropped"):
                     counts[one] = counts.get(one, 0) + found.get(one, 0)
     p50 = {side: statistics.median(o.latency_p50 for o in many) for side, many in outcomes.items()}
     p99 = {side: statistics.median(o.latency_p99 for o in many) for side, many in outcomes.items()}
-    return {
-        "in flight": load.in_flight,
-        "percent": options.percent,
-        **{f"p50 {side}": value for side, value in p50.items()},
-        **{f"p99 {side}": value for side, value in p99.items()},
-        "p50 ratio": p50["on"] / p50["off"],
-        "p99 ratio": p99["on"] / p99["off"],
-        **counts,
-    }
+    cost = {side: 1e6 * statistics.median(many) for side, many in costs.items()}
+    row: dict[str, float | str] = {"in flight": load.in_flight, "percent": options.percent}
+    for name, by_side in (("p50", p50), ("p99", p99), ("front us", cost)):
+        row[f"{name} off"] = by_side["off"]
+        row |= {f"{name} {side}": by_side[side] / by_side["off"] for side in ("on", "again")}
+    row.update(counts)
+    return row
 
 
 async def _set(server: Server, definition: dict[str, Any]) -> None:

@@ -1,7 +1,9 @@
 """What a remote model costs: the same models here and behind a second Penstock, in one run.
 
 The CPU time is that of the server that clients ask; what the far one uses for the same calls is its
-own. Both run on this machine, so that a call's time has no network in it.
+own. Both run on this machine, so that a call's time has no network in it. Beside them our transport
+alone is measured, with requests decoded and answers encoded: a remote call passes one such way more
+than one here, as a client.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from loadtest.load import Load
-from loadtest.process import Server, penstock
+from loadtest.process import Server, bare_native, penstock
 from loadtest.report import Row, arguments, median_rows, show
 from loadtest.scenarios.streams import REPEAT, Plan
 from loadtest.scenarios.unary import measured, write_message, write_repository
@@ -35,7 +37,7 @@ def main() -> None:
             _write(near, repeat=REPEAT)
             for model in ("identity", "repeat"):
                 _add(near, f"remote_{model}", _ENTRY.format(target=far.target, model=model))
-            with penstock(near) as server:
+            with penstock(near) as server, bare_native("messages") as bare:
 
                 def measure() -> list[Row]:
                     return [
@@ -48,6 +50,13 @@ def main() -> None:
                     ]
 
                 rows = median_rows(options.rounds, measure)
+                floor = median_rows(
+                    options.rounds,
+                    lambda: [
+                        _floor(directory, bare, count, options.seconds) for count in (1, 8, 32)
+                    ],
+                )
+    show("our transport alone, a call of 64 B", floor, None)
     show("a remote model against the same one here", rows, options.json)
 
 
@@ -78,6 +87,17 @@ def _calls(directory: Path, server: Server, floats: int, in_flight: int, seconds
         "more us": cpu - cpu_here,
         "p50 ms": there.latency_p50,
         "here p50 ms": here.latency_p50,
+    }
+
+
+def _floor(directory: Path, server: Server, in_flight: int, seconds: float) -> Row:
+    message = write_message(directory, "identity", _FLOATS[0])
+    outcome, cpu = measured(server, Load(server.target, message, in_flight, seconds))
+    return {
+        "in flight": str(in_flight),
+        "a second": outcome.calls_per_second,
+        "cpu us": cpu,
+        "p50 ms": outcome.latency_p50,
     }
 
 

@@ -11,16 +11,23 @@ of another model take meanwhile (p99), beside calls while nothing is fetched (be
 mean of both), and while another process downloads the same object with `obstore` alone, at the low
 priority. `server cpu` is what the server itself takes of the processor for all its calls during
 the load.
+
+Two floors say what of that is the machine's. `hashed` is the shortest loop that does what a load
+has to: `obstore`'s stream written to a file, and its SHA-256 on a second thread, at the low
+priority. `busy` are calls while two processes of the low priority do nothing but hash: what any
+work on all cores does to them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import formatdate
@@ -49,6 +56,7 @@ _KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REG
 _MODEL = "large"
 _NICE = 10
 """The priority of what fetches."""
+_BUSY_SECONDS = 5.0
 
 
 def main() -> None:
@@ -83,10 +91,12 @@ def _measure(folder: Path, port: int) -> Row:
     flags = f"--repository-cache-dir={cache}", "--model-control-mode=explicit"
     usual = _alone_elsewhere(port, folder / "alone", 0)
     low = _alone_elsewhere(port, folder / "alone", _NICE)
+    hashed = _alone_elsewhere(port, folder / "alone", _NICE, hashes=True)
     with penstock(address, *flags, "--load-model=small") as server:
         took = _timed(lambda: _load(server))
     shutil.rmtree(cache)
     with penstock(address, *flags, "--load-model=small") as server:
+        busy = _p99(server, lambda: _two_busy(_BUSY_SECONDS))
         beside = _p99(server, lambda: _alone_elsewhere(port, folder / "alone", _NICE))
         before = _p99(server, lambda: time.sleep(5))
         cpu = server.own_cpu_seconds()
@@ -99,16 +109,21 @@ def _measure(folder: Path, port: int) -> Row:
         "obstore s": usual,
         "at low priority s": low,
         "load s": took,
+        "hashed s": hashed,
         "ratio": usual / took,
         "ratio at low priority": low / took,
+        "hashed to obstore": low / hashed,
+        "ratio to hashed": hashed / took,
         "start of a folder s": local,
         "start from the cache s": cached,
         "ratio of starts": cached / local,
         "p99 idle ms": idle * 1e3,
         "p99 beside obstore ms": beside * 1e3,
+        "p99 busy ms": busy * 1e3,
         "p99 meanwhile ms": meanwhile * 1e3,
         "ratio of p99": meanwhile / idle,
         "to that beside obstore": meanwhile / beside,
+        "to busy": meanwhile / busy,
         "server cpu s": cpu,
     }
 
@@ -130,7 +145,7 @@ def _load(server: Server) -> None:
         GRPCInferenceServiceStub(channel).RepositoryModelLoad(request, timeout=300)
 
 
-def _alone(port: int, path: Path) -> float:
+def _alone(port: int, path: Path, *, hashes: bool) -> float:
     import obstore
     from obstore.store import S3Store
 
@@ -139,8 +154,11 @@ def _alone(port: int, path: Path) -> float:
     )
 
     def fetch() -> None:
-        with path.open("wb") as file:
+        digest = hashlib.sha256()
+        with path.open("wb") as file, ThreadPoolExecutor(1) as hashing:
             for chunk in obstore.get(store, f"{_MODEL}/1/weights").stream(1 << 20):
+                if hashes:
+                    hashing.submit(digest.update, chunk)
                 file.write(chunk)
 
     took = _timed(fetch)
@@ -148,20 +166,37 @@ def _alone(port: int, path: Path) -> float:
     return took
 
 
-def _alone_elsewhere(port: int, path: Path, nice: int) -> float:
+def _alone_elsewhere(port: int, path: Path, nice: int, *, hashes: bool = False) -> float:
     """The same download by a process of its own; the seconds that it took, without its start."""
     context = get_context("spawn")
     took: Any = context.Queue()
-    process = context.Process(target=_nicely, args=(port, path, nice, took))
+    process = context.Process(target=_nicely, args=(port, path, nice, hashes, took))
     process.start()
     seconds: float = took.get()
     process.join()
     return seconds
 
 
-def _nicely(port: int, path: Path, nice: int, took: Any) -> None:
+def _nicely(port: int, path: Path, nice: int, hashes: bool, took: Any) -> None:
     os.nice(nice)
-    took.put(_alone(port, path))
+    took.put(_alone(port, path, hashes=hashes))
+
+
+def _two_busy(seconds: float) -> None:
+    """Two processes of the low priority that hash what they have in memory."""
+    context = get_context("spawn")
+    processes = [context.Process(target=_hash, args=(seconds,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+
+def _hash(seconds: float) -> None:
+    os.nice(_NICE)
+    block, end = bytes(1 << 20), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        hashlib.sha256(block)
 
 
 def _p99(server: Server, work: Callable[[], object]) -> float:

@@ -5,11 +5,12 @@
     python -m loadtest.scenarios.sizes --formats random ones alone, in FP16 and as OpenVINO has them
     python -m loadtest.scenarios.sizes --pytorch PYTHON  TorchScript, which that Python runs; of
                                                          500 MB, too, with --large
+    python -m loadtest.scenarios.sizes --vllm PYTHON     language models, which that Python runs
 
 Each model gets a server of its own. Measured is the proportional set size (PSS) of the server and
-its model processes, with the model and without it; of a language model once its cache is full, of
-the random encoder, and the networks of `--formats` and `--pytorch`, whose shapes no factor was
-fitted to, after a request.
+its model processes, with the model and without it; of a language model once its cache is full, but
+for `--vllm` after a prompt of a thousand tokens; of the random encoder, and the networks of
+`--formats` and `--pytorch`, whose shapes no factor was fitted to, after a request.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from loadtest.llm_repository import write_llm
 from loadtest.process import Server, family, penstock
-from loadtest.random_llms import RandomLlm
+from loadtest.random_llms import MODELS, RandomLlm
 from loadtest.report import Row, arguments, median_rows, show
 from penstock import cli
 from penstock.demo import write_demo
@@ -43,6 +45,9 @@ _LLMS = {
     ),
     "random_llm_300": RandomLlm(
         "20ms", hidden=1024, layers=12, heads=16, kv_heads=8, intermediate=2816
+    ),
+    "random_llm_deep": RandomLlm(
+        "deep", hidden=896, layers=12, heads=14, kv_heads=2, intermediate=4864
     ),
 }
 _CACHE_TOKENS = 16384
@@ -74,17 +79,22 @@ def main() -> None:
     )
     parser.add_argument("--formats", action="store_true", help="only networks of other formats")
     parser.add_argument("--pytorch", metavar="PYTHON", help="only TorchScript, run by this Python")
+    parser.add_argument("--vllm", metavar="PYTHON", help="only models of vLLM, run by this Python")
     options = parser.parse_args()
-    flags = [f"--backend-config=pytorch,python={options.pytorch}"] if options.pytorch else []
+    engines = {"pytorch": options.pytorch, "vllm": options.vllm}
+    flags = [f"--backend-config={name},python={path}" for name, path in engines.items() if path]
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory)
         if options.formats:
             _write_formats(repository)
         elif options.pytorch:
             _write_scripts(repository, options.pytorch, large=options.large)
+        elif options.vllm:
+            for llm in {one.name: one for one in (*MODELS, *_LLMS.values())}.values():
+                write_llm(repository, llm, "vllm", settings={"dtype": "auto"})
         else:
             write_demo(repository, report=lambda _: None)
-        if options.large and not options.pytorch:
+        if options.large and not (options.pytorch or options.vllm):
             _write_encoder(repository / "random_encoder")
             _write_network(repository / "random_network")
             for name in _LLMS:
@@ -127,9 +137,8 @@ def _measured(repository: Path, name: str, flags: Sequence[str]) -> int:
     with penstock(repository, "--model-control-mode=explicit", *flags) as server:
         before = _memory(server)
         _post(server, f"repository/models/{name}/load", {})
-        for _ in _prompts(repository / name):
-            _fill(server, name, repository / name)
-            break
+        prompts = list(_prompts(repository / name))
+        _fill(server, name, prompts[:1] if name.startswith("llm-") else prompts)
         if name.startswith("network_"):
             width = int(name.rpartition("_")[2])
             tensor = {"name": "x", "shape": [1, width], "datatype": "FP32", "data": [1.0] * width}
@@ -161,13 +170,13 @@ def _prompts(model: Path) -> Iterator[str]:
         yield " ".join(words[at] for at in random.integers(0, len(words), 990))
 
 
-def _fill(server: Server, name: str, model: Path) -> None:
+def _fill(server: Server, name: str, prompts: Sequence[str]) -> None:
     with ThreadPoolExecutor(8) as pool:
         asked = (
             pool.submit(
                 _post, server, f"models/{name}/generate", {"text_input": text, "max_tokens": 1}
             )
-            for text in list(_prompts(model))
+            for text in prompts
         )
         for answer in list(asked):
             answer.result()
@@ -176,7 +185,7 @@ def _fill(server: Server, name: str, model: Path) -> None:
 def _post(server: Server, path: str, body: dict[str, Any]) -> None:
     url = f"http://127.0.0.1:{server.http_port}/v2/{path}"
     request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
-    urllib.request.urlopen(request, timeout=300).close()
+    urllib.request.urlopen(request, timeout=900).close()
 
 
 def _write_network(folder: Path) -> None:

@@ -22,6 +22,20 @@ input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 """
 
+_ENSEMBLE = f"""
+platform: "ensemble"
+input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+ensemble_scheduling {{ step [ {{ model_name: "{SECRET}" model_version: -1
+  input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "OUT" }} }} ] }}
+"""
+
+
+def write_ensemble(root: Path, name: str) -> None:
+    """An ensemble that calls the model that is not for everybody."""
+    (root / name / "1").mkdir(parents=True)
+    (root / name / "config.pbtxt").write_text(_ENSEMBLE)
+
 
 def write_models(root: Path) -> Path:
     for name in (OPEN, SECRET):

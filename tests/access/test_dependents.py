@@ -8,24 +8,15 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from access.models import OPEN, SECRET, write_models
+from access.models import OPEN, SECRET, write_ensemble, write_models
 from access.policies import ADMIN, ALICE, POLICY, bearer
 from harness.serving import serving
-
-_ENSEMBLE = f"""
-platform: "ensemble"
-input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }} ]
-output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }} ]
-ensemble_scheduling {{ step [ {{ model_name: "{SECRET}" model_version: -1
-  input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "OUT" }} }} ] }}
-"""
 
 
 def test_members_that_are_not_seen_stay_loaded(tmp_path: Path) -> None:
     name = f"{OPEN}-ensemble"
     repository = write_models(tmp_path / "models")
-    (repository / name / "1").mkdir(parents=True)
-    (repository / name / "config.pbtxt").write_text(_ENSEMBLE)
+    write_ensemble(repository, name)
     (tmp_path / "policy.toml").write_text(POLICY)
     flags = ("--model-control-mode=explicit", f"--load-model={name}")
     policy = f"--access-policy={tmp_path / 'policy.toml'}"

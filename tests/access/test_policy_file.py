@@ -45,6 +45,7 @@ def test_rules_of_one_caller_add_up() -> None:
         ("", "it has no 'rules'"),
         ("[callers.a]\n", "it has no 'rules'"),
         ("rules = [", "it is not TOML"),
+        (f"rules = {'1' * 5000}", "it is not TOML"),
         ("rule = 1", "unknown key 'rule'; did you mean 'rules'?"),
         ("rules = [1]", "'rules[0]' must be a table"),
         ("[[rules]]\ncalls = ['health']", "'rules[0].callers' must name who the rule is for"),

@@ -103,6 +103,8 @@ def test_claims_are_mapped(more: str, claims: dict[str, Any], name: str, groups:
         {"sub": None},
         {"sub": ""},
         {"sub": "s" * 300},
+        {"sub": "admin\nI1130 a line of the log"},
+        {"sub": "half of a pair \ud800"},
     ],
 )
 def test_a_token_that_says_something_else_is_not_believed(changed: dict[str, Any]) -> None:
@@ -239,6 +241,10 @@ def test_a_set_of_ten_thousand_keys_is_read_at_once() -> None:
         ("audience = 1", "'tokens.audience' must be a string"),
         ('key_set = "http://keys.example"', "begins with https:"),
         ('key_set = "file:///etc/keys"', "begins with https:"),
+        ('key_set = "https://["', "begins with https:"),
+        ('key_set = "https://keys.example:99999/"', "begins with https:"),
+        ('key_set = "https:///keys"', "begins with https:"),
+        ('key_set = "keys\\u0000.json"', "must be a path"),
         ("leeway_secs = -1", "'tokens.leeway_secs' must be a number from 0"),
         ("retry_secs = 0", "'tokens.retry_secs' must be a number from 1"),
         ("leeway_secs = nan", "'tokens.leeway_secs' must be a number"),

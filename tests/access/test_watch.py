@@ -15,7 +15,7 @@ from threading import Event, Thread
 import pytest
 
 from access.issuer import Issuer, with_tokens
-from access.policies import ALICE, POLICY, bearer, hashed, replaced
+from access.policies import ALICE, BOB, POLICY, bearer, hashed, replaced
 from fakes import turns
 from penstock.access.key_set import fetch
 from penstock.access.watch import PolicyWatch
@@ -104,6 +104,23 @@ async def test_a_link_to_another_file_is_a_change(tmp_path: Path) -> None:
     os.replace(tmp_path / "next", tmp_path / "data")
     await watch.look()
     assert caller(watch, KEY) == "bob"
+
+
+def rewrite(file: Path, text: str) -> None:
+    """Write a file in its place, and have it the time that it had."""
+    before = file.stat()
+    file.write_text(text)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files ticks slowly
+        file.chmod(0o600)
+
+
+async def test_a_change_that_keeps_size_and_time_is_one(file: Path) -> None:
+    """So is one of rights: a file that could not be read may be read now."""
+    watch = PolicyWatch(file)
+    rewrite(file, POLICY.replace(hashed(BOB), hashed(KEY)))
+    await watch.look()
+    assert (caller(watch, KEY), caller(watch, BOB)) == ("bob", "")
 
 
 @pytest.mark.parametrize("text", ["", "rules = [", CHANGED.replace('"*"', '"everything"'), None])

@@ -165,6 +165,63 @@ def test_a_bucket_that_is_not_there_ends_the_start_with_a_line(
     assert "NoSuchBucket" in last
 
 
+@pytest.mark.slow
+def test_a_repository_that_cannot_be_read_leaves_the_others_served_and_comes_by_a_poll(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put_model(store, "far", 2)
+    near = tmp_path / "near"
+    for path, text in (("1/model.py", MODEL), ("1/number.txt", "1"), ("config.pbtxt", CONFIG)):
+        (near / "near" / path).parent.mkdir(parents=True, exist_ok=True)
+        (near / "near" / path).write_text(text)
+    store.key = "another"
+    poll = ("--exit-on-error=false", "--model-control-mode=poll", "--repository-poll-secs=1")
+    with serving(near, tmp_path / "log", *flags(store, tmp_path, *poll)) as served:
+        assert ask(served, "near") == 1
+        ready = f"http://{served.http}/v2/health/ready"
+        assert httpx.get(ready).status_code == 400
+        assert "penstock_repository_missing 1" in httpx.get(served.metrics).text
+        with InferenceServerClient(served.grpc) as client:
+            index = client.get_model_repository_index(as_json=True)["models"]
+            assert [each["name"] for each in index] == ["near"]
+            log = served.log.read_text().splitlines()
+            (line,) = (line for line in log if "InvalidAccessKeyId: " in line)
+            assert "; the other repositories are served" in line
+            store.key = "key"
+            wait_until(lambda: client.is_model_ready("far"))
+        assert [ask(served, "near"), ask(served, "far")] == [1, 2]
+        wait_until(lambda: httpx.get(ready).status_code == 200)
+        assert "penstock_repository_missing 0" in httpx.get(served.metrics).text
+        assert "Traceback" not in served.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_cache_that_cannot_be_written_is_tried_again_by_a_load(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put_model(store, "far", 2)
+    (tmp_path / "near").mkdir()
+    (tmp_path / "cache").write_text("")  # which nobody can write into, also not the user root
+    control = ("--exit-on-error=false", "--model-control-mode=explicit")
+    with (
+        serving(tmp_path / "near", tmp_path / "log", *flags(store, tmp_path, *control)) as served,
+        InferenceServerClient(served.grpc) as client,
+    ):
+        with pytest.raises(InferenceServerException, match="cannot be written: Not a directory"):
+            client.load_model("far")
+        (tmp_path / "cache").unlink()
+        wait_until(lambda: _loads(client, "far"))
+        assert ask(served, "far") == 2
+
+
+def _loads(client: InferenceServerClient, name: str) -> bool:
+    try:
+        client.load_model(name)
+    except InferenceServerException:
+        return False
+    return True
+
+
 def test_an_address_with_a_typing_error_ends_the_start_with_the_right_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = start(None, log, "--model-repository=s3a://bucket/models")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -107,6 +108,17 @@ def test_what_would_not_load_is_not_written(
     assert not list((tmp_path / "models").iterdir())
 
 
+def test_a_pickle_is_not_written_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which is known without PyTorch, as `penstock check` knows it."""
+    (tmp_path / "broken.pt").write_bytes(pickle.dumps(Path("x")))
+    tensors = 'input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]'
+    (tmp_path / "broken.pbtxt").write_text(f"{tensors} {tensors.replace('input', 'output')}")
+    text = _refusal(capsys, str(tmp_path / "broken.pt"), str(tmp_path / "models"))
+    assert "'broken' would not load" in text
+    assert "--allow-unsafe-models=true" in text
+    assert not list((tmp_path / "models").iterdir())
+
+
 def test_a_python_model_comes_without_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("from penstock.model import Model\nclass M(Model): ...\n")
     (tmp_path / "neighbour.py").touch()
@@ -161,6 +173,10 @@ def test_a_model_in_a_bucket_is_fetched(
         assert "no folder, and no file of an engine" in _refusal(
             capsys, f"{store.address}/raw/none", "out"
         )
+        store.put("models/m/config.pbtxt", "")
+        entry = f"{store.address}/models/m"
+        told = f"'{entry}' is a model in a repository: serve it with penstock serve {entry[:-2]} --"
+        assert told in _refusal(capsys, entry, "out")
     files = [path for path in (tmp_path / "models" / "sums").rglob("*") if path.is_file()]
     assert {path.name for path in files} == {"config.pbtxt", "plus.onnx", "plus.onnx_data"}
     assert not any(path.is_symlink() for path in files)

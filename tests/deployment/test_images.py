@@ -74,6 +74,20 @@ def test_useless_files_go_and_their_neighbours_stay(tmp_path: Path) -> None:
     assert sorted(left) == stays
 
 
+def test_what_only_drives_gpus_goes_where_vllm_is_for_processors(tmp_path: Path) -> None:
+    stays = ["nvidia/cudnn/lib/libcudnn.so.9", "torch/lib/libtorch_cuda.so"]
+    goes = [
+        "nvidia/cudnn/lib/libcudnn_engines_precompiled.so.9",
+        "nvidia/cu13/lib/libcusolver.so.12",
+        "torch/lib/libtorch_cuda_linalg.so",
+    ]
+    _touch(tmp_path, *stays, *goes)
+    assert contents.trim(tmp_path, contents.useless("vllm")) == 0
+    assert contents.trim(tmp_path, contents.useless("vllm-cpu")) == 5 * len(goes)
+    left = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(left) == stays
+
+
 def test_weights_of_the_demo_go_and_its_templates_stay(tmp_path: Path) -> None:
     weights = f"penstock/demo/assets/{WEIGHTS.relative_to(WEIGHTS.parents[1])}"
     _touch(tmp_path, weights, "penstock/demo/assets/templates/simple/config.pbtxt")

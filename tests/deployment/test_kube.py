@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from deployment.proxies import PROXIES
-from kube import api, kinds, nodes, releases, scaling, traffic
+from kube import api, kinds, nodes, releases, scaling, traffic, variants
 from kube.cluster import VERSION
 from kube.scaling import Sample
 from programs.install import HERE
@@ -184,3 +184,8 @@ def test_pool_of_the_gateway_has_the_pods_of_the_manifests() -> None:
     assert pool["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert {each["number"] for each in pool["spec"]["targetPorts"]} <= ports
     assert objective["spec"]["poolRef"]["name"] == pool["metadata"]["name"]
+
+
+def test_a_kind_that_a_variant_has_twice_is_said_to_be_there_twice() -> None:
+    manifests = [{"kind": kind} for kind in ("Service", "Ingress", "Deployment", "Ingress")]
+    assert variants.kinds_of(manifests) == "Deployment, Ingress (2), Service"

@@ -27,7 +27,8 @@ GATE = AccessGate(
 
 def call(method: str = "POST", **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    of_host = {"certificate": (), "audit": None, "path": "/"}
+    fields = [(name.encode(), value.encode()) for name, value in named.items()]
+    of_host = {"certificate": (), "audit": None, "path": "/", "fields": fields}
     return SimpleNamespace(method=method, headers=named, permit=None, **of_host)
 
 

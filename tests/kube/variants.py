@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,8 +151,13 @@ def _try(release: Release, name: str, values: Mapping[str, Any]) -> Said:
     release.roll_back(1)
     release.wait_rolled_out()
     back = "the pods of before" if release.template_hash() == before else "OTHER PODS"
-    kinds = ", ".join(sorted({each["kind"] for each in manifests}))
-    return Said(name, kinds + left_out, warnings or "none", pods, upgraded, back)
+    return Said(name, kinds_of(manifests) + left_out, warnings or "none", pods, upgraded, back)
+
+
+def kinds_of(manifests: Sequence[Manifest]) -> str:
+    """Kinds in order, each with how many there are of it if not one."""
+    counts = sorted(Counter(str(each["kind"]) for each in manifests).items())
+    return ", ".join(kind if count == 1 else f"{kind} ({count})" for kind, count in counts)
 
 
 def _known(api: Api, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from deploy.observability.dashboards.written import FOLDER
-from deploy.observability.pictures import draw, formatted
+from deploy.observability.pictures import Span, draw, formatted, with_data
 from deploy.observability.prometheus_api import Line
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -34,7 +34,8 @@ class _Answers:
 
 
 def _drawn(path: Path, answers: _Answers) -> ElementTree.Element:
-    return ElementTree.fromstring(draw(json.loads(path.read_text("utf-8")), answers, 0.0, 60.0))
+    board = json.loads(path.read_text("utf-8"))
+    return ElementTree.fromstring(draw(board, answers, Span(0.0, 60.0)))
 
 
 def _texts(picture: ElementTree.Element) -> Sequence[str | None]:
@@ -76,3 +77,19 @@ def test_models_of_a_dashboard_take_the_place_of_all() -> None:
 )
 def test_values_are_shown_with_their_units(value: float, unit: str, shown: str) -> None:
     assert formatted(value, unit) == shown
+
+
+def test_servers_that_are_chosen_take_the_place_of_all() -> None:
+    answers = _Answers(Line({}, [(0.0, 1.0)]))
+    board = json.loads((FOLDER / "server.json").read_text("utf-8"))
+    chosen = Span(0.0, 60.0, "one:8002|other:8002")
+    full, asked = with_data(board, answers, chosen)
+    assert full == asked == sum(len(panel.get("targets", [])) for panel in board["panels"])
+    assert any('instance=~"one:8002|other:8002"' in question for question in answers.asked)
+    assert not any('instance=~".*"' in question for question in answers.asked)
+
+
+def test_expressions_without_a_number_are_not_counted() -> None:
+    board = json.loads((FOLDER / "server.json").read_text("utf-8"))
+    full, _ = with_data(board, _Answers(Line({}, [(0.0, nan)])), Span(0.0, 60.0))
+    assert full == 0

@@ -15,6 +15,7 @@ from rpc.manual import ManualServer
 from rpc.serving import connected
 
 ADMIN = Restriction(frozenset({Feature.MODEL_REPOSITORY, Feature.INFERENCE}), "Admin-Key", "secret")
+SENT = "triton-grpc-protocol-admin-key"
 TEXT = "This protocol is restricted, expecting header 'triton-grpc-protocol-Admin-Key'"
 
 
@@ -34,7 +35,14 @@ class Indexed(ManualServer):
 @pytest.mark.contract("GT-15", "SEC-03")
 @pytest.mark.parametrize(
     "metadata",
-    [(), (("admin-key", "secret"),), (("triton-grpc-protocol-admin-key", "wrong"),)],
+    [
+        (),
+        (("admin-key", "secret"),),
+        ((SENT, "wrong"),),
+        ((SENT, "wrong"), (SENT, "secret")),
+        ((SENT, "secret"), (SENT, "wrong")),
+        ((SENT, "secret"), (SENT, "secret")),
+    ],
 )
 async def test_calls_without_the_header_are_refused(
     settings: GrpcSettings, metadata: tuple[tuple[str, str], ...]
@@ -49,7 +57,7 @@ async def test_calls_without_the_header_are_refused(
 
 @pytest.mark.contract("GT-15")
 async def test_calls_with_the_header_are_answered(settings: GrpcSettings) -> None:
-    metadata = [("triton-grpc-protocol-admin-key", "secret")]
+    metadata = [(SENT, "secret")]
     async with connected(Indexed(), settings) as client:
         assert not (await client.call("RepositoryIndex", metadata=metadata)).models
 

@@ -225,7 +225,12 @@ def test_wrong_policies_and_traffic_of_repositories_are_told() -> None:
         *("counter", " 3"),
     )
     traffic: Any = SimpleNamespace(fetched_bytes=1, fetched_objects=2, cached_objects=3, retries=4)
-    assert lines(repository_families(traffic)) == [
+    assert lines(repository_families(None, lambda: 2)) == family(
+        "penstock_repository_missing",
+        "Repositories that could not be read since the start",
+        *("gauge", " 2"),
+    )
+    assert lines(repository_families(traffic, None)) == [
         *family(
             "penstock_repository_bytes_total",
             "Bytes that were fetched from repositories",

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -52,6 +52,15 @@ def test_a_line_of_json_says_when_where_and_what() -> None:
         ("logger", "penstock.test"),
         ("message", "Started HTTPService"),
     ]
+
+
+@pytest.mark.parametrize("form", ["default", "json"])
+def test_no_text_turns_the_direction_of_a_line(form: Literal["default", "json"]) -> None:
+    """Else what follows it reads backwards on a terminal, and says something else."""
+    turning = "\u061c\u200e\u200f\u202a\u202e\u2066\u2069"
+    line = formatter(LogSettings(format=form)).format(record(f"unknown model {turning}"))
+    assert line.isascii()
+    assert all(f"\\u{ord(mark):04x}" in line for mark in turning)
 
 
 def test_times_of_json_are_of_rfc_3339() -> None:

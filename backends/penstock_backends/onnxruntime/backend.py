@@ -31,6 +31,7 @@ class OnnxRuntimeBackend(TensorModelBackend):
             ("optimization.graph", "optimization.execution_accelerators", "model_operations")
         ),
         takes_device_tensors=True,
+        engine="onnxruntime",
     )
     filename = "model.onnx"
 

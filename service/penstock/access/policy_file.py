@@ -76,7 +76,7 @@ def callers_of(text: str) -> dict[str, list[str]]:
 def _parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers that Python does not read
         raise ConfigError(f"it is not TOML: {error}") from error
 
 

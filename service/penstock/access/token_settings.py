@@ -89,8 +89,14 @@ def _algorithms(given: Any) -> tuple[str, ...]:
 
 def _check_address(address: str) -> None:
     """The address of a key set, by https: who can change keys on their way can be anybody."""
-    if "://" not in address:
-        return
-    parts = urlsplit(address)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
+    if not (_is_safe(address) if "://" in address else address.isprintable()):
         raise ConfigError("'tokens.key_set' must be a path, or an address that begins with https:")
+
+
+def _is_safe(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port  # raises for what is no port
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and host in _LOCAL))

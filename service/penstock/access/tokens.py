@@ -107,6 +107,8 @@ class TokenVerifier:
         name = claim(claims, self._settings.name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
             return None
+        if not name.isprintable():  # as that of a caller in a file
+            return None
         groups = claim(claims, self._settings.groups_claim)
         if isinstance(groups, str):
             groups = groups.split()  # as scopes are written

@@ -110,6 +110,8 @@ async def open_server(
             )
         server.has_repository = found is not None
         server.repository_traffic = remote.traffic if remote.used else None
+        if not settings.repository.exit_on_error:
+            server.missing_repositories = lambda: len(repository.missing)
         server.stop_asking = remote.stop
         watch = await asyncio.to_thread(_access_watch, settings, audit)
         server.audit = audit
@@ -251,14 +253,20 @@ def _facade(
 def _found_repository(
     settings: RepositorySettings, remote: RemoteRepositories
 ) -> ModelRepository | None:
-    """The repository; `None` for one that is not there, where that does not end the start."""
+    """The repository; `None` where there is none to read, and that does not end the start."""
+    goes_on = not settings.exit_on_error
     try:
-        return ModelRepository(settings.paths, settings.config_name, remote.open)
+        found = ModelRepository(
+            settings.paths, settings.config_name, remote.open, keeps_going=goes_on
+        )
     except InferenceError as error:
-        if settings.exit_on_error:
+        if not goes_on:
             raise
         logger.error("%s: %s; nothing is served", code_name(error), error)
         return None
+    for why in found.missing.values():
+        logger.error("%s: %s; the other repositories are served", code_name(why), why)
+    return found
 
 
 def _signature_key(settings: RepositorySettings) -> SignatureKey | None:

@@ -243,8 +243,7 @@ def metrics_scraper(
             yield from audit_families(audit.lost)
         if certificates:
             yield from certificate_families(certificates)
-        if server.repository_traffic is not None:
-            yield from repository_families(server.repository_traffic)
+        yield from repository_families(server.repository_traffic, server.missing_repositories)
         if server.residency is not None:
             yield from residency_families(server.residency)
         yield from alias_families(server.releases)

@@ -101,6 +101,8 @@ def _on_the_disk(source: str, remote: RemoteRepositories) -> Iterator[tuple[str,
         with suppress(OSError):  # of an entry without versions, one is made; here it is none
             (path / "1").rmdir()
         yield str(path), folder
+    except SourceError as error:  # which names the copy
+        raise SourceError(str(error).replace(str(path.parent), parent)) from error
     finally:
         if root is not None:
             shutil.rmtree(root, ignore_errors=True)

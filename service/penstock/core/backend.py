@@ -151,6 +151,11 @@ class Traits:
 
     For backends whose `process_main` imports what every model of theirs needs."""
 
+    engine: str = ""
+    """The module that the first model of the server imports, and that takes long, such as
+    `onnxruntime`: where calls load models, it is imported before, unless there are to be no spare
+    processes. For instances on threads."""
+
     takes_device_tensors: bool = False
     """Whether inputs may be in a device's memory, as another model of the process left them there.
 

@@ -69,12 +69,13 @@ ANY_VERSION = -1
 
 class Draw:
     """What decides which side a request takes, and all that is asked to answer it: one number, 0 to
-    1, and what was drawn with it so far, by alias. A `shadowed` one is that of a copy.
+    1, below 0 until an alias is met, and what was drawn with it so far, by alias. A `shadowed` one
+    is that of a copy.
     """
 
     __slots__ = ("number", "shadowed", "sides")
 
-    def __init__(self, number: float, *, shadowed: bool = False) -> None:
+    def __init__(self, number: float = -1.0, *, shadowed: bool = False) -> None:
         self.number = number
         self.shadowed = shadowed
         self.sides: dict[str, str] = {}
@@ -93,7 +94,7 @@ class RequestScope:
     turn. `call_id` is the `x-request-id` of its call, by which it may be stopped besides by its
     `id`. `infer` gives the model whose application answers an exchange a request, and returns the
     `ResponseStream` of its responses. `headers` are those of its call, by names in lower case;
-    `draw` is made by the first alias that it meets.
+    `draw` is made by the first alias that it meets, or before, to be that of all its parts.
     """
 
     deadline: float | None = None
@@ -110,8 +111,18 @@ class RequestScope:
     def part(self) -> RequestScope:
         """The scope of a request that is made to answer this one; its tokens are its own."""
         return RequestScope(
-            self.deadline, self.call_chain, self.timeline, sender=self.sender, draw=self.draw
+            self.deadline,
+            self.call_chain,
+            self.timeline,
+            sender=self.sender,
+            draw=self.common_draw(),
         )
+
+    def common_draw(self) -> Draw:
+        """The draw of the request and of what is asked to answer it."""
+        if self.draw is None:
+            self.draw = Draw()
+        return self.draw
 
 
 class _NoScope(RequestScope):
@@ -119,6 +130,9 @@ class _NoScope(RequestScope):
 
     def __init__(self) -> None:
         pass  # all fields are the class's defaults
+
+    def common_draw(self) -> Draw:
+        return Draw()
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(

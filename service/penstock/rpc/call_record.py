@@ -28,7 +28,8 @@ class Explanations:
 
     def add(self, timeline: Timeline, error: InferenceError | None) -> None:
         """Add that of one request, whose answer is sent next."""
-        text = explanation(timeline, error, MOST_BYTES)
+        permit = self.context.permit
+        text = explanation(timeline, error, None if permit is None else permit.sees)
         if len(text) <= self._left:
             metadata = [(EXPLAIN, text), *generation_headers(timeline)]
             self._left -= sum(len(value) for _, value in metadata)

@@ -16,6 +16,7 @@ from penstock.access.current import enter, leave
 from penstock.access.gate import AccessGate
 from penstock.access.policy import Permit
 from penstock.core.errors import InferenceError, InternalError, UnavailableError
+from penstock.protocol.credentials import SECRET_PREFIX
 from penstock.rpc.context import (
     Asking,
     CompletionCallbacks,
@@ -30,7 +31,6 @@ from penstock.settings import Feature, Restriction
 
 _LOOK_SECONDS = 1.0
 """Between two looks at whether the caller of a call without end is still let in."""
-_PREFIX = "triton-grpc-protocol-"
 
 _FEATURES = {
     "ServerLive": Feature.HEALTH,
@@ -103,7 +103,7 @@ def restricted(service: Service, restrictions: Iterable[Restriction]) -> Service
 
 def secret_header(restriction: Restriction) -> str:
     """The metadata of a call that carries the secret of a restriction."""
-    return f"{_PREFIX}{restriction.key}"
+    return f"{SECRET_PREFIX}{restriction.key}"
 
 
 def _guarded(method: Method, needed: Restriction | None) -> Method:

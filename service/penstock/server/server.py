@@ -87,8 +87,12 @@ class InferenceServer:
     """What loads models when they are called; `None` where no call loads any."""
 
     has_repository = True
-    repository_traffic: Traffic | None = None
     """Without its repository a server serves nothing, and is neither live nor ready."""
+
+    repository_traffic: Traffic | None = None
+
+    missing_repositories: Callable[[], int] | None = None
+    """How many could not be read so far; `None` where a start ends with such a one."""
 
     stop_asking: Callable[[], object] = staticmethod(lambda: None)
     """Ends what loads wait for from stores that lie elsewhere, which may not answer."""
@@ -209,7 +213,10 @@ class InferenceServer:
         return self.has_repository
 
     async def ready(self) -> bool:
-        """Readiness; with strict readiness, all models must be ready too (W-03)."""
+        """Readiness; with strict readiness, all models must be ready too (W-03).
+
+        Those of a repository that could not be read are not.
+        """
         self._refuse_when_exiting()
         if not self._started:
             return False
@@ -263,7 +270,8 @@ class InferenceServer:
         return await model.ready()
 
     async def _all_ready(self) -> bool:
-        if self.residency is None and not self._catalog.complete():
+        complete = self._catalog.complete() and not self.repository.missing
+        if self.residency is None and not complete:
             return False
         return all(await asyncio.gather(*(model.ready() for model in self._catalog.models())))
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FileState = tuple[int, int, int, int] | None
+FileState = tuple[int, int, int, int, int] | None
 """`None` where there is no file."""
 
 
 def file_state(path: Path) -> FileState:
-    """The state of the file that a path names at the moment, through all symbolic links."""
+    """The state of the file that a path names at the moment, through all symbolic links.
+
+    Its rights are a part of it: who could not read it may do so now.
+    """
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

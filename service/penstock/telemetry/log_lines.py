@@ -133,9 +133,15 @@ def _escaped(message: str) -> str:
 
 
 _CONTROLS = {
-    code: f"\\u{code:04x}" for code in (*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029)
+    code: f"\\u{code:04x}"
+    for code in (
+        *(*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029),
+        *(0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+    )
 }
-"""Control characters and separators of lines, but tabs, as JSON escapes them."""
+"""Control characters and separators of lines, but tabs, as JSON escapes them; and the marks by
+which what follows reads from right to left on a terminal.
+"""
 
 
 def _printable(line: str) -> str:

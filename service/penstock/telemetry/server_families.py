@@ -4,7 +4,7 @@ residency, releases and model processes. Triton has none of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from pathlib import Path
 
@@ -86,8 +86,22 @@ def certificate_families(certificates: Iterable[ServerCertificates]) -> Iterator
     )
 
 
-def repository_families(traffic: Traffic) -> Iterator[Family]:
-    """The families of repositories that lie elsewhere."""
+def repository_families(
+    traffic: Traffic | None, missing: Callable[[], int] | None
+) -> Iterator[Family]:
+    """The families of repositories that lie elsewhere, and of those that could not be read.
+
+    Nothing is told of what is `None`.
+    """
+    if missing is not None:
+        yield Family(
+            "penstock_repository_missing",
+            "Repositories that could not be read since the start",
+            MetricKind.GAUGE,
+            [Series((), missing())],
+        )
+    if traffic is None:
+        return
     objects = (("fetched", traffic.fetched_objects), ("cached", traffic.cached_objects))
     for name, text, series in (
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.core.errors import InferenceError
@@ -18,6 +18,9 @@ In a stream of server-sent events, the explanation is the last event, of this ty
 
 MOST_BYTES = 6 << 10
 """Bytes of one explanation; gRPC clients refuse more than 8 KiB of metadata in all."""
+
+Sees = Callable[[str], bool]
+"""Whether the client may know of the model of this name."""
 
 _MARKS = {
     "COMPUTE_START": "compute_start_us",
@@ -36,23 +39,26 @@ _DURATIONS = {
 }
 
 
-def explanation(root: Timeline, error: InferenceError | None, most: int = MOST_BYTES) -> str:
-    """The explanation as one line of ASCII, of at most `most` bytes.
+def explanation(root: Timeline, error: InferenceError | None, sees: Sees | None = None) -> str:
+    """The explanation as one line of ASCII, of at most `MOST_BYTES`.
 
-    Times are in microseconds; those named `..._us` of an event count from the time when the request
-    began to come in. The endpoint's part is `root`, whose answer is sent next.
+    Of what is called for the client, models that it does not see have times alone. Times are in
+    microseconds; those named `..._us` of an event count from the time when the request began to
+    come in. The endpoint's part is `root`, whose answer is sent next.
     """
-    told = explain(root, error)
+    told = explain(root, error, sees)
     requests: list[Any] = told["requests"]
     kept, dropped = len(requests), root.trace.dropped
-    while len(text := json.dumps(told, separators=(",", ":"))) > most and kept:
+    while len(text := json.dumps(told, separators=(",", ":"))) > MOST_BYTES and kept:
         kept //= 2
         told["requests"] = requests[:kept]
         told["requests_left_out"] = dropped + len(requests) - kept
     return text
 
 
-def explain(root: Timeline, error: InferenceError | None = None) -> dict[str, Any]:
+def explain(
+    root: Timeline, error: InferenceError | None = None, sees: Sees | None = None
+) -> dict[str, Any]:
     """The timeline of a client's request, and of the requests made for it, as JSON values."""
     trace = root.trace
     now = root.end or time.monotonic_ns()
@@ -68,7 +74,7 @@ def explain(root: Timeline, error: InferenceError | None = None) -> dict[str, An
         told["error"] = failed.message[:256]
     places = {id(timeline): number for number, timeline in enumerate(trace.timelines)}
     told["requests"] = [
-        _explain_request(timeline, root.begin, places.get(id(timeline.parent)))
+        _explain_request(timeline, root.begin, places.get(id(timeline.parent)), sees)
         for timeline in trace.timelines
     ]
     if trace.dropped:
@@ -76,17 +82,28 @@ def explain(root: Timeline, error: InferenceError | None = None) -> dict[str, An
     return told
 
 
-def _explain_request(timeline: Timeline, base: int, parent: int | None) -> dict[str, Any]:
+def _explain_request(
+    timeline: Timeline, base: int, parent: int | None, sees: Sees | None
+) -> dict[str, Any]:
     """One request to a model; `parent` is the place in the list of the one it was made for."""
-    marks: dict[str, int] = {}
-    for activity, at in timeline.marks:
-        marks.setdefault(activity, at)
-    told: dict[str, Any] = {"model": timeline.model, "version": timeline.version}
+    hidden = parent is not None and sees is not None and not sees(timeline.model)
+    told: dict[str, Any] = {}
+    if not hidden:
+        told |= {"model": timeline.model, "version": timeline.version}
     if parent is not None:
         told["parent"] = parent
     told["start_us"] = _us(timeline.begin - base)
     if timeline.end:
         told["total_us"] = _us(timeline.end - timeline.begin)
+    return told if hidden else told | _execution(timeline, base)
+
+
+def _execution(timeline: Timeline, base: int) -> dict[str, Any]:
+    """What became of a request at its model."""
+    marks: dict[str, int] = {}
+    for activity, at in timeline.marks:
+        marks.setdefault(activity, at)
+    told: dict[str, Any] = {}
     for name, (start, end) in _DURATIONS.items():
         if start in marks and end in marks:
             told[name] = _us(max(marks[end] - marks[start], 0))

@@ -74,6 +74,17 @@ async def test_restricted_group_wants_its_header_and_no_other_does(
     assert set(admitted.values()) <= {200, 403, 404}
 
 
+@pytest.mark.parametrize("other", ["secret", "x"])
+async def test_a_secret_that_is_sent_twice_is_a_wrong_one(
+    tmp_path: Path, install_backend: InstallBackend, other: str
+) -> None:
+    sent = [("key", "secret"), ("Key", other)]
+    group = Feature.MODEL_REPOSITORY
+    async with own_port(tmp_path, install_backend, restricted(group)) as client:
+        for headers in (sent, sent[::-1]):
+            assert (await client.request(*CALLS[group], headers=headers)).status_code == 401
+
+
 @pytest.mark.contract("OA-20", "OA-23")
 @pytest.mark.parametrize("feature", OPENAI_GROUPS)
 async def test_refusal_of_a_restricted_call_has_openais_form(

@@ -41,6 +41,21 @@ ensemble_scheduling { step [ {
 } ] }
 """
 
+_BOTH = """platform: "ensemble"
+input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [
+  { name: "A" data_type: TYPE_FP32 dims: [ 1 ] }, { name: "B" data_type: TYPE_FP32 dims: [ 1 ] }
+]
+max_batch_size: 4
+ensemble_scheduling { step [ {
+  model_name: "asks-1" model_version: -1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "A" }
+}, {
+  model_name: "asks-2" model_version: -1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "B" }
+} ] }
+"""
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
@@ -50,6 +65,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
     for number in (1, 2):
         _write(repository / f"asks-{number}", 'backend: "python"', _ASKING.format(number=number))
         _write(repository / f"pipe-{number}", _STEP % number)
+    (repository / "both" / "1").mkdir(parents=True)
+    (repository / "both" / "config.pbtxt").write_text(_BOTH)
     flags = ("--model-control-mode=explicit", "--load-model=*")
     with serving(repository, folder / "log", *flags) as server:
         releases = Releases(server, repository)
@@ -73,8 +90,28 @@ def _halves(releases: Releases, name: str, first: str, second: str) -> None:
 
 @pytest.mark.parametrize("alias", ["outer", "pipes"])
 def test_all_that_belongs_to_a_request_takes_its_side(served: Releases, alias: str) -> None:
+    with grpcclient.InferenceServerClient(served.served.grpc) as client:
+        found = {int(client.infer(alias, _zero()).as_numpy("Y")[0, 0]) for _ in range(40)}
+    assert found == {111, 222}
+
+
+@pytest.mark.parametrize("model", ["asks-1", "pipe-1"])
+def test_so_does_a_request_that_meets_its_first_alias_further_down(
+    served: Releases, model: str
+) -> None:
+    with grpcclient.InferenceServerClient(served.served.grpc) as client:
+        found = {int(client.infer(model, _zero()).as_numpy("Y")[0, 0]) for _ in range(40)}
+    assert found == {111, 122}
+
+
+def test_steps_of_an_ensemble_that_is_no_alias_take_the_same_side(served: Releases) -> None:
+    with grpcclient.InferenceServerClient(served.served.grpc) as client:
+        answers = [client.infer("both", _zero()) for _ in range(40)]
+    found = {tuple(int(one.as_numpy(name)[0, 0]) for name in "AB") for one in answers}
+    assert found == {(111, 211), (122, 222)}
+
+
+def _zero() -> list[grpcclient.InferInput]:
     tensor = grpcclient.InferInput("X", [1, 1], "FP32")
     tensor.set_data_from_numpy(np.zeros((1, 1), np.float32))
-    with grpcclient.InferenceServerClient(served.served.grpc) as client:
-        found = {int(client.infer(alias, [tensor]).as_numpy("Y")[0, 0]) for _ in range(40)}
-    assert found == {111, 222}
+    return [tensor]

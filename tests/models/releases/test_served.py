@@ -125,6 +125,17 @@ def test_names_that_cannot_be(releases: Releases, name: str, target: str, said: 
     assert (status, said in error) == (400, True)
 
 
+def test_a_model_that_is_not_loaded_keeps_its_name(
+    releases: Releases, client: grpcclient.InferenceServerClient
+) -> None:
+    releases.ask("/alias", method="DELETE")
+    client.unload_model("new")
+    wait_until(lambda: not client.is_model_ready("new"))
+    status, error = releases.ask("/new", {"targets": [{"model": "old"}]}, "POST")
+    client.load_model("new")
+    assert (status, "a model has this name" in error) == (400, True)
+
+
 def test_a_file_declares_aliases_and_is_followed(
     releases: Releases, client: grpcclient.InferenceServerClient
 ) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from os import fsdecode
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from models.repository.files import CONFIG, poll_failure, read_model, write_files
-from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.errors import AlreadyExistsError, InternalError, InvalidRequestError
 from penstock.models.repository.repository import ModelRepository
 
 
@@ -135,3 +136,79 @@ def test_an_address_needs_what_opens_it(url: str) -> None:
 def test_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match=f"^failed to stat file {tmp_path}/nope$"):
         ModelRepository([tmp_path / "nope"])
+
+
+def test_repository_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
+    write_files(tmp_path, "one/a/1/", "one/a/config.pbtxt", text=CONFIG)
+    late = tmp_path / "two"
+    repository = ModelRepository([tmp_path / "one", late], keeps_going=True)
+    assert {path: str(why) for path, why in repository.missing.items()} == {
+        str(late): f"failed to stat file {late}"
+    }
+    assert repository.names() == ["a"]
+    assert repository.read("a").path == tmp_path / "one" / "a"
+    text = f"failed to load 'b', failed to poll from model repository: failed to stat file {late}"
+    with pytest.raises(InternalError, match=f"^{re.escape(text)}$"):
+        repository.read("b")
+
+
+@pytest.mark.parametrize("door", ["poll", "load"])
+def test_repository_that_could_not_be_read_is_tried_again(
+    tmp_path: Path, door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(tmp_path, "one/a/")
+    late = tmp_path / "two"
+    repository = ModelRepository([tmp_path / "one", late], keeps_going=True, retry_seconds=0)
+    write_files(late, "b/1/", "b/config.pbtxt", text=CONFIG)
+    assert repository.names() == ["a"]  # an index does not wait for what is not there
+    with caplog.at_level("INFO"):
+        assert repository.states().keys() == {"a", "b"} if door == "poll" else repository.read("b")
+    assert repository.names() == ["a", "b"]
+    assert not repository.missing
+    assert caplog.messages == [f"model repository '{late}' can be read now"]
+
+
+def test_repository_is_not_asked_again_at_once(tmp_path: Path) -> None:
+    """Where a store does not answer, each try takes seconds."""
+    write_files(tmp_path, "one/a/")
+    late = tmp_path / "two"
+    repository = ModelRepository([tmp_path / "one", late], keeps_going=True, retry_seconds=3600)
+    write_files(late, "b/")
+    assert repository.states().keys() == {"a"}
+
+
+def test_repository_that_fails_otherwise_than_before_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasons = ["no such bucket", "no such bucket", "wrong keys", "wrong keys"]
+
+    def refuse(address: str) -> NoReturn:
+        raise OSError(f"'{address}': {reasons.pop(0)}")
+
+    places = (str(tmp_path), "s3://bucket")
+    repository = ModelRepository(places, "", refuse, keeps_going=True, retry_seconds=0)
+    for _ in range(3):
+        assert not repository.states()
+    assert not reasons
+    assert caplog.messages == ["failed to read model repository 's3://bucket': wrong keys"]
+
+
+def test_repository_that_could_not_be_read_is_registered_all_the_same(tmp_path: Path) -> None:
+    write_files(tmp_path, "one/a/")
+    late = tmp_path / "two"
+    repository = ModelRepository([tmp_path / "one", late], keeps_going=True, retry_seconds=0)
+    with pytest.raises(AlreadyExistsError):
+        repository.add(str(late))
+    repository.remove(str(late))
+    assert not repository.missing
+    write_files(late, "b/")
+    assert repository.states().keys() == {"a"}
+
+
+def test_no_repository_is_left_where_none_can_be_read(tmp_path: Path) -> None:
+    places = [tmp_path / "one", tmp_path / "two"]
+    with pytest.raises(InternalError, match=f"^failed to stat file {tmp_path}/one$"):
+        ModelRepository(places, keeps_going=True)
+    write_files(tmp_path, "one/a/")
+    with pytest.raises(InternalError, match=f"^failed to stat file {tmp_path}/two$"):
+        ModelRepository(places)

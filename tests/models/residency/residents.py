@@ -10,12 +10,15 @@ _TIMES = st.floats(0, 1e6, allow_nan=False)
 _LIMITS = st.sampled_from(("host", "gpu0", "gpu1"))
 _SIZES = st.dictionaries(_LIMITS, st.integers(0, 1 << 40))
 _STATES = st.sampled_from(
-    ((True, True, False), (False, True, False), (False, False, False), (False, False, True))
+    (
+        *((True, True, False), (False, True, False), (False, False, False)),
+        *((False, False, True), (False, False, False, True)),
+    )
 )
 
 
 def _resident(
-    name: str, sizes: dict[str, int], idle: float, load: float, state: tuple[bool, bool, bool]
+    name: str, sizes: dict[str, int], idle: float, load: float, state: tuple[bool, ...]
 ) -> Resident:
     return Resident(name, sizes, idle, load, *state)
 

@@ -295,6 +295,12 @@ async def test_aliases(repository: Repository) -> None:
         file.write_text('[other]\ntargets = [ { model = "none" } ]\n')
         await releases.read_files()
         assert releases.find("declared") is None
+        file.write_text('[declared]\ntargets = [ { model = "b" } ]\n' + file.read_text())
+        await releases.read_files()
+        assert releases.find("declared") is not None
+        file.unlink()  # in which one alias is wrong still
+        await releases.read_files()
+        assert releases.find("declared") is None
         releases.set("guarded", {**fields, "guard": {"min_requests": 1, "window": 60}})
         releases.watch(time.monotonic())
         for wrong in ("a", "alias2"):

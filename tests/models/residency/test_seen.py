@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,21 @@ def test_a_stream_that_was_kept_alive_tells_that_the_load_failed(
     (event,) = events
     assert event.startswith('data: {"error":')
     assert "no weights" in event
+
+
+@pytest.mark.needs(
+    "onnxruntime", "" if find_spec("onnxruntime") else "there is no onnxruntime here"
+)
+def test_the_engine_of_onnx_models_is_there_before_the_first_call(
+    start: Start,  # noqa: F811
+    repository: Repository,  # noqa: F811
+) -> None:
+    repository.write("graph", 'backend: "onnxruntime"', "")
+    repository.add("plain")
+    with start() as server:
+        maps = Path(f"/proc/{server.served.process.pid}/maps")
+        assert "onnxruntime" in maps.read_text()
+        assert server.states() == {"graph": "on demand", "plain": "on demand"}
+    with start("--spare-processes=0") as server:
+        maps = Path(f"/proc/{server.served.process.pid}/maps")
+        assert "onnxruntime" not in maps.read_text()

@@ -19,6 +19,7 @@ _BUSY = _model("busy")
 _RIPE = _model("ripe", ripe=True)
 _IDLE = _model("idle", evictable=True, ripe=True)
 _PINNED = _model("pinned", pinned=True)
+_LEAVING = _model("leaving", leaving=True)
 
 
 def test_idle_models_go_before_busy_ones() -> None:
@@ -33,7 +34,22 @@ def test_a_busy_model_that_had_its_turn_goes_and_another_is_waited_for() -> None
 
 def test_what_can_never_fit_is_known_unless_something_is_leaving() -> None:
     assert next_step([_PINNED, _BUSY], {"": 20}) == Turn(Step.NEVER)
-    assert next_step([_PINNED, _BUSY], {"": 20}, leaving=True) == Turn(Step.WAIT)
+    assert next_step([_PINNED, _BUSY], {"": 20}, loading=True) == Turn(Step.WAIT)
+    assert next_step([_PINNED, _LEAVING], {"": 10}) == Turn(Step.WAIT)
+    assert next_step([_PINNED, _LEAVING], {"": 20}) == Turn(Step.NEVER)
+
+
+def test_no_further_busy_model_goes_for_what_is_leaving_already() -> None:
+    assert next_step([_LEAVING, _RIPE], {"": 10}) == Turn(Step.WAIT)
+    assert next_step([_LEAVING, _RIPE], {"": 20}) == Turn(Step.GO, ("ripe",))
+    assert next_step([_LEAVING, _RIPE, _IDLE], {"": 10}) == Turn(Step.GO, ("idle",))
+
+
+def test_what_is_leaving_and_calls_is_not_waited_for() -> None:
+    own = {"leaving"}
+    assert next_step([_LEAVING], {"": 10}, callers=own, stuck=own) == Turn(Step.REFUSE)
+    assert next_step([_LEAVING], {"": 10}, stuck=own) == Turn(Step.LATER)
+    assert next_step([_LEAVING, _RIPE], {"": 10}, stuck=own) == Turn(Step.GO, ("ripe",))
 
 
 def test_a_caller_that_holds_what_its_call_needs_is_refused_and_others_are_not() -> None:
@@ -53,19 +69,20 @@ def test_nobody_waits_for_what_cannot_come(
     missing: dict[str, int],
     callers: set[str],
     others: set[str],
-    leaving: bool,
+    loading: bool,
 ) -> None:
     """A load that waits waits for models that are neither pinned nor wait themselves."""
     stuck = callers | others | {one.name for one in residents[::3]}
-    turn = next_step(residents, missing, callers=callers, stuck=stuck, leaving=leaving)
+    turn = next_step(residents, missing, callers=callers, stuck=stuck, loading=loading)
     by_name = {one.name: one for one in residents}
     for name in turn.models:
         one = by_name[name]
         assert one.evictable or (one.ripe and name not in stuck)
     assert bool(turn.models) == (turn.step is Step.GO)
     if turn.step is Step.GO:
-        assert not lacks([by_name[name] for name in turn.models], missing)
-    if turn.step is Step.WAIT and not leaving:
+        leaving = [one for one in residents if one.leaving and one.name not in stuck]
+        assert not lacks([*(by_name[name] for name in turn.models), *leaving], missing)
+    if turn.step is Step.WAIT and not loading:
         free = [one for one in residents if not one.pinned and one.name not in stuck]
         assert not lacks(free, missing)
     if turn.step is Step.REFUSE:

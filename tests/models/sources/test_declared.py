@@ -1,4 +1,4 @@
-"""What forests and packages of `torch.export` say of themselves."""
+"""What forests, packages of `torch.export` and TorchScript say of themselves."""
 
 from __future__ import annotations
 
@@ -164,3 +164,62 @@ def test_a_package_that_does_not_say_its_tensors_is_asked_for_them(
     path = package(tmp_path / "net.pt2", tensors, ["x"])
     with pytest.raises(SourceError, match=r"(?s)does not say how it is served.*input \["):
         model_of(str(path), Wishes())
+
+
+def script(path: Path, arguments: str, results: str, module: str = "__torch__") -> Path:
+    """TorchScript as PyTorch 2.13 wrote it, of which only this is read."""
+    code = (
+        "class Layer(Module):\n  __parameters__ = []\n"
+        "  def forward(self: __torch__.Layer,\n    h: Tensor) -> Tensor:\n    return h\n"
+        "class Net(Module):\n  __parameters__ = []\n"
+        f"  def forward(self: {module}.Net{arguments}) -> {results}:\n    return x\n"
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        head = b"\x80\2c" + f"{module}\nNet\n".encode()
+        archive.writestr(f"{path.stem}/data.pkl", head + b"q\0)\x81}.")
+        archive.writestr(f"{path.stem}/code/{module.replace('.', '/')}.py", code)
+    return path
+
+
+def asked_for(path: Path) -> str:
+    with pytest.raises(SourceError, match="does not say how it is served") as refused:
+        model_of(str(path), Wishes())
+    return str(refused.value).partition("\n\n")[2]
+
+
+def test_the_lines_to_paste_have_the_arguments_of_a_script(tmp_path: Path) -> None:
+    """All of them, or the model would not load; what has a default needs none."""
+    arguments = ",\n    left: Tensor,\n    texts: List[str],\n    rate: int=16000"
+    path = script(tmp_path / "a.pt", arguments, "Tuple[Tensor, List[str]]", "__torch__.m.inner")
+    path.with_suffix(".pbtxt").write_text(asked_for(path))
+    config, _ = config_of(path)
+    assert [(each.name, each.data_type) for each in config.input] == [
+        ("left", DataType.FP32),
+        ("texts", DataType.BYTES),
+    ]
+    assert [(each.name, each.data_type) for each in config.output] == [
+        ("output__0", DataType.FP32),
+        ("output__1", DataType.BYTES),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "results"),
+    [
+        ("", "Tensor"),
+        (",\n    x: Tensor,\n    rate: int", "Tensor"),
+        (",\n    x: Dict[str, Tensor]", "Tensor"),
+        (",\n    x: Tensor", "Dict[str, Tensor]"),
+    ],
+)
+def test_a_script_of_other_than_tensors_gets_lines_of_an_example(
+    arguments: str, results: str, tmp_path: Path
+) -> None:
+    assert 'input [ { name: "input__0" ' in asked_for(script(tmp_path / "a.pt", arguments, results))
+
+
+def test_a_script_of_another_form_gets_lines_of_an_example(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", b"\x80\2ctorch.nn.modules.linear\nLinear\nq\0.")
+    assert 'input [ { name: "input__0" ' in asked_for(path)

@@ -20,9 +20,9 @@ from penstock.gateway.inference.generate_codec import (
     failure,
 )
 from penstock.gateway.observability.load_header import load_header
-from penstock.gateway.observability.traced_request import wants_explanation
+from penstock.gateway.observability.traced_request import explained, wants_explanation
 from penstock.server.faces import Inference
-from penstock.tracing.explain import EXPLAIN, explanation
+from penstock.tracing.explain import EXPLAIN
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class EventStream:
         self._keep_alive.stop()
         timeline = self._timeline
         if timeline is not None and wants_explanation(call):
-            text = explanation(timeline, error)
+            text = explained(call, timeline, error)
             call.write_nowait(b"event: %b\ndata: %b\n\n" % (EXPLAIN.encode(), text.encode()))
         self._stream.close()
         call.end()

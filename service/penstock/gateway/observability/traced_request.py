@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.request import InferenceRequest
 from penstock.core.timeline import Timeline
+from penstock.gateway.call_guard import may_see
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.replies import Reply
 from penstock.tracing.explain import EXPLAIN, explanation
@@ -79,7 +81,7 @@ def send_recorded(
     """
     timeline.facts["http.response.status_code"] = int(reply.status)
     if wants_explanation(call):
-        add_explanation(reply, timeline, error)
+        add_explanation(call, reply, timeline, error)
     timeline.mark("HTTP_SEND_START")
     with ending(timeline):
         call.send(reply)
@@ -87,7 +89,14 @@ def send_recorded(
     timeline.finish(error)
 
 
-def add_explanation(reply: Reply, timeline: Timeline, error: InferenceError | None) -> None:
+def explained(call: HttpCall, timeline: Timeline, error: InferenceError | None) -> str:
+    """The explanation of a request for its caller; `error` is what failed."""
+    return explanation(timeline, error, partial(may_see, call))
+
+
+def add_explanation(
+    call: HttpCall, reply: Reply, timeline: Timeline, error: InferenceError | None
+) -> None:
     """Have headers explain a request, and tell of its generation; `error` is what failed."""
-    for name, text in ((EXPLAIN, explanation(timeline, error)), *generation_headers(timeline)):
+    for name, text in ((EXPLAIN, explained(call, timeline, error)), *generation_headers(timeline)):
         reply.add_header(name, text)

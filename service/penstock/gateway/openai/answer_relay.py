@@ -13,11 +13,15 @@ from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.event_keep_alive import EventKeepAlive
 from penstock.gateway.connections.http_call import HttpCall
-from penstock.gateway.observability.traced_request import add_explanation, wants_explanation
+from penstock.gateway.observability.traced_request import (
+    add_explanation,
+    explained,
+    wants_explanation,
+)
 from penstock.gateway.openai.errors import RETRY_AFTER, error_event, error_reply
 from penstock.gateway.replies import Reply
 from penstock.http1.requests import Field
-from penstock.tracing.explain import EXPLAIN, explanation
+from penstock.tracing.explain import EXPLAIN
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +203,7 @@ class AnswerRelay:
         event = b"" if error is None else error_event(error)
         if self._explains:
             assert self._timeline is not None
-            text = explanation(self._timeline, self._stream.error)
+            text = explained(self._call, self._timeline, self._stream.error)
             event += b"event: %b\ndata: %b\n\n" % (EXPLAIN.encode(), text.encode())
         return event
 
@@ -230,7 +234,7 @@ class AnswerRelay:
         self._note_status(answer.status)
         if self._explains:
             assert self._timeline is not None
-            add_explanation(answer, self._timeline, self._stream.error or error)
+            add_explanation(self._call, answer, self._timeline, self._stream.error or error)
         self._mark("HTTP_SEND_START")
         self._call.send(answer)
         self._mark("HTTP_SEND_END")

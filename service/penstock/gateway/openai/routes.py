@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 from penstock.core.errors import InferenceError
+from penstock.gateway.call_guard import has_secret
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.openai.errors import OpenAiError, error_reply
@@ -106,7 +107,7 @@ class _Guard:
             asked = self._origins.admit(call)
             if asked is not None:
                 return asked
-            if needed is not None and not needed.admits(call.headers.get(needed.key.lower())):
+            if needed is not None and not has_secret(call, needed):
                 text = f"This API is restricted, expecting header '{needed.key}'"
                 return OpenAiError(text, 401, code="invalid_auth").reply()
             if call.method not in methods:

@@ -215,6 +215,8 @@ def _common_sender(batch: Sequence[Inference]) -> Sender | None:
 
 def _common_draw(batch: Sequence[Inference]) -> Draw | None:
     """The draw of all requests of the batch; `None` if they have several, or none."""
+    if len(batch) == 1:
+        return batch[0].request.scope.common_draw()
     draws = {inference.request.scope.draw for inference in batch}
     return draws.pop() if len(draws) == 1 else None
 

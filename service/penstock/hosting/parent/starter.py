@@ -68,6 +68,11 @@ class ProcessStarter:
         self._closed = False
 
     @property
+    def has_spares(self) -> bool:
+        """Whether processes are kept before there is a model for them."""
+        return self._spares > 0
+
+    @property
     def waiting(self) -> int:
         """Number of spare processes."""
         return sum(map(len, self._waiting.values()))

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -125,11 +126,12 @@ class VersionBuilder:
         )
 
     async def prepare(self, config: ModelConfig) -> None:
-        """Have spare processes for models of the same backend, where it has such."""
-        with suppress(InferenceError):  # which the load will tell
+        """Have ready what models of the same backend need: a process, or the engine's module."""
+        with suppress(InferenceError, ImportError):  # which the load will tell
             settings = self._settings_of(config.backend)
             found = await asyncio.to_thread(backend_of, config, settings)
-            self.factory.prepare(found.backend, config)
+            if engine := self.factory.prepare(found.backend, config):
+                await asyncio.to_thread(import_module, engine)
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         """Build one version; raises `ModelLoadError`, or what the backend raises."""

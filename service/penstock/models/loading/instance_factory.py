@@ -90,11 +90,16 @@ class InstanceFactory:
         contexts = instance_contexts(config, version, path, settings, self._placements)
         return [self._limited(make(c), group, c.device_id) for group, c in contexts]
 
-    def prepare(self, backend: type[Backend], config: ModelConfig) -> None:
-        """Have spare processes for models like this one, where its backend has such."""
+    def prepare(self, backend: type[Backend], config: ModelConfig) -> str:
+        """Have spare processes for models like this one, where its backend has such.
+
+        Returns the module to import for those on threads, empty where there is none.
+        """
         python = self._settings_of(config.backend).get("python")
         if (spec := self._spec(backend, config, python)) is not None:
             self.starter.keep(spec)
+            return ""
+        return backend.traits.engine if self.starter.has_spares else ""
 
     def _maker(
         self, backend: type[Backend], config: ModelConfig, interpreter: str | None

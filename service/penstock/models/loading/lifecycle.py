@@ -96,6 +96,10 @@ class ModelLifecycle:
         """The number of model versions that are not unloaded yet."""
         return len(self._live())
 
+    def leaving(self) -> Iterable[LoadedModel]:
+        """The model versions that answer the requests that they have, and are unloaded then."""
+        return self._retirement.models()
+
     def loads(self) -> int:
         """The number of load requests in progress."""
         return len(self._loads)

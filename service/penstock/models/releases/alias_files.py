@@ -30,6 +30,7 @@ class AliasFiles:
     def __init__(self, folders: Iterable[Path]) -> None:
         self._files = [folder / ALIASES_FILE for folder in folders]
         self._seen: dict[Path, FileState] = {}
+        self._again: set[Path] = set()
         self._next = 0.0
         self._any = False
 
@@ -42,7 +43,7 @@ class AliasFiles:
 
     def read_again(self, file: Path) -> None:
         """Take a file for changed, as what it declares could not be taken."""
-        del self._seen[file]
+        self._again.add(file)
 
     async def changed(self) -> Sequence[tuple[Path, Mapping[str, Alias]]]:
         """What files declare that have changed; of one that is gone nothing.
@@ -52,9 +53,10 @@ class AliasFiles:
         states = await asyncio.to_thread(_states, self._files)
         found = []
         for file, state in zip(self._files, states, strict=True):
-            if state == self._seen.get(file):
+            if state == self._seen.get(file) and file not in self._again:
                 continue
             self._seen[file] = state
+            self._again.discard(file)
             self._any = self._any or state is not None
             try:
                 declared = {} if state is None else await asyncio.to_thread(_read, file)

@@ -23,7 +23,6 @@ from penstock.core.request import (
     ExchangePart,
     InferenceRequest,
     InferenceResponse,
-    RequestScope,
 )
 from penstock.core.stream import ResponseStream
 from penstock.models.releases.alias import Alias, AliasTarget
@@ -274,11 +273,8 @@ class AliasModel:
 
 def _draw_of(request: InferenceRequest, alias: Alias) -> Draw:
     """The draw of the request that this one is part of; a new one, kept, where there is none."""
-    scope = request.scope
-    if scope.draw is not None:
-        return scope.draw
-    place = alias.place(request)
-    draw = Draw(random() if place is None else place)
-    if type(scope) is RequestScope:  # others cannot be written
-        scope.draw = draw
+    draw = request.scope.common_draw()
+    if draw.number < 0:
+        place = alias.place(request)
+        draw.number = random() if place is None else place
     return draw

@@ -47,9 +47,9 @@ Event = tuple[str, dict[str, Any]]
 class Releases:
     """Owns the aliases: those of files, which are followed, and those set by requests.
 
-    `find` finds a model or raises. An alias that requests have set is gone at the next start.
-    `went_back` counts by alias and cause. The audit log, if there is one, is told of changes that
-    no request asked for.
+    `find` finds a model or raises; those of `folders` need not be loaded. An alias that requests
+    have set is gone at the next start. `went_back` counts by alias and cause. The audit log, if
+    there is one, is told of changes that no request asked for.
     """
 
     audit: AuditSink | None = None
@@ -64,7 +64,8 @@ class Releases:
         self._catalog = catalog
         self._find = find
         self._machine = MachineUsage(_LOOK_SECONDS)
-        self._files = AliasFiles(folders)
+        self._folders = [*folders]
+        self._files = AliasFiles(self._folders)
         self._declared: dict[Path, dict[str, Alias]] = {}
         self._told: dict[Path, str] = {}
         self._models: dict[str, AliasModel] = {}
@@ -188,7 +189,9 @@ class Releases:
             ) from error
 
     def _is_model(self, name: str) -> bool:
-        """Whether a model has a name, also one that is loaded when it is called."""
+        """Whether a model has a name, also one of a folder that is not loaded."""
+        if any((folder / name).is_dir() for folder in self._folders):
+            return True
         try:
             self._find(name, ANY_VERSION)
         except InferenceError:

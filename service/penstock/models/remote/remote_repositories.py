@@ -36,11 +36,8 @@ class RemoteRepositories:
         self._thread: StoreThread | None = None
         self._opened: list[ObjectCache] = []
         self.traffic = Traffic()
-
-    @property
-    def used(self) -> bool:
-        """Whether any repository was opened."""
-        return bool(self._downloads)
+        self.used = False
+        """Whether any repository in a bucket was to be opened."""
 
     def open(self, text: str) -> BucketRepository | HubRepository:
         """The repository of an address.
@@ -52,6 +49,7 @@ class RemoteRepositories:
         if scheme_of(text) == "hf":
             return HubRepository(HubAddress.parse(text), self._thread)
         address = BucketAddress.parse(text)
+        self.used = True
         home = Path(self._environment.get("HOME") or Path.home())
         bucket = Bucket(address, Credentials(self._environment, home), self._thread)
         folder = self._cache_folder(scheme_of(text), home)

@@ -40,6 +40,11 @@ class ModelOverride:
     trusted: bool = True
     versions: frozenset[int] = frozenset()
 
+    @property
+    def brings(self) -> bool:
+        """Whether a model is loaded with what its repository has not."""
+        return self.config is not None or bool(self.files)
+
     @classmethod
     def from_parameters(
         cls, parameters: Mapping[str, str | bytes], *, trusted: bool = True

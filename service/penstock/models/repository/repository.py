@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from penstock.core.config import ModelConfig, SpecificVersions, VersionPolicy
 from penstock.core.errors import (
     AlreadyExistsError,
     ConfigError,
+    InferenceError,
     InternalError,
     InvalidRequestError,
     ModelLoadError,
@@ -69,6 +72,10 @@ class ModelRepository:
     `config_name` chooses `configs/<config_name>.pbtxt` over `config.pbtxt` where a model has it.
     `open_remote` opens those that are named by addresses. In repositories that are added later,
     models may have other names than their folders.
+
+    One that cannot be read raises an `InferenceError`. With `keeps_going` only where none can be
+    read: any other is `missing`, and is tried again by a poll, and by the load of a model that no
+    other repository has, `retry_seconds` after the last try.
     """
 
     def __init__(
@@ -76,25 +83,70 @@ class ModelRepository:
         paths: Sequence[Path | str],
         config_name: str = "",
         open_remote: Opener | None = None,
+        *,
+        keeps_going: bool = False,
+        retry_seconds: float = 0.5,
     ) -> None:
         self._open_remote = open_remote
-        self._places = {_named(path): self._opened(path) for path in paths}
+        self._places: dict[str, LocalFolder | RemotePlace] = {}
+        self.missing: Mapping[str, InferenceError] = {}
+        """Repositories that could not be read since the start, with the reasons."""
+        self._retry_seconds = retry_seconds
+        self._open_all(paths, keeps_going=keeps_going)
+        self._retried = time.monotonic()
+        self._retrying = threading.Lock()
         self._config_name = config_name
         self._renamed: dict[str, dict[str, str]] = {}
         self._known: dict[str, Mapping[str, Hashable]] = {}
         self._unread = Counter[str]()
 
+    def _open_all(self, paths: Iterable[Path | str], *, keeps_going: bool) -> None:
+        missing: dict[str, InferenceError] = {}
+        for path in paths:
+            try:
+                self._places[_named(path)] = self._opened(path)
+            except InferenceError as error:
+                if not keeps_going:
+                    raise
+                missing[_named(path)] = error
+        if missing and not self._places:
+            raise next(iter(missing.values()))
+        self.missing = missing
+
     def _opened(self, path: Path | str) -> LocalFolder | RemotePlace:
-        if not scheme_of(str(path)):
-            return LocalFolder(path)
-        if self._open_remote is None:
-            raise InternalError(f"model repository '{path}' lies elsewhere, which is not set up")
         try:
-            place = self._open_remote(str(path))
+            place = self._place_of(path)
             place.folders()
         except OSError as error:
             raise InternalError(f"failed to read model repository {error}") from error
         return place
+
+    def _place_of(self, path: Path | str) -> LocalFolder | RemotePlace:
+        if not scheme_of(str(path)):
+            return LocalFolder(path)
+        if self._open_remote is None:
+            raise InternalError(f"model repository '{path}' lies elsewhere, which is not set up")
+        return self._open_remote(str(path))
+
+    def _retry_missing(self) -> None:
+        """Open what could not be read, unless that was tried just now, here or on another thread.
+
+        A store that does not answer takes seconds. What fails otherwise than before is logged.
+        """
+        with self._retrying:
+            if not self.missing or time.monotonic() < self._retried + self._retry_seconds:
+                return
+            for path, known in self.missing.items():
+                left = {other: why for other, why in self.missing.items() if other != path}
+                try:
+                    self._places = {**self._places, path: self._opened(path)}
+                    self.missing = left
+                    logger.info("model repository '%s' can be read now", path)
+                except InferenceError as error:
+                    if error.message != known.message:
+                        logger.error("%s", error)
+                    self.missing = {**left, path: error}
+            self._retried = time.monotonic()
 
     def _named_folders(self) -> list[tuple[str, str, LocalFolder | RemotePlace]]:
         """The name and the folder of every model of every repository."""
@@ -113,7 +165,7 @@ class ModelRepository:
         `names` are those of models by their folders, where these differ.
         """
         key = _named(path)
-        if key in self._places:
+        if key in self._places or key in self.missing:
             raise AlreadyExistsError(f"model repository '{path}' has already been registered")
         added = self._opened(path)
         taken = {name for renamed in self._renamed.values() for name in renamed.values()}
@@ -127,8 +179,9 @@ class ModelRepository:
     def remove(self, path: str) -> None:
         """Read the models of a folder no more."""
         key = _named(path)
-        if key not in self._places:
+        if key not in self._places and key not in self.missing:
             raise InvalidRequestError(f"failed to unregister '{path}', repository not found")
+        self.missing = {each: why for each, why in self.missing.items() if each != key}
         self._renamed.pop(key, None)
         self._known.pop(key, None)
         self._places = {each: place for each, place in self._places.items() if each != key}
@@ -148,6 +201,7 @@ class ModelRepository:
         A repository that cannot be read counts as it was last, and a model that could not be read
         as changed: it is tried again.
         """
+        self._retry_missing()
         found = [
             (name, (state, self._unread[name]))
             for path, place in self._places.items()
@@ -224,6 +278,18 @@ class ModelRepository:
 
         Of what lies elsewhere only what is `needed` is fetched, by default everything.
         """
+        found = self._find_in_places(name, needed)
+        if found is None and self.missing:
+            self._retry_missing()
+            found = self._find_in_places(name, needed)
+        if found is None:
+            unread = "; ".join(str(error) for error in self.missing.values())
+            raise _not_polled(name, "model not found in any model repository.", unread)
+        return found
+
+    def _find_in_places(
+        self, name: str, needed: Needed | None
+    ) -> tuple[Path, ScratchFolder | None] | None:
         only = () if needed is None else (needed,)
         places = list(self._places_of(name))
         if len(places) > 1:
@@ -237,7 +303,7 @@ class ModelRepository:
             elif (taken := place.take(folder, *only)) is not None:
                 path, root = taken
                 return path, None if root is None else ScratchFolder(path, root=root)
-        raise _not_polled(name, "model not found in any model repository.")
+        return None
 
     def _has(self, path: str, place: LocalFolder | RemotePlace, folder: str) -> bool:
         """Whether a repository has a model; whether it had it, where it cannot be read now."""
@@ -328,9 +394,9 @@ def _polling(name: str) -> Iterator[None]:
         raise _poll_failure(name, f": {error}") from error
 
 
-def _not_polled(name: str, problem: str) -> InternalError:
-    logger.error("failed to poll model '%s': %s", name, problem)
-    return _poll_failure(name)
+def _not_polled(name: str, problem: str, reason: str = "") -> InternalError:
+    logger.error("failed to poll model '%s': %s%s", name, problem, reason and f" {reason}")
+    return _poll_failure(name, reason and f": {reason}")
 
 
 def _poll_failure(name: str, reason: str = "") -> InternalError:

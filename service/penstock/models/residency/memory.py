@@ -26,7 +26,8 @@ class Resident:
     `sizes` are what it has of the memory budget, in bytes by limit. It was idle for `idle_seconds`,
     and loading it took `load_seconds`. One that is not `evictable` stays: it is `pinned`, has
     requests or sequences, or has only just been loaded. A `ripe` one has requests, but has served
-    long enough since its load for others to have their turn.
+    long enough since its load for others to have their turn. One that is `leaving` takes no further
+    requests: its memory comes free once those that it has are answered.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Resident:
     evictable: bool = True
     ripe: bool = False
     pinned: bool = False
+    leaving: bool = False
 
     def size(self, limits: Iterable[str]) -> int:
         """Bytes that it has under some of the limits."""
@@ -130,6 +132,10 @@ class ModelMemory:
         if (budget := self._budget) is None:
             return {}
         return {name: budget.limited(sizes) for name, sizes in budget.by_device().items()}
+
+    def limited(self, sizes: Mapping[str, int]) -> Sizes:
+        """Bytes by limit of what is on devices."""
+        return Sizes() if self._budget is None else self._budget.limited(sizes)
 
     def shown(self, sizes: Mapping[str, int]) -> str:
         """Bytes by limit, for people."""

@@ -44,9 +44,9 @@ ON_DEMAND = "on demand"
 
 _BACKOFF_SECONDS = 5.0
 """Seconds for which a load that failed is not tried again by a call."""
-_PYTHON = "python"
-"""The backend for whose models processes are started before the first call; others take long to
-import."""
+_PREPARED = ("python", "onnxruntime")
+"""The backends that are made ready before the first call: of the first a process is started, of the
+second its engine is imported. Others take long to import."""
 _LOOK_SECONDS = 0.1
 """Seconds between two looks whether a model has become idle, while a call waits for room."""
 _WAITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -132,10 +132,9 @@ class ModelResidency:
                 self._known[name] = found
             else:
                 self._unreadable[name] = found
-        for one in self._known.values():
-            if one.config.backend == _PYTHON:
-                await self._lifecycle.prepare(one.config)
-                break
+        backends = {one.config.backend: one.config for one in self._known.values()}
+        for config in filter(None, map(backends.get, _PREPARED)):
+            await self._lifecycle.prepare(config)
 
     def forget(self, name: str) -> None:
         """A model has gone from the repository."""
@@ -194,7 +193,7 @@ class ModelResidency:
         Raises what was wrong with its files, and `NotFoundError` for a version that it has not.
         """
         if (error := self._unreadable.get(name)) is not None:
-            raise error
+            raise error.with_traceback(None)  # else it would keep those of all calls before
         found = self.known(name)
         if found is None or self._lifecycle.catalog.served(name):
             return None
@@ -320,7 +319,7 @@ class ModelResidency:
         task = self._loading.get(name)
         if task is None:
             if (failed := self._failed.get(name)) is not None and time.monotonic() < failed.until:
-                raise failed.error
+                raise failed.error.with_traceback(None)
             task = asyncio.get_running_loop().create_task(self._bring(name))
             self._loading[name] = task
             task.add_done_callback(partial(self._loaded, name))
@@ -331,6 +330,8 @@ class ModelResidency:
         if task.cancelled():
             return
         error = task.exception()
+        if isinstance(error, NoRoomError):  # there may be some as soon as another one goes
+            return
         if isinstance(error, InferenceError):
             self._failed[name] = _Failed(error, time.monotonic() + _BACKOFF_SECONDS)
             return
@@ -410,13 +411,16 @@ class ModelResidency:
             errors = await self._lifecycle.load_all({name: override}, cause)
         finally:
             self._residents.entering.subtract(group)
+        if name not in errors:
+            self._residents.note(name, brought=override is not None and override.brings)
         for one in group:
             loaded = self._lifecycle.catalog.served(one)
             if loaded:
                 if one in fresh:
                     self._residents.begin(one)
                     self.counts.loading[one] += max(m.load_seconds for m in loaded.values())
-                self._remember(one, loaded)
+                if one not in self._residents.brought:
+                    self._remember(one, loaded)
                 if self._meter is not None:
                     for model in loaded.values():
                         await self._meter.measure(model)
@@ -449,14 +453,18 @@ class ModelResidency:
         if not self._waiters.of(name):
             raise _UnwantedError
         group = self._group(name)
-        residents = [one for one in self._residents.found() if not self._group(one.name) & group]
+        residents = [
+            one
+            for one in self._residents.found()
+            if one.leaving or not self._group(one.name) & group
+        ]
         stuck = self._waiters.callers(*self._roomless)
         turn = next_step(
             residents,
             missing,
             callers=self._waiters.callers(name),
             stuck=stuck,
-            leaving=self._leaving(),
+            loading=self._lifecycle.loads() > 0,
         )
         if turn.step is Step.NEVER:
             free = sum((Sizes(r.sizes) for r in residents if not r.pinned), Sizes())
@@ -465,7 +473,7 @@ class ModelResidency:
             why = "and the models that call it hold the rest, and wait for it"
             self._waiters.refuse_callers(name, self._no_room(name, missing, why))
         for one in turn.models:
-            await self._let_go(one, "memory")
+            await self._let_go(one, "memory", busy=True)
         if not turn.models:
             await asyncio.sleep(_LOOK_SECONDS)
         return turn.step is not Step.LATER
@@ -480,14 +488,14 @@ class ModelResidency:
     def _shown(self, sizes: Sizes) -> str:
         return self._memory.shown(sizes)
 
-    def _leaving(self) -> bool:
-        """Whether models are being unloaded, or others loaded, which may change what is held."""
-        models = sum(1 for _ in self._lifecycle.catalog.models())
-        return self._lifecycle.live() > models or self._lifecycle.loads() > 0
+    async def _let_go(self, name: str, cause: str, *, busy: bool = False) -> None:
+        """Unload a model, and before it the ensembles that need it.
 
-    async def _let_go(self, name: str, cause: str) -> None:
-        """Unload a model, and before it the ensembles that need it."""
+        Not one that may not go any more, as it was called while others went.
+        """
         for one in [*self._lifecycle.dependents(name), name]:
+            if not self._residents.may_go(name, busy=busy):
+                return
             if self._lifecycle.catalog.served(one):
                 logger.info("model '%s' is unloaded: %s", one, _CAUSES[cause])
                 self.counts.unloads[one, cause] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -30,10 +30,16 @@ class Residents:
         self._since: dict[str, float] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self.entering = Counter[str]()
+        self.brought = set[str]()
+        """Models whose configuration or files came with a request: no call could load these."""
 
     def begin(self, name: str) -> None:
         """A model has been loaded."""
         self._since[name] = time.monotonic()
+
+    def note(self, name: str, *, brought: bool) -> None:
+        """A model has been loaded with what a request brought, or as its repository has it."""
+        (self.brought.add if brought else self.brought.discard)(name)
 
     def tidy(self) -> None:
         """Forget when models were loaded that are gone, and count how long they were."""
@@ -49,32 +55,44 @@ class Residents:
         return found
 
     def found(self) -> list[Resident]:
-        """The models that are loaded, with what is known of each."""
-        held = self._memory.by_limit()
-        now = time.monotonic()
-        found = []
-        for name in {model.config.name for model in self._lifecycle.catalog.models()}:
-            models = self._with_dependents(name)
-            since = self._since.setdefault(name, now)
-            seconds = now - since
-            idle = now - max(since, max(model.statistics.last_ended for model in models) / 1e9)
-            took = max(model.load_seconds for model in models)
-            may_go = self._may_go(name, seconds)
-            free = may_go and not any(map(is_busy, models))
-            found.append(
-                Resident(
-                    name,
-                    held.get(name, {}),
-                    idle,
-                    took,
-                    evictable=free,
-                    ripe=may_go
-                    and not any(map(_has_sequences, models))
-                    and seconds >= self._turn_seconds(name),
-                    pinned=self._is_pinned(name),
-                )
-            )
-        return found
+        """The models that are loaded, and those that are leaving, with what is known of each."""
+        held, now = self._memory.by_limit(), time.monotonic()
+        names = {model.config.name for model in self._lifecycle.catalog.models()}
+        found = [self._resident(name, held.get(name, {}), now) for name in names]
+        return [*found, *self._leaving()]
+
+    def may_go(self, name: str, *, busy: bool) -> bool:
+        """Whether a model may be unloaded now; `busy`: also one that has requests, in its turn."""
+        if not self._lifecycle.catalog.served(name):
+            return True
+        found = self._resident(name, {}, time.monotonic())
+        return found.evictable or (busy and found.ripe)
+
+    def _resident(self, name: str, sizes: Mapping[str, int], now: float) -> Resident:
+        models = self._with_dependents(name)
+        since = self._since.setdefault(name, now)
+        seconds = now - since
+        idle = now - max(since, max(model.statistics.last_ended for model in models) / 1e9)
+        took = max(model.load_seconds for model in models)
+        may_go = self._may_go(name, seconds)
+        free = may_go and not any(map(is_busy, models))
+        return Resident(
+            name,
+            sizes,
+            idle,
+            took,
+            evictable=free,
+            ripe=may_go
+            and not any(map(_has_sequences, models))
+            and seconds >= self._turn_seconds(name),
+            pinned=self._is_pinned(name),
+        )
+
+    def _leaving(self) -> Iterator[Resident]:
+        for model in self._lifecycle.leaving():
+            if model.claim is not None:
+                sizes = self._memory.limited(model.claim.sizes)
+                yield Resident(model.config.name, sizes, 0, 0, evictable=False, leaving=True)
 
     def _turn_seconds(self, name: str) -> float:
         """How long a busy model serves at least after its load."""
@@ -85,8 +103,10 @@ class Residents:
 
     def _is_pinned(self, name: str) -> bool:
         """Whether a model, or an ensemble that needs it, stays whatever happens."""
-        models = [self._known.get(one) for one in [name, *self._lifecycle.dependents(name)]]
-        return any(one is None or one.kept is not Kept.DEMAND for one in models)
+        names = {name, *self._lifecycle.dependents(name)}
+        models = [self._known.get(one) for one in names]
+        stays = any(one is None or one.kept is not Kept.DEMAND for one in models)
+        return stays or not names.isdisjoint(self.brought)
 
     def _with_dependents(self, name: str) -> list[LoadedModel]:
         names = [name, *self._lifecycle.dependents(name)]

@@ -38,24 +38,29 @@ def next_step(
     *,
     callers: Set[str] = frozenset(),
     stuck: Set[str] = frozenset(),
-    leaving: bool = False,
+    loading: bool = False,
 ) -> Turn:
     """The next step for a load that lacks `missing` bytes by limit.
 
-    Idle models go first. Where they are not enough, busy ones that had their turn go, too: they
-    answer the requests that they have, and further ones wait for their next load. `callers` are the
-    models whose calls wait for this load, `stuck` are those whose calls wait for any that has no
-    room: they are not done before these are. While models are `leaving`, or loading, what is held
-    may change.
+    Idle models go first. Where they are not enough, busy ones that had their turn go, too, as far
+    as what is leaving already does not do: they answer the requests that they have, and further
+    ones wait for their next load. `callers` are the models whose calls wait for this load, `stuck`
+    are those whose calls wait for any that has no room: they are not done before these are, also
+    where they are leaving. While others are `loading`, what is held may change.
     """
     residents = list(residents)
-    for may_go in (
-        [one for one in residents if one.evictable],
-        [one for one in residents if one.evictable or (one.ripe and one.name not in stuck)],
-    ):
-        if chosen := victims(may_go, missing):
-            return Turn(Step.GO, tuple(chosen))
-    if leaving:
+    idle = [one for one in residents if one.evictable]
+    if chosen := victims(idle, missing):
+        return Turn(Step.GO, tuple(chosen))
+    moving = [one for one in residents if one.name not in stuck]
+    still = +Sizes(missing)
+    for one in moving:
+        if one.leaving:
+            still -= Sizes(one.sizes)
+    ripe = [one for one in moving if one.ripe and not one.evictable]
+    if chosen := victims([*idle, *ripe], still):
+        return Turn(Step.GO, tuple(chosen))
+    if loading or not still:
         return Turn(Step.WAIT)
     free = [one for one in residents if not one.pinned]
     if lacks(free, missing):

@@ -124,6 +124,6 @@ def _stamp(config: ModelConfig, version: int, path: Path) -> str:
             files.append(file)
     for file in files:
         if (state := file_state(file)) is not None and not file.is_dir():
-            modified, size = state[2:]
+            _, _, modified, _, size = state
             seen.update(repr((str(file.relative_to(path.parent)), modified, size)).encode())
     return seen.hexdigest()

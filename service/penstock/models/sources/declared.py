@@ -1,4 +1,4 @@
-"""What files of forests and of `torch.export` say of themselves, read without their engines."""
+"""What files of forests and of PyTorch say of themselves, read without their engines."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ _TREELITE_TASKS = {
 _PROGRAMS = ("models/model.json", "serialized_exported_program.json")
 _LONGEST_PROGRAM = 256 << 20
 _MOST_TENSORS = 1000
+_LONGEST_NAME = 4096
+
+_SCRIPT_ROOT = re.compile(rb"\x80\x02c(__torch__[\w.]*)\n(\w+)\n")
+"""How the pickle of TorchScript begins: the module and the class of what was scripted."""
+_SCRIPT_FORWARD = re.compile(r"  def forward\(self: [\w.]+,\n(.*?)\) -> ([^\n]+):\n", re.DOTALL)
+_SCRIPT_ARGUMENT = re.compile(r"(\w+): ([^=]+)(=.*)?")
+_SCRIPT_TYPES = {"Tensor": "FP32", "List[str]": "STRING"}
+"""The datatype of a tensor is not said: FP32 is what most have."""
 
 _TYPES = {
     1: "UINT8",
@@ -123,6 +131,53 @@ def _of_ubj(tail: bytes) -> str:
         return ""
     name = objective[found.end() :][: found[1][0]]
     return name.decode(errors="replace") if len(name) == found[1][0] else ""
+
+
+def scripted_program(path: Path) -> Program | None:
+    """The arguments and results of TorchScript's `forward`, whose datatypes and dims are guesses.
+
+    `None` where it does not say them, and for what takes or gives other than tensors and strings.
+    """
+    try:
+        names = zip_members(path)
+        with zipfile.ZipFile(path) as archive:
+            (root,) = (name for name in names if re.fullmatch(r"[^/]+/data\.pkl", name))
+            with archive.open(root) as file:
+                scripted = _SCRIPT_ROOT.match(file.read(_LONGEST_NAME))
+            if scripted is None:
+                return None
+            module, kind = (part.decode() for part in scripted.groups())
+            member = f"{root.removesuffix('data.pkl')}code/{module.replace('.', '/')}.py"
+            if archive.getinfo(member).file_size > _LONGEST_PROGRAM:
+                return None
+            code = archive.read(member).decode()
+    except (ArchiveError, zipfile.BadZipFile, LookupError, OSError, *DAMAGES):
+        return None  # no TorchScript, or another form of it: whoever loads it says what is wrong
+    return _of_forward(code.partition(f"class {kind}(Module):\n")[2].partition("\nclass ")[0])
+
+
+def _of_forward(code: str) -> Program | None:
+    forward = _SCRIPT_FORWARD.search(code)
+    if forward is None:
+        return None
+    inputs = []
+    for line in forward[1].split(",\n"):
+        argument = _SCRIPT_ARGUMENT.fullmatch(line.strip())
+        if argument is None:
+            return None
+        name, kind, default = argument.groups()
+        if kind in _SCRIPT_TYPES:
+            inputs.append(Declared(name, _SCRIPT_TYPES[kind], (-1,)))
+        elif default is None:
+            return None
+    tuple_of = re.fullmatch(r"Tuple\[(.+)\]", forward[2])
+    kinds = tuple_of[1].split(", ") if tuple_of else [forward[2]]
+    if not inputs or not all(kind in _SCRIPT_TYPES for kind in kinds):
+        return None
+    outputs = [
+        Declared(f"output__{at}", _SCRIPT_TYPES[kind], (-1,)) for at, kind in enumerate(kinds)
+    ]
+    return Program(tuple(inputs), tuple(outputs))
 
 
 def exported_program(path: Path) -> Program | None:

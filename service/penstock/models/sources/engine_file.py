@@ -13,11 +13,13 @@ from penstock.core.file_names import wrong_name
 from penstock.models.config.pbtxt import read_pbtxt
 from penstock.models.sizing.headers.onnx import external_files
 from penstock.models.sources.declared import (
+    Declared,
     Program,
     damage,
     exported_program,
     is_classifier,
     lines_of,
+    scripted_program,
 )
 from penstock.models.sources.draft import NO_WISHES, Draft, SourceError, Wishes, safe_name
 from penstock.settings import Task
@@ -55,12 +57,17 @@ _TREES = """\
 # true for classes, false for what the trees add up to
 parameters { key: "is_classifier" value: { string_value: "true" } }
 """
-_INPUT = """\
-# names of forward's arguments, or NAME__NUMBER; without the batch's dimension where max_batch_size
-# is not 0
-input [ { name: "input__0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+_DIMS = "without the batch's dimension where max_batch_size is not 0"
+_ARGUMENTS = f"""\
+# forward's arguments and results; data types and dims are yours to say, these
+# {_DIMS}
 """
-_OUTPUT = 'output [ { name: "output__0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+_ANY = f"""\
+# names of forward's arguments, or NAME__NUMBER; dims
+# {_DIMS}
+"""
+_EXAMPLE = Program((Declared("input__0", "FP32", (-1,)),), (Declared("output__0", "FP32", (-1,)),))
+"""What is shown of a program whose file does not say its tensors."""
 
 
 def engine_file(name: str, path: Path, wishes: Wishes = NO_WISHES) -> Draft | None:
@@ -78,7 +85,7 @@ def engine_file(name: str, path: Path, wishes: Wishes = NO_WISHES) -> Draft | No
     text, config = _read(beside)
     draft = Draft(name or model_name(path), config=config, own_text=text)
     known = _derived(found, path, draft, wishes)
-    if missing := "".join(_missing(found, config, known)):
+    if missing := "".join(_missing(found, config, known, path)):
         if path.is_file() and (why := damage(path)):
             raise SourceError(f"'{path}' {why}")
         raise SourceError(
@@ -204,15 +211,21 @@ def _has_classes(config: ModelConfig) -> bool:
     return "is_classifier" in config.parameters or "output_class" in config.parameters
 
 
-def _missing(found: _Format, config: ModelConfig, known: Collection[str]) -> Iterator[str]:
+def _missing(
+    found: _Format, config: ModelConfig, known: Collection[str], path: Path
+) -> Iterator[str]:
     """The lines that the file does not say, and its backend requires."""
     if found.backend == "fil" and not _has_classes(config) and "is_classifier" not in known:
         yield _TREES
-    if found.backend == "pytorch":
-        if not config.input and "input" not in known:
-            yield _INPUT
-        if not config.output and "output" not in known:
-            yield _OUTPUT
+    if found.backend != "pytorch":
+        return
+    fields = [field for field in ("input", "output") if not getattr(config, field)]
+    if lacking := [field for field in fields if field not in known]:
+        said = scripted_program(path)
+        yield _ARGUMENTS if said else _ANY
+        tensors = dict(zip(("input", "output"), said or _EXAMPLE, strict=True))
+        for field in lacking:
+            yield from (f"{line}\n" for line in lines_of(tensors[field], field, batched=False))
 
 
 def model_name(path: Path, ending: str | None = None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from penstock.core.backend import WithInterpreter
+from penstock.core.backend import Inspectable, WithInterpreter
 from penstock.core.config import ModelConfig
 from penstock.core.errors import BackendNotInstalledError, ConfigError, InferenceError
 from penstock.models.config.pbtxt import config_to_message, parse_pbtxt, read_pbtxt
@@ -110,10 +110,13 @@ def _completion(path: Path, version_path: Path) -> str:
         completing = found.backend.complete_config(found.config, version_path, {})
         completed = asyncio.run(completing)
         found.backend.check_config(completed)
+        if issubclass(found.backend, Inspectable):
+            found.backend.check_files(completed, version_path, {})
     except BackendNotInstalledError as error:
         return f"# What follows from the graph is completed at load: {error}\n"
     except InferenceError as error:
-        raise SourceError(f"'{path.parent.name}' would not load: {error}") from error
+        told = str(error).replace(f"{path.parent}/", "")  # a folder that is gone afterwards
+        raise SourceError(f"'{path.parent.name}' would not load: {told}") from error
     return "".join(_added(config, completed))
 
 
