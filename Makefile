@@ -189,8 +189,7 @@ clean:  ## remove the environments, the caches and the demo models
 
 .venv/.uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
-	@echo "==> creating .venv with $(PYTHON)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/python || { echo "==> creating .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
 	@test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@touch $@
 

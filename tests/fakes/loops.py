@@ -47,6 +47,10 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def occupy(self, seconds: float) -> None:
         self._clock.now += seconds
 
+    async def shutdown_default_executor(self, *_limit: Any) -> None:
+        """Wait for threads for as long as they take: a limit in virtual time is over at once."""
+        await super().shutdown_default_executor()
+
 
 def occupy(seconds: float) -> None:
     """Keep the event loop of a test in virtual time from everything else for so long."""

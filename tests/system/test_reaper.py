@@ -137,7 +137,7 @@ async def test_reaper_for_which_there_is_no_descriptor_is_started_later(
         os.kill(first or 0, signal.SIGKILL)
         await eventually(lambda: "can be started" in caplog.text)
     await eventually(lambda: reaper.pid not in (None, first))
-    assert str(group).encode() in command_of(reaper.pid or 0)
+    await eventually(lambda: str(group).encode() in command_of(reaper.pid or 0))
     reaper.close()
 
 

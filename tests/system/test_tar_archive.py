@@ -187,12 +187,19 @@ def test_bytes_and_members_have_limits(tmp_path: Path) -> None:
     assert len(list((tmp_path / "c").iterdir())) == 10
 
 
-def test_a_header_is_not_read_into_memory_whatever_it_claims(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [2 << 20, -(2 << 20)])
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_header_is_not_read_into_memory_whatever_it_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes, size: int
+) -> None:
+    """Neither at once, nor piece by piece, as newer Pythons do; less than nothing means all."""
+    for reader in ("_proc_gnulong", "_proc_pax"):
+        monkeypatch.setattr(tarfile.TarInfo, reader, lambda *_: pytest.fail("it is read"))
     archive = tmp_path / "evil.tar"
-    header = member("long", tarfile.GNUTYPE_LONGNAME)
-    header.size = 2 << 20
+    header = member("long", kind)
+    header.size = size
     archive.write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(3 << 20))
-    with pytest.raises(ArchiveError, match="a header of 2,097,152 bytes"):
+    with pytest.raises(ArchiveError, match=f"a header of {size:,} bytes"):
         unpack_tar(archive, tmp_path / "own")
 
 

@@ -113,10 +113,11 @@ def zip_members(path: Path, limits: ArchiveLimits = LIMITS) -> Sequence[str]:
     """
     import zipfile  # which backends that open none need not import
 
-    if not zipfile.is_zipfile(path):
-        return ()
     try:
-        limits.check_directory(directory_bytes(path) or 0)
+        # Not `is_zipfile`: by Python's version it calls a damaged archive no archive at all.
+        if (directory := directory_bytes(path)) is None:
+            return ()
+        limits.check_directory(directory)
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except ArchiveError:

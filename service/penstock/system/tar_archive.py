@@ -22,7 +22,16 @@ _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, Recu
 """Exceptions that a damaged archive raises, compressed or not: headers of headers recurse."""
 
 _LONGEST_READ = 1 << 20
-"""Bytes that are read at once: more are asked for where a header claims to be so long."""
+"""Bytes that are read at once, and those of a header, which is kept in memory."""
+
+_READ_WHOLE = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.XHDTYPE,
+)
+"""Members that are headers of others, and as long as they say."""
 
 _BLOCK = 512
 _READERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
@@ -49,7 +58,7 @@ def unpack_tar(
     try:
         with closing(_opened(archive)) as plain:
             counted = _Counted(plain, members.check_total)
-            with tarfile.open(fileobj=counted, mode="r:") as contents:  # type: ignore[call-overload]
+            with _open(counted) as contents:
                 contents.extractall(target, members=members.checked(contents), filter="tar")
             counted.read_to_end()
     except _DAMAGE as error:
@@ -68,7 +77,7 @@ def tar_texts(
     try:
         with closing(_opened(archive)) as plain:
             counted = _Counted(plain, members.check_total)
-            with tarfile.open(fileobj=counted, mode="r:") as contents:  # type: ignore[call-overload]
+            with _open(counted) as contents:
                 for count, member in enumerate(contents, 1):
                     limits.check_members(count)
                     if member.isfile() and wanted.fullmatch(member.name):
@@ -89,6 +98,29 @@ def _opened(archive: Path) -> IO[bytes]:
     return archive.open("rb")
 
 
+def _open(plain: _Counted) -> tarfile.TarFile:
+    """The archive, its members not looked at yet."""
+    reading: Any = plain  # it has what `tarfile` asks of a file that is read forward
+    return tarfile.open(fileobj=reading, mode="r:", tarinfo=_Header)
+
+
+class _Header(tarfile.TarInfo):
+    """A header that is refused, before the rest of it is read, where it claims to be too long."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        """What `tarfile` has as its hook: read what belongs to this header."""
+        if self.type in _READ_WHOLE:
+            _check_read(self.size)  # before a newer Python reads it piece by piece
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
+        return member
+
+
+def _check_read(size: int) -> None:
+    """Refuse what only a header claims to have; less than none would be all there is."""
+    if not 0 <= size <= _LONGEST_READ:
+        raise ArchiveError(f"it has a header of {size:,} bytes")
+
+
 class _Counted:
     """What is unpacked, read forward only; `check` is told how many bytes have been."""
 
@@ -96,8 +128,7 @@ class _Counted:
         self._plain, self._check, self._at = plain, check, 0
 
     def read(self, size: int) -> bytes:
-        if size > _LONGEST_READ:
-            raise ArchiveError(f"it has a header of {size:,} bytes")
+        _check_read(size)
         data = self._plain.read(size)
         self._at += len(data)
         self._check(self._at)

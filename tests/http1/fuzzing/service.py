@@ -35,9 +35,14 @@ class Turns(asyncio.AbstractEventLoop):
         return len(self._ready)
 
     def turn(self) -> None:
-        """Run what is ready now."""
-        for _ in range(len(self._ready)):
-            self._ready.popleft()()
+        """Run what is ready now, as the running loop: from Python 3.14 on tasks insist on it."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for _ in range(len(self._ready)):
+                self._ready.popleft()()
+        finally:
+            asyncio._set_running_loop(before)
 
     def call_soon(
         self,

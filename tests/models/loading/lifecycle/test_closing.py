@@ -54,6 +54,7 @@ async def test_closing_releases_the_versions_of_a_load_that_were_made_already(
     house.builder.gates[2] = asyncio.Event()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
     await until(lambda: house.builder.instances)
+    await turns()  # what was made is handed on
     await asyncio.wait_for(house.lifecycle.close(), 20)
     await asyncio.wait([load])
     assert house.builder.instances[0].stopped == 1
