@@ -14,6 +14,8 @@ from harness.serving import serving
 from penstock.demo import language_model
 
 _VLLM = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
+_START_LIMIT = 600
+"""Seconds in which a server with vLLM starts on the busiest machine, before vLLM is compiled."""
 _SETTINGS: dict[str, dict[str, Any]] = {
     "openvino_genai": {
         "properties": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
@@ -37,6 +39,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     ):
         missing = "" if _VLLM.exists() else f"no vLLM environment at {_VLLM}: make vllm"
         item.add_marker(pytest.mark.needs("vllm", missing))
+        item.add_marker(pytest.mark.time_limit(_START_LIMIT + 60))
 
 
 def _served(engine: str, folder: Path) -> Iterator[Asked]:
@@ -48,7 +51,7 @@ def _served(engine: str, folder: Path) -> Iterator[Asked]:
     add(version)
     python = [f"--backend-config=vllm,python={_VLLM}"] if engine == "vllm" else []
     repository, log = folder / "repository", folder / "server.log"
-    with serving(repository, log, *python, timeout=400) as server:
+    with serving(repository, log, *python, timeout=_START_LIMIT) as server:
         yield Asked(server, engine)
 
 
