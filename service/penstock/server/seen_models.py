@@ -174,7 +174,8 @@ class SeenModels:
 class SeenReleases:
     """`Releases`, where aliases that the caller does not see are unknown ones.
 
-    Who sees an alias is told the names of its targets; who changes one has to see these, too.
+    Who sees an alias is told the names of its targets; who sets one has to see these, too. Who
+    promotes it or takes it back moves its traffic among those that it has, and need not.
     """
 
     def __init__(self, releases: Releases) -> None:
