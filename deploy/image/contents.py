@@ -177,7 +177,7 @@ def site_packages(environment: Path) -> Path:
 
 
 def useless(engine: str) -> dict[str, Sequence[str]]:
-    """What is left out of an image with these engines: patterns by package."""
+    """Patterns by package of what is left out of an image with these engines."""
     return {**_USELESS, **(_USELESS_ON_CPU if ON_CPU in engines(engine) else {})}
 
 

@@ -70,9 +70,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is drawn: from start to end in seconds since 1970, of these servers, a regular
-    expression.
-    """
+    """The time and the servers that are drawn: seconds since 1970, and a regular expression."""
 
     start: float
     end: float

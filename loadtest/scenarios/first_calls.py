@@ -1,4 +1,4 @@
-"""What a first call takes that loads its model, and the next one after a crash.
+"""Times of a first call, which loads its model, and of the next one after a crash.
 
     python -m loadtest.scenarios.first_calls --rounds 8 [--models 2000]
 

@@ -8,7 +8,7 @@ CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key")
 """The headers that hold a key or a token; names are in lower case."""
 
 SECRET_PREFIX = "triton-grpc-protocol-"
-"""What the metadata begin with that carry the shared secrets of restricted groups of calls."""
+"""Beginning of the names of metadata that carry shared secrets of restricted calls."""
 
 
 def text_metadata(fields: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:

@@ -108,7 +108,7 @@ class _Header(tarfile.TarInfo):
     """A header that is refused, before the rest of it is read, where it claims to be too long."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        """What `tarfile` has as its hook: read what belongs to this header."""
+        """The hook of `tarfile` that reads what belongs to this header."""
         if self.type in _READ_WHOLE:
             _check_read(self.size)  # before a newer Python reads it piece by piece
         member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]

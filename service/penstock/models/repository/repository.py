@@ -454,7 +454,7 @@ def versions_to_load(files: ModelFiles, policy: VersionPolicy | None) -> dict[in
 
 
 def _named(path: Path | str) -> str:
-    """What tells a repository from others: its address, also one with a slip, or its folder."""
+    """The key of a repository: its address, also one with a slip, or its folder."""
     return str(path).rstrip("/") if "://" in str(path) else str(Path(path))
 
 

@@ -1,4 +1,4 @@
-"""What files of forests and of PyTorch say of themselves, read without their engines."""
+"""Declarations in files of forests and of PyTorch, read without their engines."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ _ANY = f"""\
 # {_DIMS}
 """
 _EXAMPLE = Program((Declared("input__0", "FP32", (-1,)),), (Declared("output__0", "FP32", (-1,)),))
-"""What is shown of a program whose file does not say its tensors."""
+"""The tensors that are shown of a program whose file does not say any."""
 
 
 def engine_file(name: str, path: Path, wishes: Wishes = NO_WISHES) -> Draft | None:
