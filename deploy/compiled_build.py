@@ -3,17 +3,21 @@
     python deploy/compiled_build.py key               what a build of these sources is kept by
     python deploy/compiled_build.py keep KEY FOLDER   keep the newest compiled wheel of the folder
     python deploy/compiled_build.py find              print the folder of the build, if there is one
+    python deploy/compiled_build.py import            import all modules of what is installed
 
 `make serve` serves from a build that is kept, and from the sources where there is none: it never
 compiles. A build is a wheel, unpacked: the packages with their compiled modules, whose folder comes
 first in `PYTHONPATH`. It lies in `build/compiled`, or where all clones of a user see it, in
 `$XDG_CACHE_HOME/penstock/compiled`. The key is of all files of the packages, of what says how they
 are compiled, and of Python's version and platform; so whatever is changed, no stale build serves.
+
+What compiles may still refuse to be imported: a class that derives from one that it may not.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import platform
 import shutil
@@ -27,6 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("service/penstock", "backends/penstock_backends")
+_INSTALLED = ("penstock", "penstock_backends", "penstock_client")
 _RECIPE = ("hatch_build.py", "pyproject.toml")
 _MOST = 4
 """Builds that are kept, each of about 40 MB."""
@@ -41,6 +46,10 @@ def main(arguments: list[str]) -> int:
         case ["find"]:
             if (found := find()) is not None:
                 print(found)
+        case ["import"]:
+            failed = import_all(Path(sysconfig.get_path("purelib")))
+            print(*failed, sep="\n", end="\n" if failed else "", file=sys.stderr)
+            return 1 if failed else 0
         case _:
             print(__doc__, file=sys.stderr)
             return 2
@@ -93,6 +102,29 @@ def keep(made_from: str, wheels: Path, root: Path = ROOT) -> str:
             _trim(shelf, kept)
             return f"`make serve` takes this build from now on: {kept}"
     return "no folder can be written to keep the build in"
+
+
+def import_all(folder: Path) -> list[str]:
+    """Import every module of our packages in a folder of `sys.path`; which ones failed, and why."""
+    failed = []
+    for package in _INSTALLED:
+        for file in sorted((folder / package).rglob("*.py")):
+            *above, last = file.relative_to(folder).with_suffix("").parts
+            # What stands in a folder without `__init__.py` is data: models that the demo writes.
+            if last != "__main__" and (file.parent / "__init__.py").exists():
+                name = ".".join(above if last == "__init__" else [*above, last])
+                failed += _import_failure(name)
+    return failed
+
+
+def _import_failure(name: str) -> list[str]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # a module may raise anything
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or missing.partition(".")[0] in _INSTALLED:  # and no engine's
+            return [f"{name} cannot be imported: {type(error).__name__}: {error}"]
+    return []
 
 
 def _sources(root: Path) -> Iterator[Path]:

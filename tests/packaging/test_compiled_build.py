@@ -135,3 +135,42 @@ def test_serving_never_compiles() -> None:
     recipe = makefile.partition("\nserve:")[2].partition("\n\n")[0]
     assert "compiled_build.py find" in recipe
     assert "PENSTOCK_COMPILE" not in recipe
+
+
+_IMPORT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from deploy.compiled_build import import_all
+print(*import_all(Path(sys.argv[1])), sep="\\n", end="")
+"""
+
+
+def _not_imported(clone: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT, clone / "service"],
+        cwd=compiled_build.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_module_that_cannot_be_imported_is_named(clone: Path) -> None:
+    folder = clone / "service" / "penstock"
+    (folder / "torn.py").write_text("class Flag(bool): ...\n")
+    (folder / "lost.py").write_text("import penstock.gone\n")
+    assert _not_imported(clone).splitlines() == [
+        "penstock.lost cannot be imported: ModuleNotFoundError: No module named 'penstock.gone'",
+        "penstock.torn cannot be imported: TypeError: type 'bool' is not an acceptable base type",
+    ]
+
+
+def test_engines_that_are_not_installed_programs_and_data_are_no_failures(clone: Path) -> None:
+    folder = clone / "service" / "penstock"
+    (folder / "engine.py").write_text("import engine_that_is_nowhere\n")
+    (folder / "__main__.py").write_text("raise SystemExit(3)\n")
+    (folder / "models").mkdir()
+    (folder / "models" / "model.py").write_text("import penstock.gone\n")
+    assert _not_imported(clone) == ""
