@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from backends.vllm.test_real_engine import PYTHON, engine_environment
 from conformance.language_models.asking import Asked
 from harness.serving import serving
 from penstock.demo import language_model
 
-_VLLM = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
 _START_LIMIT = 600
 """Seconds in which a server with vLLM starts on the busiest machine, before vLLM is compiled."""
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -26,6 +26,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "enforce_eager": True,
         "gpu_memory_utilization": 0.2,
         "max_num_seqs": 16,
+        **IN_CORE,
     },
 }
 
@@ -37,7 +38,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if "vllm" in getattr(item, "fixturenames", ()) or (
         called is not None and called.params.get("asked") == "vllm"
     ):
-        missing = "" if _VLLM.exists() else f"no vLLM environment at {_VLLM}: make vllm"
+        missing = "" if PYTHON.exists() else f"no vLLM environment at {PYTHON}: make vllm"
         item.add_marker(pytest.mark.needs("vllm", missing))
         item.add_marker(pytest.mark.time_limit(_START_LIMIT + 60))
 
@@ -49,9 +50,12 @@ def _served(engine: str, folder: Path) -> Iterator[Asked]:
     (version / "model.json").write_text(json.dumps(_SETTINGS[engine]))
     add = language_model.add_checkpoint if engine == "vllm" else language_model.add_gguf
     add(version)
-    python = [f"--backend-config=vllm,python={_VLLM}"] if engine == "vllm" else []
+    python = [f"--backend-config=vllm,python={PYTHON}"] if engine == "vllm" else []
     repository, log = folder / "repository", folder / "server.log"
-    with serving(repository, log, *python, timeout=_START_LIMIT) as server:
+    with (
+        engine_environment(),
+        serving(repository, log, *python, timeout=_START_LIMIT) as server,
+    ):
         yield Asked(server, engine)
 
 

@@ -145,32 +145,33 @@ async def instance(version: Path, collected: list[bytes]) -> AsyncIterator[Runni
 
 
 @dataclass(frozen=True)
-class Silent:
-    """An engine of whose KV events none ever comes, and their port; it tells reasoning apart."""
+class Sharing:
+    """An engine with a connector that publishes KV events on a port; it tells reasoning apart."""
 
     instance: RunningInstance
     port: int
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def silent(
-    checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Silent]:
-    """Without prefix caching no block is ever announced."""
-    folder, port = tmp_path_factory.mktemp("silent"), free_port()
-    arguments = {
+async def sharing(
+    version: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Sharing]:
+    folder, port = tmp_path_factory.mktemp("sharing"), free_port()
+    values = {
+        **SETTINGS,
         **IN_CORE,
-        "model": str(checkpoint_version / "model"),
-        "dtype": "float32",
-        "enforce_eager": True,
-        "gpu_memory_utilization": 0.1,
-        "max_model_len": 256,
-        "max_num_seqs": 4,
-        "enable_prefix_caching": False,
+        "model": str(version / "model"),
+        "enable_lora": False,
+        "enable_prefix_caching": True,
         "kv_events_config": {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{port}"},
+        "kv_transfer_config": {
+            "kv_connector": "TellingConnector",
+            "kv_connector_module_path": "backends.vllm.real.connector",
+            "kv_role": "kv_both",
+        },
         "reasoning_parser": "granite",
         "structured_outputs_config": {"enable_in_reasoning": True},
     }
-    (folder / "model.json").write_text(json.dumps(arguments))
+    (folder / "model.json").write_text(json.dumps(values))
     async with running(VllmBackend, ModelConfig(name="m"), folder) as instance:
-        yield Silent(instance, port)
+        yield Sharing(instance, port)

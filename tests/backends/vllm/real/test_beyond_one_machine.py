@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backends.generation import PROMPT, plain, start
-from backends.vllm.real.conftest import SETTINGS as COMMON
-from backends.vllm.real.conftest import Silent, free_port
-from penstock.core.config import ModelConfig
+from backends.vllm.real.conftest import Sharing
 from penstock.core.errors import InvalidRequestError
-from penstock.testing import RunningInstance, running
-from penstock_backends.vllm import VllmBackend
+from penstock.testing import RunningInstance
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-SETTINGS: dict[str, Any] = {
-    "kv_transfer_config": {
-        "kv_connector": "TellingConnector",
-        "kv_connector_module_path": "backends.vllm.real.connector",
-        "kv_role": "kv_both",
-    },
-    "kv_events_config": {"enable_kv_cache_events": True},
-    "enable_prefix_caching": True,
-}
-
-
-@asynccontextmanager
-async def sharing(version: Path, folder: Path, port: int) -> AsyncIterator[RunningInstance]:
-    """An engine that publishes KV events on a port, and has a connector."""
-    events = {**SETTINGS["kv_events_config"], "endpoint": f"tcp://*:{port}"}
-    values = {**COMMON, **SETTINGS, "kv_events_config": events}
-    values |= {"model": str(version / "model"), "enable_lora": False}
-    (folder / "model.json").write_text(json.dumps(values))
-    async with running(VllmBackend, ModelConfig(name="m"), folder) as instance:
-        yield instance
 
 
 async def first_event(instance: RunningInstance, subscriber: Any) -> Any:
@@ -55,34 +28,26 @@ async def first_event(instance: RunningInstance, subscriber: Any) -> Any:
 
 
 async def test_events_are_published_and_parameters_of_transfers_go_in_and_out(
-    version: Path, tmp_path: Path
+    sharing: Sharing,
 ) -> None:
-    port = free_port()
+    instance = sharing.instance
     zmq = import_module("zmq")
-    async with sharing(version, tmp_path, port) as instance:
-        assert instance.backend.unready() == ""
-        subscriber = import_module("zmq.asyncio").Context().socket(zmq.SUB)
-        subscriber.subscribe(b"")
-        subscriber.connect(f"tcp://127.0.0.1:{port}")
-        given = {"do_remote_decode": True, "remote": {"host": "far"}}
-        asked: dict[str, Any] = {"kv_transfer_params": given, "max_tokens": 3}
-        whole = [plain(r) async for r in start(instance, PROMPT * 60, **asked)]
-        topic, _, payload = await first_event(instance, subscriber)
-        assert (topic, len(payload) > 0) == (b"", True)
-        subscriber.close(0)
-        (told,) = [reply for reply in whole if "kv_transfer_params" in reply]
-        assert told is whole[-1]
-        (text,) = told["kv_transfer_params"]
-        assert json.loads(text)["given"] == given
-        plainly = [plain(r) async for r in start(instance, max_tokens=3)]
-        assert not any("kv_transfer_params" in reply for reply in plainly)
-
-
-async def test_silent_publisher_is_told_by_readiness(silent: Silent) -> None:
-    backend = silent.instance.backend
-    assert backend.unready().startswith(f"no KV events come from tcp://127.0.0.1:{silent.port}")
-    assert await backend.healthy()
-    assert [plain(r) async for r in start(silent.instance, max_tokens=3)]
+    assert instance.backend.unready() == ""
+    subscriber = import_module("zmq.asyncio").Context().socket(zmq.SUB)
+    subscriber.subscribe(b"")
+    subscriber.connect(f"tcp://127.0.0.1:{sharing.port}")
+    given = {"do_remote_decode": True, "remote": {"host": "far"}}
+    asked: dict[str, Any] = {"kv_transfer_params": given, "max_tokens": 3}
+    whole = [plain(r) async for r in start(instance, PROMPT * 60, **asked)]
+    topic, _, payload = await first_event(instance, subscriber)
+    assert (topic, len(payload) > 0) == (b"", True)
+    subscriber.close(0)
+    (told,) = [reply for reply in whole if "kv_transfer_params" in reply]
+    assert told is whole[-1]
+    (text,) = told["kv_transfer_params"]
+    assert json.loads(text)["given"] == given
+    plainly = [plain(r) async for r in start(instance, max_tokens=3)]
+    assert not any("kv_transfer_params" in reply for reply in plainly)
 
 
 @pytest.mark.parametrize("name", ["data_parallel_rank", "x-data-parallel-rank"])

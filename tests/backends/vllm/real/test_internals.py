@@ -25,8 +25,8 @@ from vllm.v1.executor.multiproc_executor import WorkerProc
 from vllm.v1.metrics.stats import FinishedRequestStats
 
 from backends.exchanging import application, begin, whole
-from backends.generation import start, until, usage
-from backends.vllm.real.conftest import IN_CORE, SETTINGS
+from backends.generation import plain, start, until, usage
+from backends.vllm.real.conftest import IN_CORE, SETTINGS, free_port
 from backends.vllm.real.test_adapters import text
 from backends.vllm.real.test_start_failures import load_error
 from penstock.core.config import ModelConfig
@@ -80,10 +80,14 @@ def test_outputs_pass_the_processor_that_is_watched() -> None:
 
 @dataclass(frozen=True)
 class Bare:
-    """The engine, and what was logged while it started."""
+    """The engine, what was logged while it started, and its port of KV events.
+
+    None ever comes: without prefix caching no block is announced.
+    """
 
     instance: RunningInstance
     log: list[str]
+    port: int
 
 
 class Lines(logging.Handler):
@@ -105,8 +109,9 @@ def hide(patch: pytest.MonkeyPatch) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def bare(version: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bare]:
-    folder, lines = tmp_path_factory.mktemp("bare"), Lines()
-    values = {**SETTINGS, **IN_CORE, "model": str(version / "model")}
+    folder, lines, port = tmp_path_factory.mktemp("bare"), Lines(), free_port()
+    events = {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{port}"}
+    values = {**SETTINGS, **IN_CORE, "model": str(version / "model"), "kv_events_config": events}
     (folder / "model.json").write_text(json.dumps(values))
     (folder / "multi_lora.json").write_text(json.dumps({"loud": str(version / "loud")}))
     logger = logging.getLogger("penstock_backends.vllm.internals")
@@ -115,7 +120,7 @@ async def bare(version: Path, tmp_path_factory: pytest.TempPathFactory) -> Async
     with pytest.MonkeyPatch.context() as patch:
         hide(patch)
         async with running(VllmBackend, ModelConfig(name="m"), folder) as instance:
-            yield Bare(instance, lines.lines)
+            yield Bare(instance, lines.lines, port)
     logger.removeHandler(lines)
     logger.setLevel(logging.NOTSET)
 
@@ -173,6 +178,14 @@ async def test_adapters_come_and_go_by_vllms_routes_without_the_names(
     assert [status for status, _ in answers] == [200] * 8
     assert len({json.loads(body)["choices"][0]["text"] for _, body in answers}) == 1
     assert {json.loads(body)["model"] for _, body in answers} == {"m:loud"}
+
+
+@in_session
+async def test_silent_publisher_is_told_by_readiness(bare: Bare) -> None:
+    backend = bare.instance.backend
+    assert backend.unready().startswith(f"no KV events come from tcp://127.0.0.1:{bare.port}")
+    assert await backend.healthy()
+    assert [plain(r) async for r in start(bare.instance, max_tokens=3)]
 
 
 @in_session

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.generation import plain, start
-from backends.vllm.real.conftest import Silent
+from backends.vllm.real.conftest import Sharing
 from penstock.core.errors import InvalidRequestError
 from penstock.testing import RunningInstance
 
@@ -24,8 +24,8 @@ SAMPLING: dict[str, Any] = {
 
 
 @pytest.fixture
-def thinking(silent: Silent) -> RunningInstance:
-    return silent.instance
+def thinking(sharing: Sharing) -> RunningInstance:
+    return sharing.instance
 
 
 async def ask(instance: RunningInstance, **inputs: Any) -> list[dict[str, Any]]:
