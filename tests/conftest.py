@@ -41,10 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ContractRun(Path(record)))
 
 
+def pytest_collection() -> None:
+    """Collect tests without looking for garbage among them, which takes a tenth of the time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Look for garbage among what tests make, and not among all the tests as well."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -35,6 +35,7 @@ from penstock_backends.vllm.internals import (
     ReadRequest,
     noted_failure,
     render,
+    uncollected,
     watch_outputs,
 )
 from penstock_backends.vllm.kv_events import KvEventsProof
@@ -296,8 +297,9 @@ def _has_compiler() -> bool:
 
 def _start(arguments: EngineArguments, statistics: VllmStatistics) -> tuple[Inside, Any]:
     try:
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
+        with uncollected():
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.v1.engine.async_llm import AsyncLLM
     except ImportError as error:
         raise BackendNotInstalledError(f"{NOT_INSTALLED} ({error})") from error
     keywords = engine_keywords(arguments)

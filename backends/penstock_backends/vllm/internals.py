@@ -8,6 +8,7 @@ is done where the installed vLLM lacks one of them: its public API serves, or it
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import sys
@@ -272,7 +273,7 @@ def noted_failure() -> Iterator[Callable[[], str]]:
     own = process.run_engine_core
     with TemporaryDirectory(prefix="penstock-") as folder:
         path = Path(folder) / "failure"
-        process.run_engine_core = _ByValue(partial(run_engine_core, str(path)))
+        process.run_engine_core = _ByValue(partial(run_engine_core, str(path), _Uncollected()))
         try:
             yield partial(_read_failure, path)
         finally:
@@ -281,6 +282,26 @@ def noted_failure() -> Iterator[Callable[[], str]]:
 
 def _read_failure(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Import what stays without looking for garbage in it, which takes a fifth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+class _Uncollected:
+    """Begins `uncollected` where it is unpickled, before the arguments whose modules are imported
+    for that; what is unpickled is `None`.
+    """
+
+    def __reduce__(self) -> Any:
+        return gc.disable, ()
 
 
 class _ByValue:
@@ -301,18 +322,20 @@ class _ByValue:
             cloudpickle.unregister_pickle_by_value(here)
 
 
-def run_engine_core(path: str, *arguments: Any, **named: Any) -> None:
+def run_engine_core(path: str, _: None, *arguments: Any, **named: Any) -> None:
     """The function of the engine's process: vLLM's own, whose workers are begun by `run_worker`."""
-    engine = import_module("vllm.v1.engine.core").EngineCoreProc
-    worker = import_module("vllm.v1.executor.multiproc_executor").WorkerProc
+    with uncollected():
+        engine = import_module("vllm.v1.engine.core").EngineCoreProc
+        worker = import_module("vllm.v1.executor.multiproc_executor").WorkerProc
     _note_errors(engine, path)
-    worker.worker_main = _ByValue(partial(run_worker, path))
+    worker.worker_main = _ByValue(partial(run_worker, path, _Uncollected()))
     engine.run_engine_core(*arguments, **named)
 
 
-def run_worker(path: str, *arguments: Any, **named: Any) -> None:
+def run_worker(path: str, _: None, *arguments: Any, **named: Any) -> None:
     """The function of a worker's process: vLLM's own, with its errors noted."""
-    worker = import_module("vllm.v1.executor.multiproc_executor").WorkerProc
+    with uncollected():
+        worker = import_module("vllm.v1.executor.multiproc_executor").WorkerProc
     _note_errors(worker, path)
     worker.worker_main(*arguments, **named)
 
