@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backends.vllm.real.conftest import IN_CORE
 from backends.vllm.test_real_engine import PYTHON, engine_environment
 from conformance.language_models.asking import Asked
 from harness.serving import serving
