@@ -100,13 +100,13 @@ def test_errors_name_the_file(tmp_path: Path, data: bytes | None) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_keys_are_looked_up_by_hash() -> None:
+def test_ten_thousand_keys_are_looked_up_by_hash() -> None:
     lines = [
-        f'[callers.c{n}]\nkeys = {hashed(f"key-{n}")}\ngroups = ["all"]' for n in range(100_000)
+        f'[callers.c{n}]\nkeys = {hashed(f"key-{n}")}\ngroups = ["all"]' for n in range(10_000)
     ]
     rule = '[[rules]]\ncallers = ["group:all"]\ncalls = ["inference"]'
     policy = parse_policy("\n".join([*lines, rule]))
-    last = policy.holder(key_hash("key-99999"))
+    last = policy.holder(key_hash("key-9999"))
     assert last is not None
-    assert last.name == "c99999"
+    assert last.name == "c9999"
     assert last.permit(Feature.INFERENCE) is not None
