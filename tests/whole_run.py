@@ -32,6 +32,7 @@ _SERVICE, _BACKENDS = "service/penstock", "backends/penstock_backends"
 _CLIENT = "client/penstock_client"
 _AT_ONCE = 3
 """Steps: with more, engines take minutes to start on two cores; with fewer, the cores idle."""
+_BY_TWO = ("-n", "2", "--dist", "loadfile")
 _SLOWEST = 20
 _MOST_SHOWN = 1500
 """Characters of a failure that are shown again at the end."""
@@ -93,19 +94,18 @@ def steps() -> list[Step]:
     servers = Step("conformance", _conformance(python), needs, {**_record(), **variables})
     compiled = [Step("compiled", _compiled(), needs, variables)] if variables else []
     # Compiling takes one core for minutes: two steps that do not wait for it come before those.
-    # The shortest is the last: nothing runs beside its end.
+    # The shortest is the last, and has two processes: nothing runs beside its end.
     return [*before, vllm, others, servers, *runs, *compiled]
 
 
 def _compiled() -> list[str]:
     # Properties have few examples here: they have many in the other runs, of the same code.
     which = ["-m", "not conformance", "--hypothesis-profile=quick"]
-    return _pytest(COMPILED_PYTHON, "compiled", *which, *_folders(COMPILED))
+    return _pytest(COMPILED_PYTHON, "compiled", *which, *_BY_TWO, *_folders(COMPILED))
 
 
 def _conformance(python: str) -> list[str]:
-    at_once = ["-n", "2", "--dist", "loadfile"]
-    return _pytest(python, "conformance", "-m", "not gate", *at_once, *_folders(CONFORMANCE))
+    return _pytest(python, "conformance", "-m", "not gate", *_BY_TWO, *_folders(CONFORMANCE))
 
 
 def _measured(name: str) -> list[str]:
