@@ -322,7 +322,7 @@ class _ByValue:
             cloudpickle.unregister_pickle_by_value(here)
 
 
-def run_engine_core(path: str, _: None, *arguments: Any, **named: Any) -> None:
+def run_engine_core(path: str, _: object, *arguments: Any, **named: Any) -> None:
     """The function of the engine's process: vLLM's own, whose workers are begun by `run_worker`."""
     with uncollected():
         engine = import_module("vllm.v1.engine.core").EngineCoreProc
@@ -332,7 +332,7 @@ def run_engine_core(path: str, _: None, *arguments: Any, **named: Any) -> None:
     engine.run_engine_core(*arguments, **named)
 
 
-def run_worker(path: str, _: None, *arguments: Any, **named: Any) -> None:
+def run_worker(path: str, _: object, *arguments: Any, **named: Any) -> None:
     """The function of a worker's process: vLLM's own, with its errors noted."""
     with uncollected():
         worker = import_module("vllm.v1.executor.multiproc_executor").WorkerProc

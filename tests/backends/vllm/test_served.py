@@ -43,9 +43,12 @@ parameters { key: "REPORT_CUSTOM_METRICS" value { string_value: "true" } }
 
 @pytest.fixture(scope="module")
 def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The models `plain`, which is restarted, and `checked`, which is unloaded."""
+    """The models `plain`, which is restarted, and `checked`, which is unloaded.
+
+    That which starts three times has a process less.
+    """
     folder = tmp_path_factory.mktemp("served")
-    for name, config, place in (("plain", _CONFIG, {}), ("checked", _CHECKED, IN_CORE)):
+    for name, config, place in (("plain", _CONFIG, IN_CORE), ("checked", _CHECKED, {})):
         version = folder / "models" / name / "1"
         version.mkdir(parents=True)
         (version.parent / "config.pbtxt").write_text(config)
