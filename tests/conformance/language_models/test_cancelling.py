@@ -18,6 +18,7 @@ from harness.serving import wait_until
 SAMPLING = json.dumps({"max_tokens": 900, "temperature": 0, "ignore_eos": True})
 TOGETHER = 8
 """Requests that run together, so that hardly one is done before its client leaves it."""
+HELD = ("running_requests", "waiting_requests", "kv_cache_usage")
 
 
 def engine(asked: Asked) -> dict[str, float]:
@@ -26,6 +27,18 @@ def engine(asked: Asked) -> dict[str, float]:
         lines = reply.read().decode().splitlines()
     own = (line for line in lines if line.startswith("penstock_llm_") and 'model="m"' in line)
     return {line.partition("{")[0][13:]: float(line.rpartition(" ")[2]) for line in own}
+
+
+def at_rest(asked: Asked) -> dict[str, float]:
+    """What it counts once it keeps nothing, also of what the test before has left."""
+    counts: dict[str, float] = {}
+
+    def rests() -> bool:
+        counts.update(engine(asked))
+        return not any(counts[name] for name in HELD)
+
+    wait_until(rests)
+    return counts
 
 
 def requests() -> Any:
@@ -100,7 +113,7 @@ def by_closing_the_events(asked: Asked) -> None:
     [by_cancelling, by_disconnecting, by_a_deadline, by_closing_the_events],
 )
 def test_the_engine_keeps_nothing_of_who_left(asked: Asked, leave: Callable[[Asked], None]) -> None:
-    before = engine(asked)
+    before = at_rest(asked)
 
     def over() -> bool:
         now = engine(asked)
@@ -116,6 +129,4 @@ def test_the_engine_keeps_nothing_of_who_left(asked: Asked, leave: Callable[[Ask
         return now[name] > before[name]
 
     wait_until(left_in_time)
-    held = ("running_requests", "waiting_requests", "kv_cache_usage")
-    wait_until(lambda: not any(engine(asked)[name] for name in held))
-    assert engine(asked)["failed_requests_total"] == before["failed_requests_total"]
+    assert at_rest(asked)["failed_requests_total"] == before["failed_requests_total"]
