@@ -494,5 +494,11 @@ NOT_READ = (
         ("cli/unsupported.py",),
         "There are no model namespaces, which `penstock sagemaker` would switch on without it.",
     ),
+    Variable(
+        "TRTLLM_ORCHESTRATOR",
+        "",
+        ("backends/tensorrt_llm/settings.py",),
+        "TensorRT-LLM's `LLM` starts the processes of its GPUs itself, as this mode did.",
+    ),
 )
 """Variables of Triton that nothing reads, and what refuses what they are for."""

@@ -42,7 +42,7 @@ def test_arguments_and_the_servers_part_are_told_apart(version: WriteModel) -> N
     assert settings.devices == 2
 
 
-@pytest.mark.contract("TL-02")
+@pytest.mark.contract("TL-02", "EV-13")
 def test_a_variable_names_another_file(
     version: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
