@@ -62,6 +62,16 @@ def test_a_variable_names_another_file(
     )
 
 
+@pytest.mark.contract("EV-13")
+def test_the_mode_of_an_orchestrator_changes_no_setting(
+    version: WriteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = version("model: one\ntensor_parallel_size: 2")
+    without = read_settings(folder)
+    monkeypatch.setenv("TRTLLM_ORCHESTRATOR", "1")
+    assert (read_settings(folder), read_settings(folder).devices) == (without, 2)
+
+
 def test_json_will_do(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps({"model": "m", "max_seq_len": 7}))
     assert read_settings(tmp_path).values == {"model": "m", "max_seq_len": 7}
