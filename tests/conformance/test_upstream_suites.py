@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from app.test_object_stores import CLOUDS, missing
+from backends.vllm.test_real_engine import PYTHON
 from conformance.contract import areas
 from conformance.upstream_suites import SUITES, Suite
+from programs.places import find
 
 _TESTS = Path(__file__).parents[1]
 
@@ -21,7 +24,7 @@ def _functions(file: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
 
 
-def _missing(suite: Suite) -> list[str]:
+def _lost(suite: Suite) -> list[str]:
     return [name for name in suite.tests if not _is_there(*name.split("::"))]
 
 
@@ -29,12 +32,24 @@ def _is_there(file: str, function: str) -> bool:
     return (_TESTS / file).is_file() and function in _functions(file)
 
 
+_NEEDS = {
+    "QA-08": [pytest.mark.needs(name, missing(name)) for name in CLOUDS if name != "Google"],
+    "QA-13": [pytest.mark.needs("ghz", "" if find("ghz") else "ghz is not installed: make tools")],
+    "QA-12": [pytest.mark.needs("torch", "" if PYTHON.exists() else f"no {PYTHON}: make vllm")],
+}
+"""What the tests of a row need themselves, where all do."""
+
+
 @pytest.mark.parametrize(
-    "row", [pytest.param(row, marks=pytest.mark.contract(row)) for row in SUITES]
+    "row",
+    [
+        pytest.param(row, marks=[pytest.mark.contract(*[row]), *_NEEDS.get(row, [])])
+        for row in SUITES
+    ],
 )
 def test_suites_of_a_row_have_tests_or_a_reason(row: str) -> None:
-    known = {suite.name: _missing(suite) for suite in SUITES[row]}
-    assert {name: missing for name, missing in known.items() if missing} == {}
+    known = {suite.name: _lost(suite) for suite in SUITES[row]}
+    assert {name: lost for name, lost in known.items() if lost} == {}
     assert [each.name for each in SUITES[row] if bool(each.tests) == bool(each.not_here)] == []
 
 

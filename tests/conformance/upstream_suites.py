@@ -508,4 +508,24 @@ SUITES: Mapping[str, Sequence[Suite]] = {
             "backends/test_custom_operations.py::test_the_libraries_of_a_model_are_registered",
         ),
     ),
+    "QA-13": (
+        _suite(
+            "memory_growth",
+            "conformance/test_load_tools.py::test_soak_with_clients_that_leave_or_read_slowly"
+            "_leaves_nothing",
+            f"{_MODELS}test_tensors.py::test_shared_memory_does_not_grow_with_the_requests",
+        ),
+        _not_here("memory", _CPP),
+        _suite(
+            "long_running_stress",
+            "conformance/test_load_tools.py::test_soak_with_clients_that_leave_or_read_slowly"
+            "_leaves_nothing",
+            "conformance/test_cancellation.py::test_clients_that_leave_leave_nothing_behind",
+        ),
+        _suite(
+            "device_memory_tracker",
+            "models/residency/test_measured.py::test_gpus_tell_their_processes",
+            "models/residency/test_measured.py::test_processes_and_their_children_are_measured",
+        ),
+    ),
 }

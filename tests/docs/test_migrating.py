@@ -54,7 +54,11 @@ def _text_of(table: dict[str, str], begins: str) -> str:
 
 @pytest.mark.contract("K-01")
 @pytest.mark.parametrize(
-    "tag", ["-py3", "-py3-min", "-py3-sdk", "-vllm-python-py3", "-trtllm-python-py3", "-igpu"]
+    "tag",
+    [
+        *("-py3", "-py3-min", "-py3-sdk", "-trtllm-python-py3", "-pyt-python-py3", "-igpu"),
+        pytest.param("-vllm-python-py3", marks=pytest.mark.contract("VL-25")),
+    ],
 )
 def test_each_image_of_triton_has_a_place_in_the_table_of_ours(tag: str) -> None:
     rows = re.findall(r"^\| .* \| ([^|]*) \|$", _BUILT, re.MULTILINE)

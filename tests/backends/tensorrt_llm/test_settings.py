@@ -92,7 +92,7 @@ def test_paths_in_the_version_directory_are_resolved(version: WriteModel) -> Non
     assert settings.model == "weights"
 
 
-@pytest.mark.contract("TL-35")
+@pytest.mark.contract("TL-35", "TL-33")
 def test_variables_of_a_template_are_not_set(version: WriteModel) -> None:
     text = 'model: m\ntokenizer: ""\ndtype: ${dtype}\ntriton_config: {decoupled: "1"}'
     settings = read_settings(version(text))

@@ -159,6 +159,7 @@ def test_a_cache_of_tokens_keeps_room_for_one_sequence() -> None:
     assert found.what == "a KV cache of 8,192 tokens"
 
 
+@pytest.mark.contract("VL-22")
 def test_an_engine_that_takes_a_whole_card_may_take_less_of_it() -> None:
     facts = _language({"FP8": 8 * _GB}, sequences=1)
     card = find_card("h100")
