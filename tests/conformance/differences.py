@@ -349,7 +349,7 @@ BEYOND: tuple[Difference, ...] = (
         "the startup probe of Triton's chart asks `/v2/health/ready`, 30 times every 10 s",
         "no chart was recorded",
         "`/v2/health/live`; the other two probes ask what theirs do",
-        "the port answers before the models are loaded: however long they load, no pod is restarted",
+        "the port answers before the models are loaded: nothing restarts a pod that loads for long",
     ),
     Difference(
         ("K-09",),
