@@ -149,6 +149,64 @@ SUITES: Mapping[str, Sequence[Suite]] = {
             "rpc/transports/test_server.py::test_mutual_tls_asks_clients_for_a_certificate",
         ),
     ),
+    "QA-02": (
+        _suite(
+            "lifecycle",
+            f"{_GOLDEN}test_models_come_and_go_as_in_the_real_server",
+            "models/loading/lifecycle/test_reloading.py::test_no_request_is_lost_while_a_model_is"
+            "_loaded_anew",
+            "conformance/test_polling.py::test_models_follow_their_files",
+            "conformance/test_faults.py::test_without_exit_on_error_the_others_serve",
+        ),
+        _suite(
+            "model_update",
+            "models/loading/test_resizing.py::test_fewer_instances_finish_what_they_have",
+            "models/loading/lifecycle/test_unchanged.py::test_nothing_is_started_and_counters_go"
+            "_on",
+        ),
+        _suite(
+            "model_config",
+            f"{_GOLDEN}test_loads_fail_as_those_of_the_real_server",
+            "models/config/validation/test_recorded.py::test_reason_is_the_recorded_one",
+        ),
+        _suite(
+            "custom_model_config",
+            "models/repository/test_configurations.py::test_config_can_be_chosen_by_name",
+        ),
+        _suite(
+            "config_json",
+            "models/config/test_override.py::test_override_is_parsed_from_json",
+            "models/config/test_override.py::test_overrides_are_read_in_the_forms_that_triton"
+            "_reads",
+        ),
+        _suite(
+            "model_namespacing",
+            "conformance/test_namespaces.py::test_an_ensemble_finds_the_model_of_its_own"
+            "_repository",
+            "conformance/test_namespaces.py::test_a_name_of_two_models_is_refused_on_its_own",
+        ),
+        _suite(
+            "register",
+            "in_process/test_server.py::test_repositories_come_and_go",
+            "in_process/test_server.py::test_models_of_a_repository_may_have_other_names",
+        ),
+        _suite(
+            "server_status",
+            "server/test_views.py::test_the_index_lists_every_version_with_its_state_and_reason",
+            "server/test_views.py::test_statistics_are_refused_in_the_words_of_the_real_server",
+        ),
+        _suite(
+            "multi_server",
+            "in_process/test_server.py::test_two_servers_of_one_process_have_models_of_their_own",
+        ),
+        _suite(
+            "initializer_as_input",
+            "backends/onnxruntime/test_initializers.py::test_a_completed_configuration_leaves"
+            "_them_out",
+            "backends/onnxruntime/test_initializers.py::test_where_they_are_declared_a_client_may"
+            "_send_them",
+        ),
+    ),
     "QA-03": (
         _suite(
             "batcher",
