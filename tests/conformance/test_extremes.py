@@ -109,7 +109,7 @@ def test_ends_of_each_datatype_come_back(server: Served, library: Any, kind: str
     numpy = np.dtype(
         {"BOOL": "bool", "FP16": "f2", "FP32": "f4", "FP64": "f8"}.get(kind, kind.lower())
     )
-    ends = [False, True]
+    ends: list[Any] = [False, True]
     if numpy.kind in "iuf":
         limits = np.finfo(numpy) if numpy.kind == "f" else np.iinfo(numpy)
         ends = [limits.min, limits.max]
