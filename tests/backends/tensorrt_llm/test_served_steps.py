@@ -10,6 +10,7 @@ import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
 from backends.tensorrt_llm.conftest import PACKAGE, YAML
+from backends.tensorrt_llm.test_served import Stream
 from backends.tensorrt_llm.test_served_layout import write
 from harness.serving import Served, serving
 
@@ -66,6 +67,14 @@ _ENGINE = "".join(
         'parameters { key: "exclude_input_in_output" value { string_value: "true" } }\n',
     )
 )
+_QUEUE = """
+model_transaction_policy { decoupled: true }
+dynamic_batching {
+  preferred_batch_size: [ 8 ]
+  max_queue_delay_microseconds: 200000000
+  default_queue_policy { max_queue_size: 2 }
+}
+"""
 _POSTPROCESSING = "".join(
     (
         'backend: "python"\nmax_batch_size: 8\n',
@@ -231,6 +240,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     write(repository, "tensorrt_llm", _ENGINE, model_yaml=YAML.replace("true", "false"))
     write(repository, "postprocessing", _POSTPROCESSING, model_py=_DETOKENISE)
     write(repository, "ensemble", _ENSEMBLE)
+    write(repository, "queued", _ENGINE + _QUEUE, model_yaml=YAML)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(PACKAGE))
         with serving(repository, repository.with_suffix(".log")) as served:
@@ -297,3 +307,24 @@ def test_the_last_step_makes_the_text_and_passes_log_probabilities_on(
     assert answer.as_numpy("text_output").tolist() == [[b" <1000> <1001>"]]
     assert answer.as_numpy("cum_log_probs").tolist() == [[-1.0]]
     assert answer.as_numpy("output_log_probs").tolist() == [[[-0.5, -0.5]]]
+
+
+@pytest.mark.contract("TL-20")
+def test_queue_options_are_those_of_the_configuration(server: Served) -> None:
+    """Two requests wait for a batch of eight, a third finds the queue full."""
+    given = {"input_ids": [5, 6], "input_lengths": [2], "request_output_len": [3]}
+    inputs = [
+        InferInput(name, [1, len(values)], "INT32").set_data_from_numpy(
+            np.array([values], np.int32)
+        )
+        for name, values in given.items()
+    ]
+    with InferenceServerClient(server.grpc) as client:
+        config = client.get_model_config("queued").config
+        assert (config.max_batch_size, config.model_transaction_policy.decoupled) == (8, True)
+        stream = Stream(client)
+        for _ in range(3):
+            client.async_stream_infer("queued", inputs)
+        _, error = stream.next()
+        assert "Exceeds maximum queue size" in str(error)
+        client.stop_stream(cancel_requests=True)
