@@ -14,7 +14,7 @@ import pytest
 from backends.tensorrt_llm.conftest import WriteModel
 from penstock.core.backend import InstanceContext
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig, Parameter
-from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
+from penstock.core.errors import InvalidRequestError, ModelLoadError
 from penstock_backends.tensorrt_llm import TensorRtLlmBackend
 from penstock_backends.tensorrt_llm.environment import leave_job, pin_devices
 from penstock_backends.tensorrt_llm.logits_processors import LogitsProcessors
@@ -157,12 +157,16 @@ async def test_the_configuration_is_completed(version: WriteModel) -> None:
     assert [group.kind for group in config.instance_group] == [InstanceKind.KIND_CPU]
 
 
-async def test_the_engine_batches_by_itself(version: WriteModel) -> None:
-    folder = version("model: m\ntriton_config: {max_batch_size: 4}")
-    with pytest.raises(ConfigError, match="max_batch_size must be 0, not 4"):
-        await TensorRtLlmBackend.complete_config(ModelConfig("m"), folder, {})
-    with pytest.raises(ConfigError, match="max_batch_size must be 0, not 8"):
-        TensorRtLlmBackend.check_config(ModelConfig("m", max_batch_size=8))
+@pytest.mark.contract("AC-11")
+async def test_size_of_batches_and_decoupling_are_those_of_the_file(version: WriteModel) -> None:
+    """Which names them beside the engine's arguments; what `config.pbtxt` says comes first."""
+    folder = version("model: m\ntriton_config: {max_batch_size: 4, decoupled: true}")
+    config = await TensorRtLlmBackend.complete_config(ModelConfig("m"), folder, {})
+    assert (config.max_batch_size, config.decoupled) == (4, True)
+    given = ModelConfig("m", max_batch_size=8)
+    assert (await TensorRtLlmBackend.complete_config(given, folder, {})).max_batch_size == 8
+    bare = await TensorRtLlmBackend.complete_config(ModelConfig("m"), version("model: m"), {})
+    assert (bare.max_batch_size, bare.decoupled) == (0, False)
 
 
 def test_the_servers_mpi_job_is_left() -> None:
