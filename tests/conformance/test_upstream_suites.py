@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +35,10 @@ def _is_there(file: str, function: str) -> bool:
 
 _NEEDS = {
     "QA-08": [pytest.mark.needs(name, missing(name)) for name in CLOUDS if name != "Google"],
+    "QA-11": [
+        pytest.mark.needs(name, "" if shutil.which(name) else f"{name} is not installed")
+        for name in ("go", "node")
+    ],
     "QA-13": [pytest.mark.needs("ghz", "" if find("ghz") else "ghz is not installed: make tools")],
     "QA-12": [pytest.mark.needs("torch", "" if PYTHON.exists() else f"no {PYTHON}: make vllm")],
 }
