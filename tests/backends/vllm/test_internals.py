@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from backends.vllm.scripted import ScriptedLlm, vllm
 from backends.vllm.test_generation import settle, started
 from penstock.core.errors import InternalError
-from penstock_backends.vllm.internals import Inside, Touch, missing
+from penstock_backends.vllm.internals import Inside, Touch, missing, uncollected
 
 
 class PublicLlm(ScriptedLlm):
@@ -91,3 +92,16 @@ async def test_an_error_without_a_text_is_its_cause(monkeypatch: pytest.MonkeyPa
     stream = await started(vllm(monkeypatch, llm, lacks="push"))
     with pytest.raises(InternalError, match=r"^the cause$"):
         [response async for response in stream]
+
+
+def test_garbage_is_looked_for_again_after_an_import_that_fails() -> None:
+    seen = []
+
+    def imported() -> None:
+        with uncollected():
+            seen.append(gc.isenabled())
+            raise ImportError
+
+    with pytest.raises(ImportError):
+        imported()
+    assert [*seen, gc.isenabled()] == [False, True]
