@@ -58,6 +58,15 @@ def put_model(store: ObjectStore, name: str, number: int, version: int = 1) -> N
     store.put(f"{name}/{version}/number.txt", str(number))
 
 
+def write_near(tmp_path: Path) -> Path:
+    """A folder with the model `near`, which adds 1."""
+    near = tmp_path / "near"
+    for path, text in (("1/model.py", MODEL), ("1/number.txt", "1"), ("config.pbtxt", CONFIG)):
+        (near / "near" / path).parent.mkdir(parents=True, exist_ok=True)
+        (near / "near" / path).write_text(text)
+    return near
+
+
 def flags(store: ObjectStore, tmp_path: Path, *more: str) -> tuple[str, ...]:
     cache = tmp_path / "cache"
     return (f"--model-repository={store.address}", f"--repository-cache-dir={cache}", *more)
@@ -170,10 +179,7 @@ def test_a_repository_that_cannot_be_read_leaves_the_others_served_and_comes_by_
     store: ObjectStore, tmp_path: Path
 ) -> None:
     put_model(store, "far", 2)
-    near = tmp_path / "near"
-    for path, text in (("1/model.py", MODEL), ("1/number.txt", "1"), ("config.pbtxt", CONFIG)):
-        (near / "near" / path).parent.mkdir(parents=True, exist_ok=True)
-        (near / "near" / path).write_text(text)
+    near = write_near(tmp_path)
     store.key = "another"
     poll = ("--exit-on-error=false", "--model-control-mode=poll", "--repository-poll-secs=1")
     with serving(near, tmp_path / "log", *flags(store, tmp_path, *poll)) as served:
@@ -193,6 +199,25 @@ def test_a_repository_that_cannot_be_read_leaves_the_others_served_and_comes_by_
         wait_until(lambda: httpx.get(ready).status_code == 200)
         assert "penstock_repository_missing 0" in httpx.get(served.metrics).text
         assert "Traceback" not in served.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_model_of_a_folder_is_loaded_while_a_bucket_is_down(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put_model(store, "far", 2)
+    near = write_near(tmp_path)
+    explicit = flags(store, tmp_path, "--model-control-mode=explicit", "--load-model=far")
+    with (
+        serving(near, tmp_path / "log", *explicit) as served,
+        InferenceServerClient(served.grpc) as client,
+    ):
+        store.key = "another"
+        client.load_model("near")
+        assert [ask(served, "near"), ask(served, "far")] == [1, 2]
+        with pytest.raises(InferenceServerException, match="InvalidAccessKeyId"):
+            client.load_model("far")
+        assert ask(served, "far") == 2
 
 
 @pytest.mark.slow
