@@ -17,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from harness.hub import hub
 from harness.object_store import ObjectStore, object_store
+from harness.processes import command_of
 from harness.serving import Served, serving, start, wait_until
 
 CONFIG = """
@@ -292,6 +293,35 @@ def test_a_download_that_is_cut_off_goes_on_at_the_next_start(
     assert all(same)
     # What was sent and not read, since the connection was closed, counts there, too.
     assert len(weights) <= store.sent["a/1/weights.bin"] <= 2.5 * len(weights)
+
+
+def _fetchers(served: Served) -> list[int]:
+    name = b"penstock.models.remote.fetch_process"
+    return [pid for pid in served.family() if name in command_of(pid)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_process_that_waits_for_loads_ends_with_the_server(
+    store: ObjectStore, tmp_path: Path, number: int
+) -> None:
+    put_model(store, "a", 1)
+    explicit = flags(store, tmp_path, "--model-control-mode=explicit")
+    with serving(None, tmp_path / "log", *explicit) as served:
+        wait_until(lambda: bool(_fetchers(served)))
+        (waiting,) = _fetchers(served)
+        served.stop(number)
+        wait_until(lambda: not command_of(waiting))
+
+
+@pytest.mark.slow
+def test_no_process_waits_where_no_model_is_loaded_later(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put_model(store, "a", 1)
+    with serving(None, tmp_path / "log", *flags(store, tmp_path)) as served:
+        assert ask(served, "a") == 1
+        assert not _fetchers(served)
 
 
 @pytest.mark.slow

@@ -380,7 +380,7 @@ def test_a_model_of_a_folder_is_read_while_a_bucket_cannot_be(
         store.refusals = [(403, "AccessDenied")] * 100
         assert repository.read("a").path == tmp_path / "folder" / "a"
         write_files(tmp_path / "folder", "late/1/x", "late/config.pbtxt", text=CONFIG)
-        with pytest.raises(InternalError, match="failed to poll from model repository$"):
+        with pytest.raises(InternalError, match=r"failed to poll from model repository$"):
             repository.read("late")
         with pytest.raises(InternalError, match="AccessDenied"):
             repository.read("m")
