@@ -111,8 +111,7 @@ def test_a_waiting_process_has_the_keys_of_the_time_of_its_use(
     content = os.urandom(SIZE)
     store.put("m/1/weights", content)
     file = tmp_path / "keys.json"
-    keys = {"TRITON_CLOUD_CREDENTIAL_PATH": str(file)}
-    with remote(tmp_path / "cache", **keys) as repositories:
+    with remote(tmp_path / "cache", TRITON_CLOUD_CREDENTIAL_PATH=str(file)) as repositories:
         file.write_text('{"s3": {"": {"key_id": "first", "secret_key": "secret"}}}')
         repository = repositories.open(store.address)
         repositories.expect_loads()

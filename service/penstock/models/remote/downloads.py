@@ -87,10 +87,8 @@ class Downloads:
             self.cache.make_room(needed)
             with _Progress(what, needed) as progress:
                 self._fetch(bucket, missing, progress, layout)
-            keys = [*missing.values()]
-            threading.Thread(
-                target=self._tidy, args=(keys,), name="penstock-sync", daemon=True
-            ).start()
+            tidy = partial(self._tidy, list(missing.values()))
+            threading.Thread(target=tidy, name="penstock-sync", daemon=True).start()
 
     def _tidy(self, fetched: Sequence[str]) -> None:
         """What the load of a model need not wait for."""
