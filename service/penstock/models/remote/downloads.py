@@ -199,6 +199,7 @@ class _Transfer:
             layout.link(self.stored.path, self._found)
             self._part.remove()
             self._tell(0, self.stored.size, 0)
+            self._traffic.count(cached=1)
             return
         try:
             digits = self._hashed()
