@@ -215,10 +215,7 @@ class ModelRepository:
         """The full names of the models of a name, where several may have it; else the name."""
         if not self._namespacing or split_name(name)[0]:
             return [name]
-        try:
-            owners = self._owners(name)
-        except OSError:  # as a reader of the model will tell
-            return [name]
+        owners = self._owners(name)
         return [_full(path, name, len(owners)) for path in owners] or [name]
 
     def _owners(self, name: str) -> list[str]:
