@@ -338,6 +338,15 @@ BEYOND: tuple[Difference, ...] = (
         "the `LLM` of the library has batches in flight only",
     ),
     Difference(
+        ("R-09", "ME-02"),
+        "models of one name have namespaces",
+        "the index has the name twice, statistics are an error; metrics of all models have the "
+        "namespace; no request can name one",
+        "the index and statistics have full names, which requests may name; metrics have the "
+        "namespace where a name has several models",
+        "who sees two models can tell and call them",
+    ),
+    Difference(
         ("API-04",),
         "an in-process request has `serialize()`",
         "no such module",

@@ -280,10 +280,6 @@ def test_a_model_that_fails_ends_the_start(tmp_path: Path) -> None:
         ({}, tritonserver.InvalidArgumentError),
         ({"model_repository": "/no/such/folder"}, tritonserver.InternalError),
         ({"model_repository": "/tmp", "startup_models": ["a"]}, tritonserver.InvalidArgumentError),
-        (
-            {"model_repository": "/tmp", "model_namespacing": True},
-            tritonserver.InvalidArgumentError,
-        ),
         ({"model_repository": "/tmp", "exit_timeout": -1.5}, tritonserver.InvalidArgumentError),
         ({"model_repository": "/tmp", "log_file": "/no/such/file"}, tritonserver.InternalError),
     ],
