@@ -21,6 +21,7 @@ from deploy.wheels.pythons import (
     Artifact,
     NotHereError,
     Unpacked,
+    foreign,
     interpreter,
     unpack_artifact,
 )
@@ -202,6 +203,14 @@ def test_an_archive_that_is_not_the_one_that_is_meant_is_not_unpacked(tmp_path: 
     with pytest.raises(NotHereError, match="g:a:1 is not the archive"):
         unpack_artifact(archive, Artifact("g:a:1", "0" * 64, "a"), tmp_path / "usr")
     assert not (tmp_path / "usr").exists()
+
+
+def test_without_maven_it_is_said_what_could_be_had_by_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotHereError, match=r"no mvn here, by which Python 3\.12 could be had"):
+        foreign("3.12", "aarch64")
 
 
 def test_of_pyenv_the_newest_release_is_taken(
