@@ -27,6 +27,7 @@ from backends.remote.bad_server import (
 )
 from backends.remote.far_server import entry
 from penstock.core.config import Input, ModelConfig, Output, TransactionPolicy
+from penstock.core.delivery import deliver
 from penstock.core.errors import (
     ExhaustedError,
     InferenceError,
@@ -441,8 +442,9 @@ async def test_reader_that_leaves_before_the_connection_is_there(tmp_path: Path)
         async with running(RemoteBackend, config, tmp_path) as instance:
             server.cut()
             request = InferenceRequest("m", inputs={"IN": Tensor.from_numpy(INPUT["IN"])})
-            (stream,) = await instance.backend.execute([request])
-            assert isinstance(stream, ResponseStream)
+            (outcome,) = await instance.backend.execute([request])
+            stream = ResponseStream()
+            deliver(outcome, stream)
             stream.close()
             numbers = instance.backend.metrics()
     assert numbers[f'remote_calls_in_flight{{address="{server.address}"}}'] == 0

@@ -15,6 +15,7 @@ import pytest
 from backends.remote.far_server import DATATYPES, entry, far_server
 from harness.serving import Served
 from penstock.core.config import Input, ModelConfig, Output
+from penstock.core.delivery import deliver
 from penstock.core.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -182,8 +183,9 @@ async def _execute(
     tensors = {name: Tensor.from_numpy(value) for name, value in inputs.items()}
     request = InferenceRequest("m", inputs=tensors, scope=scope or RequestScope())
     (outcome,) = await instance.backend.execute([request])
-    assert isinstance(outcome, ResponseStream), outcome
-    return outcome
+    stream = ResponseStream()
+    deliver(outcome, stream)
+    return stream
 
 
 async def test_deadline_passes_on(far: Served, tmp_path: Path) -> None:
