@@ -46,8 +46,8 @@ _LARGE = 64 << 10
 _ID, _RAW_INPUT, _RAW_OUTPUT, _INFER_RESPONSE = b"\x1a", b"\x3a", b"\x32", b"\x12"
 _DELIMITED = 2
 _NOWHERE: Mapping[str, tuple[int, int]] = {}
-_REMEMBERED, _LENGTHS = 256, 8
-"""Beginnings of messages that are kept, and their different lengths."""
+_REMEMBERED, _LENGTHS, _LONGEST = 256, 8, 1024
+"""Beginnings of messages that are kept, their different lengths, and bytes of the longest."""
 _COUNTED = 64 << 10
 """Bytes of strings that are counted before they are handed on."""
 
@@ -75,9 +75,11 @@ class RequestEncoder:
         key = request.requested_outputs, *[(n, t.datatype, t.shape) for n, t in inputs.items()]
         head = self._heads.get(key)
         if head is None:
+            head = self._head(request, "")
             if len(self._heads) >= _REMEMBERED:
                 self._heads.clear()
-            head = self._heads[key] = self._head(request, "")
+            if len(head) <= _LONGEST:
+                self._heads[key] = head
         if request.id:
             text = request.id.encode()
             head += _ID + _written(len(text)) + text
@@ -163,8 +165,8 @@ class ResponseDecoder:
     """Reads responses; one that begins as another did is only compared with that.
 
     Responses of a model differ, as a rule, in the contents of their tensors alone, which stand at
-    the end. Those of a request with an id repeat it: each such request has a decoder `of` its own.
-    Tensors of a large response are views of it.
+    the end. Those to a request with an id repeat it, so that each such request has a decoder `of`
+    its own. Tensors of a large response are views of it.
     """
 
     def __init__(self, *, streamed: bool) -> None:
@@ -215,14 +217,18 @@ class ResponseDecoder:
         response = _decode(message, raw, final=not self._streamed)
         self._misses += 1
         length = len(data) - sum([1 + len(_written(len(one))) + len(one) for one in raw])
-        if self._misses > 1 and raw and _raw_from(data, length, len(raw)) == raw:
-            if self._count >= _REMEMBERED or len(self._known) >= _LENGTHS:
-                self._known.clear()
-                self._count = 0
-            self._count += 1
-            beginning = _Beginning(message, final=not self._streamed)
-            self._known.setdefault(length, {})[data[:length]] = beginning
+        repeated = self._misses > 1 and raw and length <= _LONGEST
+        if repeated and _raw_from(data, length, len(raw)) == raw:
+            self._keep(data[:length], _Beginning(message, final=not self._streamed))
         return response
+
+    def _keep(self, data: bytes, beginning: _Beginning) -> None:
+        full = self._count >= _REMEMBERED
+        if full or (len(self._known) >= _LENGTHS and len(data) not in self._known):
+            self._known.clear()
+            self._count = 0
+        self._count += 1
+        self._known.setdefault(len(data), {})[data] = beginning
 
 
 def _response_at(data: Received) -> int:
@@ -307,9 +313,9 @@ class _Beginning:
 
     def __init__(self, message: pb.ModelInferResponse, *, final: bool) -> None:
         self.outputs = [_Output(one) for one in message.outputs]
-        parameters = {name: _parameter(one) for name, one in message.parameters.items()}
-        self._final = bool(parameters.pop(_FINAL, False)) or final
-        self._parameters = parameters
+        given = message.parameters
+        self._final = final or (_FINAL in given and given[_FINAL].bool_param)
+        self._parameters = {name: _parameter(one) for name, one in given.items() if name != _FINAL}
 
     def response(self, raw: Sequence[Received]) -> InferenceResponse:
         """The response with these contents."""
