@@ -104,10 +104,11 @@ async def test_calls_that_begin_alike_are_told_apart(far: Served, tmp_path: Path
     async with remote(far, "echo", tmp_path) as instance:
         for number in range(24):
             given = np.full((1, 1 + number % 3), number, np.float32)
-            fields = {"id": "mine"} if number % 2 else {}
-            asked = ("OUT",) if number % 5 else ()
             request = InferenceRequest(
-                "m", inputs={"IN": Tensor.from_numpy(given)}, requested_outputs=asked, **fields
+                "m",
+                id="mine" if number % 2 else "",
+                inputs={"IN": Tensor.from_numpy(given)},
+                requested_outputs=("OUT",) if number % 5 else (),
             )
             [response] = await _collected(instance, request)
             assert response.outputs["OUT"].numpy().tolist() == given.tolist()
