@@ -37,6 +37,7 @@ def test_a_wrong_pattern_forwards_nothing_and_is_told(caplog: pytest.LogCaptureF
     assert "no header matches the pattern '['" in caplog.text
 
 
+@pytest.mark.contract("SEC-13")
 @pytest.mark.parametrize("name", ["sequence_id", "Priority", "triton_x", "binary_data_output"])
 def test_names_of_the_server_s_own_are_refused(name: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:

@@ -70,57 +70,21 @@ TENSORS_OF_TRTLLM = "gRPC, decoupled, tensors of TensorRT-LLM"
 _WITH_TRTLLM: Mapping[str, str] = {
     **PROFILES,
     TENSORS_OF_TRTLLM: f"{_LLM.replace('tiny_llm', 'tiny_trtllm')} --backend tensorrtllm"
-    " --streaming -u {grpc} --concurrency 2",
+    " --streaming -u {grpc} --concurrency 2 --output-tokens-mean-deterministic",
 }
 
 _TRTLLM = """\
-backend: "python"
+backend: "tensorrt_llm_face"
 model_transaction_policy { decoupled: true }
-input [
-  { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] },
-  { name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] },
-  { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true },
-  { name: "exclude_input_in_output" data_type: TYPE_BOOL dims: [ 1 ] optional: true }
-]
-output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]
-"""
-_TRTLLM_CODE = """\
-import json
-
-import numpy
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    async def execute(self, requests):
-        for request in requests:
-            await self._answer(request, request.get_response_sender())
-
-    async def _answer(self, request, sender):
-        names = ("text_input", "max_tokens")
-        text, count = (pb_utils.get_input_tensor_by_name(request, name) for name in names)
-        sampling = json.dumps({"max_tokens": int(count.as_numpy()[0])})
-        inputs = {"stream": [True], "sampling_parameters": [sampling.encode()]}
-        tensors = [
-            pb_utils.Tensor(name, numpy.array(value, object if name != "stream" else bool))
-            for name, value in inputs.items()
-        ]
-        asked = pb_utils.InferenceRequest(
-            model_name="tiny_llm", requested_output_names=["text_output"], inputs=[text, *tensors]
-        )
-        for response in await asked.async_exec(decoupled=True):
-            if response.output_tensors():
-                sender.send(pb_utils.InferenceResponse(response.output_tensors()))
-        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+parameters { key: "tensorrt_llm_model_name" value { string_value: "tiny_llm" } }
 """
 
 
 def write_trtllm(repository: Path) -> None:
-    """A model, `tiny_trtllm`, that hands what tensors of TensorRT-LLM ask for to `tiny_llm`."""
+    """A model, `tiny_trtllm`, with the tensors of TensorRT-LLM, which `tiny_llm` answers."""
     folder = repository / "tiny_trtllm"
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(_TRTLLM)
-    (folder / "1" / "model.py").write_text(_TRTLLM_CODE)
 
 
 @dataclass(frozen=True, slots=True)

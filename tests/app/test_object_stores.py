@@ -148,7 +148,7 @@ def missing(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.contract("R-29", "R-30", "R-31")
+@pytest.mark.contract("R-29", "R-30", "R-31", "K-21")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.needs(name, missing(name))) for name in CLOUDS],

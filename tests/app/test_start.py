@@ -90,7 +90,7 @@ def loading(tmp_path: Path) -> Iterator[Loading]:
         assert server.process.wait(60) == 0
 
 
-@pytest.mark.contract("W-01", "H-02", "H-03")
+@pytest.mark.contract("W-01", "H-02", "H-03", "W-11")
 def test_http_answers_health_while_models_load(loading: Loading) -> None:
     wait_until(lambda: "loading: slow" in loading.log.read_text())
     paths = "/v2/health/live", "/v2/health/ready", "/v2/models/slow/ready", "/v2/models/slow/config"

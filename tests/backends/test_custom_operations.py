@@ -61,7 +61,7 @@ async def test_the_libraries_of_a_model_are_registered(library: Path, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.contract("B-22")
+@pytest.mark.contract("B-22", "M-20")
 def test_a_library_that_the_server_is_started_with_is_in_its_models(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

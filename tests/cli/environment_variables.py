@@ -289,6 +289,12 @@ READ = (
         "Of `penstock sagemaker`: models come and go by requests of the service.",
     ),
     Variable(
+        "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
+        "`true`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: without `--model-namespacing`, which it switches on.",
+    ),
+    Variable(
         "SAGEMAKER_SAFE_PORT_RANGE",
         "`FROM-TO`",
         ("cli/sagemaker.py",),
@@ -486,13 +492,3 @@ BY_LIBRARIES = (
     ),
 )
 """Variables that libraries read, where our code depends on it or sets them."""
-
-NOT_READ = (
-    Variable(
-        "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
-        "",
-        ("cli/unsupported.py",),
-        "There are no model namespaces, which `penstock sagemaker` would switch on without it.",
-    ),
-)
-"""Variables of Triton that nothing reads, and what refuses what they are for."""

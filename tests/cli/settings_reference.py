@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cli.environment_variables import BY_LIBRARIES, NOT_READ, READ, Variable
+from cli.environment_variables import BY_LIBRARIES, READ, Variable
 from cli.readers import FIELDS, readers
 from penstock.cli import tracing
 from penstock.cli.flags import GROUPS
@@ -44,11 +44,6 @@ def page() -> str:
         _table(("variable", "value or default", "read by", "effect"), map(_variable_row, READ)),
         "Libraries read these:",
         _table(("variable", "value", "where", "effect"), map(_variable_row, BY_LIBRARIES)),
-        "These of Triton are not read:",
-        _table(
-            ("variable", "what they are for"),
-            ((_names(one.name), one.effect) for one in NOT_READ),
-        ),
     ]
     return "\n\n".join(sections) + "\n"
 

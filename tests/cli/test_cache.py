@@ -144,6 +144,7 @@ def test_files_of_the_hub_are_fetched_by_their_names(found: Hub, cache: str) -> 
     assert _run("pull", "hf://owner/models", "none.bin", cache)[0] == 1
 
 
+@pytest.mark.contract("SD-02")
 def test_a_model_of_the_hub_is_imported(found: Hub, tmp_path: Path) -> None:
     status, told, _ = _run("import", "hf://owner/models", str(tmp_path / "models"), "--name=chat")
     assert status == 0

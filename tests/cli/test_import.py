@@ -29,6 +29,7 @@ def _refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.contract("SD-02")
 def test_the_entry_has_the_model_and_a_complete_configuration(model: Path, tmp_path: Path) -> None:
     assert cli.main(["import", str(model), str(tmp_path / "models"), "--batching=16"]) == 0
     entry = tmp_path / "models" / "plus"

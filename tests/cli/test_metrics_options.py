@@ -143,6 +143,7 @@ async def test_a_switch_shows_and_hides(
     assert ("nv_inference_count" in off.page) is (option != "--allow-metrics=true")
 
 
+@pytest.mark.contract("SEC-12")
 async def test_without_metrics_nobody_listens(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

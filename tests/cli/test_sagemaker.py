@@ -94,6 +94,13 @@ def test_variables_about_backends_and_gpus_are_options(models: Path) -> None:
     assert settings.devices.load_limits == {0: 0.5, 1: 0.5}
 
 
+@pytest.mark.contract("CLD-04", "EV-10", "R-09")
+@pytest.mark.parametrize(("value", "expected"), [("", True), ("false", True), ("true", False)])
+def test_models_of_two_folders_may_have_one_name(models: Path, value: str, expected: bool) -> None:
+    settings = _settings(models, TRITON_DISABLE_MODEL_NAMESPACING=value)
+    assert settings.repository.namespacing is expected
+
+
 @pytest.mark.contract("CLD-04", "EV-10")
 def test_models_of_an_endpoint_of_many_come_later(tmp_path: Path) -> None:
     """Their repository is an empty folder, which is made."""

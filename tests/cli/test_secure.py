@@ -61,6 +61,7 @@ def test_a_policy_is_as_good_as_secrets_for_all_calls() -> None:
     assert settings_of("--secure", "--access-policy=f", EXPLICIT).repository.explicit
 
 
+@pytest.mark.contract("SEC-01")
 def test_without_it_the_addresses_are_those_of_triton() -> None:
     settings = settings_of()
     found = settings.http.address, settings.grpc.address, settings.metrics.address

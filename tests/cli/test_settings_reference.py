@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from cli.environment_variables import BY_LIBRARIES, NOT_READ, READ
+from cli.environment_variables import BY_LIBRARIES, READ
 from cli.readers import environment_reads, modules, readers
 from cli.settings_reference import PAGE, page
 from penstock.cli import tracing
@@ -101,7 +101,7 @@ def test_a_module_has_the_names_that_it_reads_by(place: str) -> None:
 
 def test_the_modules_that_the_page_names_exist() -> None:
     whole = modules(whole=True)
-    for variable in (*READ, *BY_LIBRARIES, *NOT_READ):
+    for variable in (*READ, *BY_LIBRARIES):
         assert set(variable.readers) <= whole.keys(), variable.name
 
 

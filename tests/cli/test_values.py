@@ -72,6 +72,7 @@ def test_compound_values() -> None:
         "--rate-limit-resource=R1:4",
         "--rate-limit-resource=r2:2:1",
         "--cuda-memory-pool-byte-size=0:5",
+        "--cuda-virtual-address-size=1:6",
         "--model-load-gpu-limit=1:0.5",
         "--metrics-config=summary_quantiles=0.5:0.05,0.9:0.01",
         "--grpc-restricted-protocol=model-config,trace:key=va=lue",
@@ -79,6 +80,7 @@ def test_compound_values() -> None:
     resources = (RateLimitResource("R1", 4), RateLimitResource("r2", 2, 1))
     assert settings.rate_limit.resources == resources
     assert settings.devices.cuda_memory_pool_byte_size == {0: 5}
+    assert settings.devices.cuda_virtual_address_size == {1: 6}
     assert settings.devices.load_limits == {1: 0.5}
     assert settings_of("--memory-budget=1.5GiB").devices.memory_budget == {"": 3 << 29}
     by_device = settings_of("--memory-budget=host=1GiB,gpu=0.9,gpu:1=20GiB").devices

@@ -46,7 +46,7 @@ def classes(result: Any, output: str) -> list[list[str]]:
     return [text.decode().split(":") for text in result.as_numpy(output).flat]
 
 
-@pytest.mark.contract("B-07")
+@pytest.mark.contract("B-07", "R-37")
 @pytest.mark.parametrize("library", [grpcclient, httpclient], ids=["grpc", "http"])
 @pytest.mark.parametrize(("model", "source", "output"), _MODELS)
 def test_the_colour_is_the_first_class(
@@ -64,6 +64,7 @@ def test_the_colour_is_the_first_class(
     assert float(found[0][0]) > float(found[1][0])
 
 
+@pytest.mark.contract("R-37")
 @pytest.mark.parametrize(("model", "source", "output"), _MODELS)
 def test_image_clients_find_what_they_check(
     server: Served, model: str, source: str, output: str

@@ -338,11 +338,41 @@ BEYOND: tuple[Difference, ...] = (
         "the `LLM` of the library has batches in flight only",
     ),
     Difference(
+        ("R-09", "ME-02"),
+        "models of one name have namespaces",
+        "the index has the name twice, statistics are an error; metrics of all models have the "
+        "namespace; no request can name one",
+        "the index and statistics have full names, which requests may name; metrics have the "
+        "namespace where a name has several models",
+        "who sees two models can tell and call them",
+    ),
+    Difference(
         ("API-04",),
         "an in-process request has `serialize()`",
         "no such module",
         "there is none",
         "Triton's sources, as they were read, have none either",
+    ),
+    Difference(
+        ("K-08",),
+        "the startup probe of Triton's chart asks `/v2/health/ready`, 30 times every 10 s",
+        "no chart was recorded",
+        "`/v2/health/live`; the other two probes ask what theirs do",
+        "the port answers before the models are loaded: nothing restarts a pod that loads for long",
+    ),
+    Difference(
+        ("K-09",),
+        "the rule of the adapter is a mean over models of what a wait grew by in 30 s",
+        "no chart was recorded",
+        "the mean wait of all requests of a minute, under the same name",
+        "models that nobody asks make no pod look idle",
+    ),
+    Difference(
+        ("R-25", "PY-36", "API-11", "ME-30"),
+        "libraries in C++, a stub of one's own, the C API and its metrics",
+        "the same",
+        "none of them; `docs/migrating.md` says what to do instead",
+        "models and front ends are in Python here",
     ),
 )
 """Rows where this server differs from both."""

@@ -16,7 +16,7 @@ from loadtest.tools import genai_perf, ghz, k6, locust, soak
 from loadtest.tools.outcome import Outcome, server_counts
 from loadtest.tools.report import Addresses, Run
 
-from harness.serving import Served
+from harness.serving import Served, serving
 from penstock.protocol import grpc_service_pb2 as pb
 from programs.places import find
 
@@ -119,6 +119,24 @@ def test_genai_perf_has_figures_of_the_demo(
         assert profile.means["Request Goodput (per sec)"] == goodput > 0
     if name == "chat":  # whose bound no request can keep
         assert profile.means["Request Goodput (per sec)"] == 0
+
+
+@pytest.mark.contract("GP2-08")
+@_missing("perf_analyzer", "make tools")
+@_missing("genai-perf", "make tools")
+def test_genai_perf_asks_in_tensors_of_tensorrt_llm(demo: Path, tmp_path: Path) -> None:
+    """Whose answers have as many tokens as it wants: it sends `max_tokens` and `min_length`."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "tiny_llm").symlink_to(demo / "tiny_llm")
+    genai_perf.write_trtllm(tmp_path / "models")
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"text": prompt}) + "\n" for prompt in _PROMPTS))
+    with serving(tmp_path / "models", tmp_path / "log") as server:
+        addresses = Addresses(server.grpc, server.http)
+        name = genai_perf.TENSORS_OF_TRTLLM
+        profile = genai_perf.run_profile(name, addresses, 10, tmp_path, file)
+    assert profile.means["Request Count (count)"] == 10
+    assert profile.means["Output Sequence Length (tokens)"] > 0
 
 
 @_missing("ghz", "make tools")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,6 +93,17 @@ def test_a_question_finds_its_passage(pipeline: Pipeline) -> None:
 def test_a_picture_says_what_the_question_is_about(pipeline: Pipeline, clock: Path) -> None:
     answer = pipeline.ask("What is this about?", f"--image={clock}")
     assert any(word in answer["passage"] for word in ("time", "date"))
+
+
+@pytest.mark.contract("SD-09")
+def test_all_of_its_models_are_asked_at_once(pipeline: Pipeline, clock: Path) -> None:
+    """A language model, a tower for pictures, a reranker and steps in Python, of one server."""
+    asked = [("Who waits for a lock?",), ("What is this about?", f"--image={clock}")]
+    alone = [pipeline.ask(*each)["passage"] for each in asked]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda each: pipeline.ask(*each), asked * 2))
+    assert [each["passage"] for each in together] == alone * 2
+    assert all(each["pieces"] >= 1 for each in together)
 
 
 def test_pictures_and_words_for_them_have_near_vectors(pipeline: Pipeline) -> None:

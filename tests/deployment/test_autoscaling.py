@@ -65,6 +65,7 @@ def _check(
     return done.stdout + done.stderr
 
 
+@pytest.mark.contract("K-09")
 def test_queue_time_is_a_mean_over_the_models_of_a_pod(tmp_path: Path) -> None:
     """Of two models, 15 requests that waited 50 us and 45 that waited 10, again and again."""
     queue, success = "nv_inference_queue_duration_us", "nv_inference_request_success"

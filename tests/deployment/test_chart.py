@@ -26,6 +26,7 @@ from deployment.chart import (
 from penstock import __version__
 from penstock.cli.arguments import parse_arguments
 from penstock.models.repository.repository import ModelRepository
+from penstock.settings import ModelControlMode
 
 pytestmark = needs_helm
 
@@ -53,6 +54,7 @@ def test_schema_refuses_a_wrong_field() -> None:
         kubernetes_validate.validate(deployment, "1.31", strict=True)
 
 
+@pytest.mark.contract("K-07")
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
@@ -94,6 +96,7 @@ def test_schema_describes_each_value() -> None:
     assert _undescribed(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "") == []
 
 
+@pytest.mark.contract("K-07")
 def test_server_takes_the_arguments(manifests: list[Manifest]) -> None:
     server = container(manifests)
     warnings: list[str] = []
@@ -117,6 +120,7 @@ def test_pod_outlives_the_exit_of_the_server() -> None:
     assert pod["terminationGracePeriodSeconds"] == 137
 
 
+@pytest.mark.contract("K-08")
 def test_probes_ask_for_life_and_readiness() -> None:
     server = container(render({}))
     paths = [server[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness")]
@@ -140,6 +144,7 @@ def test_tls_is_of_the_server_the_probes_and_the_service() -> None:
     assert "appProtocol" not in ports["grpc"]
 
 
+@pytest.mark.contract("SEC-11")
 def test_user_is_the_one_of_the_image() -> None:
     (user, group) = re.findall(
         r"^USER (\d+):(\d+)", (CHART.parents[2] / "Dockerfile").read_text(), re.MULTILINE
@@ -160,6 +165,20 @@ def test_what_is_mounted_is_a_volume(manifests: list[Manifest]) -> None:
     assert set(mounts) == volumes
 
 
+@pytest.mark.contract("R-34", "K-21", "SEC-11")
+def test_a_volume_claim_is_a_repository_that_no_pod_writes_to() -> None:
+    manifests = render({"models": {"source": "pvc", "pvc": {"claimName": "nfs", "subPath": "llm"}}})
+    server = container(manifests)
+    volumes = only(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    (claim,) = [each for each in volumes if "persistentVolumeClaim" in each]
+    (mount,) = [each for each in server["volumeMounts"] if each["name"] == claim["name"]]
+    settings = parse_arguments(server["args"], {}, print)
+    assert claim["persistentVolumeClaim"] == {"claimName": "nfs", "readOnly": True}
+    assert (mount["subPath"], mount["readOnly"]) == ("llm", True)
+    assert [str(path) for path in settings.repository.paths] == [mount["mountPath"]]
+
+
+@pytest.mark.contract("K-16")
 def test_gpus_are_a_limit() -> None:
     limits = container(render({"gpu": {"count": 2}}))["resources"]["limits"]
     assert limits == {"memory": "4Gi", "nvidia.com/gpu": 2}
@@ -182,6 +201,7 @@ def _selector(manifest: Manifest) -> dict[str, str]:
     return labels
 
 
+@pytest.mark.contract("K-11")
 def test_monitor_of_services_scrapes_one_of_two() -> None:
     manifests = render({"monitor": {"kind": "service"}, "headless": {"enabled": True}})
     monitor = only(manifests, "ServiceMonitor")["spec"]
@@ -189,22 +209,28 @@ def test_monitor_of_services_scrapes_one_of_two() -> None:
     services = [each for each in manifests if each["kind"] == "Service"]
     chosen = [each for each in services if labels <= each["metadata"]["labels"].items()]
     assert [len(services), len(chosen)] == [2, 1]
-    assert monitor["endpoints"][0]["port"] in {port["name"] for port in chosen[0]["spec"]["ports"]}
+    (endpoint,) = monitor["endpoints"]
+    assert (endpoint["port"], endpoint["interval"]) == ("metrics", "15s")
+    assert "metrics" in {port["name"] for port in chosen[0]["spec"]["ports"]}
 
 
+@pytest.mark.contract("K-12")
 def test_headless_service_resolves_to_pods() -> None:
-    services = [
-        each for each in render({"headless": {"enabled": True}}) if each["kind"] == "Service"
-    ]
+    manifests = render({"headless": {"enabled": True}, "monitor": {"kind": "pod"}})
+    services = [each for each in manifests if each["kind"] == "Service"]
     headless = {each["metadata"]["name"]: each["spec"].get("clusterIP") for each in services}
+    ports = [[port["port"] for port in each["spec"]["ports"]] for each in services]
     assert headless == {"demo-penstock": None, "demo-penstock-headless": "None"}
+    assert ports == [[8000, 8001, 8002]] * 2
 
 
+@pytest.mark.contract("K-12")
 def test_plain_grpc_is_announced_as_http2() -> None:
     ports = {port["name"]: port for port in only(render({}), "Service")["spec"]["ports"]}
     assert ports["grpc"]["appProtocol"] == "kubernetes.io/h2c"
 
 
+@pytest.mark.contract("K-09")
 def test_autoscaler_asks_for_the_metric_of_the_adapter() -> None:
     manifests = render(VARIANTS["autoscaling and policies"])
     scaler = only(manifests, "HorizontalPodAutoscaler")["spec"]
@@ -215,6 +241,50 @@ def test_autoscaler_asks_for_the_metric_of_the_adapter() -> None:
     assert metrics["Pods"]["pods"]["target"]["averageValue"] == "50000"
     assert metrics["Resource"]["resource"]["target"]["averageUtilization"] == 70
     assert "replicas" not in only(manifests, "Deployment")["spec"]
+
+
+@pytest.mark.contract("K-07", "K-09")
+def test_values_of_tritons_chart_have_their_places() -> None:
+    """Its image, GPUs, arguments and autoscaler: one to three pods, 50 us in the queue."""
+    values = {
+        "image": {"repository": "registry.example.org/penstock", "tag": "1"},
+        "gpu": {"count": 1},
+        "server": {"extraArgs": ["--log-verbose=1"]},
+        "monitor": {"kind": "pod"},
+        "autoscaling": {
+            "enabled": True,
+            "minReplicas": 1,
+            "maxReplicas": 3,
+            "cpuPercent": 0,
+            "queueMicroseconds": 50,
+        },
+    }
+    manifests = render(values)
+    server, scaler = container(manifests), only(manifests, "HorizontalPodAutoscaler")["spec"]
+    assert server["image"] == "registry.example.org/penstock:1"
+    assert server["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert parse_arguments(server["args"], {}, print).logging.verbose == 1
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (1, 3)
+    metric = {"metric": {"name": "avg_time_queue_us"}}
+    target = {"target": {"type": "AverageValue", "averageValue": "50"}}
+    assert scaler["metrics"] == [{"type": "Pods", "pods": {**metric, **target}}]
+
+
+@pytest.mark.contract("K-10")
+def test_metrics_from_outside_of_the_cluster_scale_too() -> None:
+    """Such as how busy GPUs are, as a cloud measures it."""
+    busy = {
+        "type": "External",
+        "external": {
+            "metric": {"name": "kubernetes.io|container|accelerator|duty_cycle"},
+            "target": {"type": "AverageValue", "averageValue": "85"},
+        },
+    }
+    values = {"autoscaling": {"enabled": True, "cpuPercent": 0, "metrics": [busy]}}
+    manifests = render(values)
+    scaler = only(manifests, "HorizontalPodAutoscaler")
+    kubernetes_validate.validate(scaler, "1.37", strict=True)
+    assert scaler["spec"]["metrics"] == [busy]
 
 
 def test_ingress_leads_to_the_port_of_its_protocol() -> None:
@@ -252,6 +322,25 @@ def test_models_of_a_store_are_no_volume() -> None:
     assert {mount["name"] for mount in server["volumeMounts"]} == {"shm", "tmp", "home"}
 
 
+@pytest.mark.contract("K-13", "K-21")
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/models", "gs://bucket/models", "as://account/container/models"]
+)
+def test_models_of_any_cloud_are_polled_with_the_credentials_of_a_secret(address: str) -> None:
+    """As Triton's chart for Amazon's cloud does: every five seconds."""
+    values = {
+        "models": {"source": "url", "url": address},
+        "server": {"modelControlMode": "poll", "extraArgs": ["--repository-poll-secs=5"]},
+        "envFrom": [{"secretRef": {"name": "cloud-credentials"}}],
+    }
+    server = container(render(values))
+    repository = parse_arguments(server["args"], {}, print).repository
+    assert [str(path) for path in repository.paths] == [address]
+    assert (repository.control_mode, repository.poll_seconds) == (ModelControlMode.POLL, 5)
+    assert server["envFrom"] == [{"secretRef": {"name": "cloud-credentials"}}]
+
+
+@pytest.mark.contract("K-16")
 @pytest.mark.parametrize(
     ("variant", "resource", "count"),
     [("MIG slices", "nvidia.com/mig-1g.10gb", 2), ("shared GPU", "nvidia.com/gpu.shared", 1)],

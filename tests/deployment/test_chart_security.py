@@ -35,6 +35,7 @@ def pod(manifests: list[Manifest]) -> dict[str, Any]:
 # -- the pod --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("SEC-11")
 def test_every_pod_is_without_privileges(manifests: list[Manifest]) -> None:
     server, user = container(manifests)["securityContext"], pod(manifests)["securityContext"]
     assert (server["allowPrivilegeEscalation"], server["capabilities"]) == (
@@ -46,6 +47,7 @@ def test_every_pod_is_without_privileges(manifests: list[Manifest]) -> None:
     assert user["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
+@pytest.mark.contract("SEC-11")
 def test_no_pod_has_a_token_of_the_cluster(manifests: list[Manifest]) -> None:
     assert pod(manifests)["automountServiceAccountToken"] is False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from backends.fil import forests
 from backends.tensor_models.graphs import Shape, node, save, save_tokenizer, value
+from backends.tensor_models.test_audio import FLOAT, sine, wav
 from penstock.core.config import ModelConfig
 from penstock.core.tensor import DataType
 from penstock.models.config.defaults import normalized
@@ -20,6 +22,7 @@ from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.repository.repository import ModelFiles, ModelRepository
 from penstock.system.reaper import Reaper
 from penstock.testing import running
+from penstock_backends.fil import FilBackend
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
 from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.arguments.engine_args import read_arguments
@@ -29,6 +32,7 @@ _MODELS = _ROOT / "examples" / "models"
 _REPOSITORY = ModelRepository([_MODELS])
 _ENGINES = ("bert_reranker", "llama_3_1_8b", "llama_3_3_70b")
 _VISION = "llama_3_2_11b_vision"
+_FOREST = "recommender"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,12 @@ def _pixels(*shape: int) -> np.ndarray[Any, Any]:
     return np.zeros(shape, np.float32)
 
 
+def _spoken() -> np.ndarray[Any, Any]:
+    """Two files, of which the second is twice as long."""
+    sounds = [sine(440, 16_000, seconds) for seconds in (0.25, 0.5)]
+    return np.array([[wav(sound, code=FLOAT)] for sound in sounds], np.object_)
+
+
 _GRAPHS = {
     "bge_m3": _Graph(_TOKENS, "sentence_embedding", ("n", 1024), _TEXTS),
     "clip_text": _Graph(_TOKENS, "text_embeds", ("n", 512), _TEXTS),
@@ -67,6 +77,7 @@ _GRAPHS = {
         ("n", 1001),
         _pixels(2, 299, 299, 3),
     ),
+    "speech_commands": _Graph({"input_values": ("n", "t")}, "logits", ("n", 12), _spoken()),
 }
 
 
@@ -101,7 +112,7 @@ def _write(folder: Path, graph: _Graph) -> None:
 
 
 def test_each_model_is_checked() -> None:
-    assert _REPOSITORY.names() == sorted([*_ENGINES, *_GRAPHS, _VISION])
+    assert _REPOSITORY.names() == sorted([*_ENGINES, *_GRAPHS, _VISION, _FOREST])
 
 
 @pytest.mark.parametrize("name", _REPOSITORY.names())
@@ -121,6 +132,34 @@ async def test_configuration_fits_a_graph_of_the_tensors(
         (answer,) = [a async for a in instance.infer({config.input[0].name: graph.request})]
     rows = 1 if graph.shape[0] == 1 else 2
     assert answer.outputs[graph.output].shape == (rows, *graph.shape[1:])
+
+
+@pytest.mark.engine
+async def test_forest_ranks_candidates(tmp_path: Path) -> None:
+    pytest.importorskip("treelite", reason="treelite is not installed")
+    rows = np.random.default_rng(5).normal(size=(64, 24)).astype(np.float32)
+    predict = forests.xgboost(rows, "regression", tmp_path / "xgboost.ubj")
+    async with running(FilBackend, _config(_FOREST), tmp_path) as instance:
+        (answer,) = [each async for each in instance.infer({"input__0": rows})]
+    scores = answer.outputs["output__0"].numpy()
+    np.testing.assert_allclose(scores[:, 0], predict(rows), atol=1e-6)
+
+
+@pytest.mark.contract("SD-13")
+@pytest.mark.parametrize(
+    "use", ["LLM serving", "chatbots", "RAG", "recommendation", "vision", "speech", "agents"]
+)
+def test_each_use_has_an_example_that_is_checked(use: str) -> None:
+    """Of the table of uses: folders of the repository, with a configuration or a file to start."""
+    table = (_ROOT / "docs" / "deployment.md").read_text().partition("| use | example |")[2]
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", table.partition("\n\n")[0], re.MULTILINE))
+    named = re.findall(r"`((?:examples|deploy)/[\w./-]+)`", rows[use])
+    assert named
+    assert [each for each in named if not any(_checked(_ROOT / each))] == []
+
+
+def _checked(folder: Path) -> Iterator[Path]:
+    yield from (*folder.rglob("config.pbtxt"), *folder.glob("compose.yaml"))
 
 
 @pytest.mark.engine
@@ -164,7 +203,8 @@ def test_model_in_python_reads_the_inputs_that_it_declares() -> None:
     assert files.config.decoupled
 
 
-def test_labels_are_as_many_as_classes() -> None:
-    (output,) = _config("bert_classifier").output
-    labels = (_MODELS / "bert_classifier" / output.label_filename).read_text().splitlines()
+@pytest.mark.parametrize("name", ["bert_classifier", "speech_commands"])
+def test_labels_are_as_many_as_classes(name: str) -> None:
+    (output,) = _config(name).output
+    labels = (_MODELS / name / output.label_filename).read_text().splitlines()
     assert output.dims == (len(labels),)

@@ -32,6 +32,7 @@ def _predictor(service: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.contract("K-15")
 def test_arguments_of_kserve_are_taken_without_a_word() -> None:
     warnings: list[str] = []
     settings = parse_arguments(_KSERVE, {}, warnings.append)
@@ -40,6 +41,7 @@ def test_arguments_of_kserve_are_taken_without_a_word() -> None:
     assert (settings.http.port, settings.grpc.port, warnings) == (8080, 9000, [])
 
 
+@pytest.mark.contract("K-15")
 def test_runtime_starts_the_server_as_kserve_starts_triton() -> None:
     (server,) = _RUNTIME["containers"]
     scripts = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -48,6 +50,7 @@ def test_runtime_starts_the_server_as_kserve_starts_triton() -> None:
     assert "tritonserver" in scripts
 
 
+@pytest.mark.contract("K-15")
 def test_runtime_is_probed_where_the_server_answers() -> None:
     probe = _RUNTIME["containers"][0]["readinessProbe"]["httpGet"]
     assert probe == {"path": "/v2/health/ready", "port": 8080}
@@ -57,6 +60,7 @@ def test_runtime_is_probed_where_the_server_answers() -> None:
     }
 
 
+@pytest.mark.contract("K-15")
 @pytest.mark.parametrize("service", _SERVICES, ids=[each["metadata"]["name"] for each in _SERVICES])
 def test_runtime_is_chosen_for_the_example(service: dict[str, Any]) -> None:
     chosen = {each["name"] for each in _RUNTIME["supportedModelFormats"] if each["autoSelect"]}

@@ -74,6 +74,7 @@ _NAME = pytest.mark.parametrize("name_of", [_name_over_http, _name_over_grpc], i
 _NameOf = Callable[..., str]
 
 
+@pytest.mark.contract("K-14", "SD-12")
 @_NAME
 def test_requests_reach_both_servers(proxy: Balanced, name_of: _NameOf) -> None:
     """Envoy chooses at random among two that are idle."""
@@ -87,6 +88,7 @@ def test_requests_reach_both_servers(proxy: Balanced, name_of: _NameOf) -> None:
     assert seen == {*_SERVERS}
 
 
+@pytest.mark.contract("K-19")
 @_NAME
 def test_sequences_keep_to_one_server(proxy: Balanced, name_of: _NameOf) -> None:
     def of_sequence(number: int) -> str:
@@ -147,6 +149,7 @@ async def _lost(clients: dict[str, Client], times: int) -> dict[str, str]:
     return lost
 
 
+@pytest.mark.contract("K-19")
 @pytest.mark.needs("a proxy", "" if not all(map(missing, NAMES)) else "there is no proxy")
 async def test_death_of_a_server_is_not_noticed_by_clients(
     clients: dict[str, Client], mortal: Served

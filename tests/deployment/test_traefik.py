@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from deployment.proxies import PROXIES
@@ -10,6 +11,7 @@ _STATIC = yaml.safe_load((PROXIES / "traefik" / "traefik.yaml").read_text())
 _HTTP = yaml.safe_load((PROXIES / "traefik" / "dynamic.yaml").read_text())["http"]
 
 
+@pytest.mark.contract("K-12")
 def test_routers_lead_from_an_entry_point_to_a_service_of_its_protocol() -> None:
     for name, router in _HTTP["routers"].items():
         (entry,) = router["entryPoints"]

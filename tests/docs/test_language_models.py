@@ -37,3 +37,12 @@ async def test_each_output_is_there_or_can_be_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*_RULES, *NAMES])
 def test_each_setting_and_option_is_on_the_page(name: str) -> None:
     assert name in _NAMED
+
+
+@pytest.mark.contract("VL-24")
+def test_what_the_server_costs_beside_vllm_alone_was_measured() -> None:
+    """Tokens a second against its engine and against `vllm serve`, for one stream and for many."""
+    table = _PAGE.partition("| streams | gRPC | chat | first token: gRPC |")[2]
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+), ([\d.]+) \| ([\d.]+), ([\d.]+) \|", table, re.M)
+    assert [int(streams) for streams, *_ in rows] == [1, 8, 32]
+    assert min(float(ratio) for _, *ratios in rows for ratio in ratios) >= 0.9

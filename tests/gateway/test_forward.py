@@ -50,7 +50,7 @@ async def test_the_secret_of_a_restriction_reaches_no_model(server: FakeServer) 
     assert server.requests[0].parameters == {"x-two": "2"}
 
 
-@pytest.mark.contract("H-30", "GT-18")
+@pytest.mark.contract("H-30", "GT-18", "SEC-13")
 async def test_reserved_headers_fail_the_request(server: FakeServer) -> None:
     async with connected(server, _settings("prio")) as client:
         answer = await client.post(

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock.in_process as tritonserver
@@ -280,10 +281,6 @@ def test_a_model_that_fails_ends_the_start(tmp_path: Path) -> None:
         ({}, tritonserver.InvalidArgumentError),
         ({"model_repository": "/no/such/folder"}, tritonserver.InternalError),
         ({"model_repository": "/tmp", "startup_models": ["a"]}, tritonserver.InvalidArgumentError),
-        (
-            {"model_repository": "/tmp", "model_namespacing": True},
-            tritonserver.InvalidArgumentError,
-        ),
         ({"model_repository": "/tmp", "exit_timeout": -1.5}, tritonserver.InvalidArgumentError),
         ({"model_repository": "/tmp", "log_file": "/no/such/file"}, tritonserver.InternalError),
     ],
@@ -356,3 +353,16 @@ def test_the_environment_keeps_the_server_from_gpus(monkeypatch: pytest.MonkeyPa
     assert not settings_of(options).devices.cpu_only
     monkeypatch.setenv("TRITON_SERVER_CPU_ONLY", "1")
     assert settings_of(options).devices.cpu_only
+
+
+def test_two_servers_of_one_process_have_models_of_their_own(tmp_path: Path) -> None:
+    first, second = (str(_write(tmp_path / name, f"of_{name}")) for name in ("one", "two"))
+    with (
+        tritonserver.Server(model_repository=first) as one,
+        tritonserver.Server(model_repository=second) as two,
+    ):
+        for server, name, other in ((one, "of_one", "of_two"), (two, "of_two", "of_one")):
+            (response,) = server.model(name).infer(inputs={"X": np.array([7], np.float32)})
+            assert np.from_dlpack(response.outputs["Y"]).tolist() == [7]
+            with pytest.raises(KeyError, match="Unknown Model"):
+                server.models()[other]

@@ -38,11 +38,13 @@ def _board(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.contract("K-18")
 def test_files_are_what_the_source_says() -> None:
     """If not: `python -m deploy.observability.dashboards`."""
     assert {path.name: path.read_text("utf-8") for path in DASHBOARDS.iterdir()} == written()
 
 
+@pytest.mark.contract("K-18")
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_grafana_knows_every_field(path: Path) -> None:
     """Grafana's own types read it and write it again without a loss."""

@@ -58,6 +58,7 @@ def _files() -> list[str]:
     return sorted(path.name for path in _FOLDER.glob("*.yaml"))
 
 
+@pytest.mark.contract("SD-01")
 def test_command_is_one_of_the_server() -> None:
     shell, _, _, program, *arguments = _service()["command"]
     settings = settings_of(*arguments)
@@ -65,6 +66,7 @@ def test_command_is_one_of_the_server() -> None:
     assert settings.openai.enabled
 
 
+@pytest.mark.contract("SD-01")
 def test_health_is_that_of_the_api() -> None:
     service = _service()
     matched = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.+)", service["environment"]["HEALTH_URL"])
@@ -79,6 +81,7 @@ def test_health_is_that_of_the_api() -> None:
     assert re.search(r"HEALTHCHECK .*\\\n +CMD .*HEALTH_URL", _IMAGE)
 
 
+@pytest.mark.contract("SD-01")
 @pytest.mark.parametrize(
     ("models", "named", "done"),
     [

@@ -53,6 +53,7 @@ async def test_the_secret_of_a_restriction_reaches_no_model(settings: GrpcSettin
     assert request.parameters["x-one"] == "1"
 
 
+@pytest.mark.contract("SEC-13")
 async def test_reserved_metadata_fails_the_request(settings: GrpcSettings) -> None:
     metadata = [("priority", "1")]
     text = "Header 'priority' is reserved for Triton usage and cannot be forwarded."

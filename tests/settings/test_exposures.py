@@ -66,6 +66,7 @@ def served(**fields: Any) -> Settings:
 KNOWN = TlsSettings(enabled=True, mutual=True)
 
 
+@pytest.mark.contract("SEC-01")
 @pytest.mark.parametrize(
     ("settings", "addresses"),
     [

@@ -97,7 +97,7 @@ DEFAULTS: dict[str, object] = {
 }
 
 
-@pytest.mark.contract("GT-10", "H-31")
+@pytest.mark.contract("GT-10", "H-31", "I-22")
 @pytest.mark.contract("CL-03", "CL-04", "CL-05", "CL-07", "CL-08", "CL-09", "CL-10", "CL-11")
 @pytest.mark.contract("CL-13", "CL-14", "CL-15", "CL-16", "CL-17", "CL-18", "CL-19", "CL-20")
 @pytest.mark.contract("CL-21", "CL-22", "CL-23", "CL-24", "CL-25", "CL-26", "CL-27", "CL-28")

@@ -29,6 +29,7 @@ def test_nothing_is_told_of_defaults() -> None:
     assert list(without_effect(PLAIN)) == []
 
 
+@pytest.mark.contract("I-22")
 @pytest.mark.parametrize(
     ("changed", "line"),
     [

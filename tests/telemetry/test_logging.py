@@ -115,7 +115,7 @@ def test_information_of_libraries_is_detail(capsys: Capture) -> None:
     assert messages(capsys.readouterr().out) == ['"asked for"']
 
 
-@pytest.mark.contract("L-04")
+@pytest.mark.contract("L-04", "SEC-09")
 def test_a_message_cannot_forge_a_line(capsys: Capture) -> None:
     configure(LogSettings())
     logger.error('bad "name"\nE0101 forged \ud800é')
@@ -159,7 +159,7 @@ def test_a_traceback_alone_is_a_message(capsys: Capture) -> None:
     assert rest == ["      File 'm'", "    ValueError: no"]
 
 
-@pytest.mark.contract("L-04")
+@pytest.mark.contract("L-04", "SEC-09")
 @given(st.text())
 def test_no_message_begins_a_second_line_of_the_log(text: str) -> None:
     record = logging.makeLogRecord(

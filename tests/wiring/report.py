@@ -99,7 +99,6 @@ REASONS: Mapping[str, Sequence[str]] = {
         "in_process.options.Options.buffer_manager_thread_count",
         "in_process.options.Options.cache_directory",
         "in_process.options.Options.cuda_memory_pool_sizes",
-        "in_process.options.Options.model_namespacing",
         "in_process.options.Options.pinned_memory_pool_size",
         "in_process.options.Options.repo_agent_directory",
     ),

@@ -12,7 +12,6 @@ from typing import Any
 
 from penstock.backend import (
     AsgiApp,
-    ConfigError,
     Histogram,
     InferenceError,
     InferenceRequest,
@@ -81,14 +80,11 @@ class TensorRtLlmBackend(WithApplication, WithMetrics, WithReadiness, LanguageMo
     ) -> ModelConfig:
         read = await asyncio.to_thread(cls.read_settings, config, version_path)
         face = cls.face(config)
-        if read.max_batch_size and not face.batches:
-            raise ConfigError(_no_batches(read.max_batch_size))
-        return complete_tensors(config, bool(read.decoupled), face.inputs, face.outputs)
+        sized = replace(config, max_batch_size=config.max_batch_size or read.max_batch_size)
+        return complete_tensors(sized, bool(read.decoupled), face.inputs, face.outputs)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        if config.max_batch_size and not cls.face(config).batches:
-            raise ConfigError(_no_batches(config.max_batch_size))
         stream_interval(config)
 
     @classmethod
@@ -274,7 +270,3 @@ def _check_length(prompt: str | list[int], settings: EngineSettings) -> None:
             f"the prompt has {len(prompt)} tokens; the context has {settings.longest}, "
             "one of which must be left for the answer"
         )
-
-
-def _no_batches(size: int) -> str:
-    return f"max_batch_size must be 0, not {size}: the engine batches by itself"

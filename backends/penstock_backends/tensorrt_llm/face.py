@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from penstock.backend import InferenceRequest, InferenceResponse, Input, ModelConfig, Output
 from penstock_backends.tensorrt_llm.answer import OutputEncoder
@@ -19,8 +19,6 @@ class Face(Protocol):
 
     inputs: Sequence[Input]
     outputs: Sequence[Output]
-    batches: ClassVar[bool]
-    """Whether the configuration may have a batch dimension, which is 1."""
 
     def read(self, request: InferenceRequest, settings: EngineSettings) -> Prompt:
         """Decode a request; raises `InvalidRequestError`."""

@@ -148,6 +148,7 @@ NUMBERS: Final = {
     "early_stopping": ("early_stopping", DataType.BOOL, None, None),
     "repetition_penalty": ("repetition_penalty", DataType.FP32, 0, None),
     "min_tokens": ("min_tokens", DataType.INT32, 0, 1 << 24),
+    "min_length": ("min_tokens", DataType.INT32, 0, 1 << 24),
     "beam_search_diversity_rate": ("beam_search_diversity_rate", DataType.FP32, 0, None),
     "presence_penalty": ("presence_penalty", DataType.FP32, None, None),
     "frequency_penalty": ("frequency_penalty", DataType.FP32, None, None),

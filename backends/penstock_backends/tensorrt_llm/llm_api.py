@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from penstock.backend import InferenceRequest, Input, ModelConfig, Output
 from penstock_backends.tensorrt_llm.answer import Answer, OutputEncoder
@@ -18,7 +17,6 @@ class LlmApiFace:
 
     inputs: Sequence[Input] = INPUTS
     outputs: Sequence[Output] = OUTPUTS
-    batches: ClassVar[bool] = False
 
     def read(self, request: InferenceRequest, settings: EngineSettings) -> Prompt:
         """Decode a request."""

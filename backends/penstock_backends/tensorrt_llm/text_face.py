@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from penstock.backend import (
     DataType,
@@ -54,7 +54,6 @@ class TextFace:
         *declared({}),
     )
     outputs: Sequence[Output] = (output("text_output", DataType.BYTES, -1), *COMMON)
-    batches: ClassVar[bool] = True
 
     def read(self, request: InferenceRequest, settings: EngineSettings) -> Prompt:
         """Decode a request; raises `InvalidRequestError` that names the input at fault."""

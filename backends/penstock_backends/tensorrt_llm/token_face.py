@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -74,7 +74,6 @@ class TokenFace:
         output("sequence_length", DataType.INT32, -1),
         *COMMON,
     )
-    batches: ClassVar[bool] = True
 
     def read(self, request: InferenceRequest, settings: EngineSettings) -> Prompt:
         """Decode a request; raises `InvalidRequestError` that names the input at fault."""

@@ -242,5 +242,7 @@ async def _load(
 async def _names(server: InferenceServer, settings: RepositorySettings) -> list[str]:
     """The models to load at the start."""
     if not settings.loads_everything:
-        return list(settings.startup_models)
+        find = server.repository.full_names
+        found = await asyncio.gather(*(asyncio.to_thread(find, n) for n in settings.startup_models))
+        return [name for names in found for name in names]
     return [entry.name for entry in await server.index()]

@@ -256,7 +256,11 @@ def _found_repository(
     goes_on = not settings.exit_on_error
     try:
         found = ModelRepository(
-            settings.paths, settings.config_name, remote.open, keeps_going=goes_on
+            settings.paths,
+            settings.config_name,
+            remote.open,
+            keeps_going=goes_on,
+            namespacing=settings.namespacing,
         )
     except InferenceError as error:
         if not goes_on:

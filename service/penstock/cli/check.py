@@ -126,7 +126,7 @@ def _checked(server: _Server, chosen: Namespace) -> Report:
         closing(cache) as remote,
         local_copies([*server.paths], names, remote.open, config_name) as copies,
     ):
-        models = ModelRepository([*copies.roots], config_name)
+        models = ModelRepository([*copies.roots], config_name, namespacing=repository.namespacing)
         check = RepositoryCheck(models, copies.roots, how, copies.unfetched, copies.left_out)
         return asyncio.run(check.run(names))
 

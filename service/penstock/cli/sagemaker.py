@@ -1,8 +1,7 @@
 """The command `penstock sagemaker`, which an image for SageMaker runs as `serve` (CLD-04).
 
 It turns the service's environment variables into options, as the script of that name does that
-comes with Triton (its `docker/sagemaker/serve`); only model namespaces, which that script switches
-on, are not there yet, and `SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING` means nothing.
+comes with Triton (its `docker/sagemaker/serve`).
 """
 
 from __future__ import annotations
@@ -51,6 +50,10 @@ _OPTIONS = (
 """Variables, the options that they are values of, and the defaults; without one it is left out."""
 
 
+_ONE_NAMESPACE = "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING"
+"""A variable: with `true` models of two folders may not have one name."""
+
+
 class SagemakerError(Exception):
     """The model folder is not what the service has to bring; the text is for its log."""
 
@@ -75,6 +78,8 @@ def start(
     """
     models, no_models = models or _MODELS, no_models or _NO_MODELS
     options = [*_ALWAYS, *_chosen(environment)]
+    if environment.get(_ONE_NAMESPACE) != "true":
+        options.append("--model-namespacing=true")
     if limit := environment.get("SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT"):
         options += [f"--model-load-gpu-limit={gpu}:{limit}" for gpu in range(gpus())]
     if environment.get("SAGEMAKER_MULTI_MODEL") == "true":

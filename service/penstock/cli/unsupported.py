@@ -22,7 +22,6 @@ class UnsupportedOption:
 
 
 UNSUPPORTED_OPTIONS = (
-    UnsupportedOption("repository.namespacing", "model-namespacing", "model namespaces"),
     UnsupportedOption("repository.agent_directory", "repoagent-directory", "repository agents"),
     UnsupportedOption("cache.directory", "cache-directory", "caches from a directory"),
 )

@@ -138,13 +138,15 @@ class SeenModels:
         self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool = False
     ) -> None:
         _check_change(name)
+        for meant in await self._server.meant(name):
+            _check_change(meant)
         await self._server.load(name, parameters, trusted=trusted)
 
     async def unload(
         self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
     ) -> None:
         _check_change(name)
-        for gone in self._server.unneeded(name) if unload_dependents else ():
+        for gone in await self._server.meant(name, unload_dependents):
             _check_change(gone)
         await self._server.unload(name, unload_dependents, versions)
 

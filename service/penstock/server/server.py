@@ -360,17 +360,19 @@ class InferenceServer:
         if override is not None and override.versions:
             served = self._catalog.served(name).keys()
             override = replace(override, versions=override.versions | served)
-        if self.residency is None:
-            await self._lifecycle.load(name, override)
-        else:
-            await self.residency.load(name, override)
+        load = self._lifecycle.load if self.residency is None else self.residency.load
+        for each in await asyncio.to_thread(self.repository.full_names, name):
+            await load(each, override)
 
     async def unload(
         self, name: str, unload_dependents: bool = False, versions: Set[int] = frozenset()
     ) -> None:
         """Unload a model, its name trimmed, or only `versions` of it (explicit control only)."""
         self.check_model_control()
-        name = name.strip()
+        for each in self._catalog.full_names(name.strip()):
+            await self._unload(each, unload_dependents, versions)
+
+    async def _unload(self, name: str, unload_dependents: bool, versions: Set[int]) -> None:
         served = self._catalog.served(name).keys()
         if left := (served - versions if versions else None):
             await self._lifecycle.load(name, ModelOverride(versions=frozenset(left)))
@@ -379,9 +381,17 @@ class InferenceServer:
                 self.residency.cancel(name)
             await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
-    def unneeded(self, name: str) -> set[str]:
-        """A model, and those that would be unloaded with it."""
-        return self._lifecycle.unneeded(name.strip())
+    async def meant(self, name: str, unload_dependents: bool = False) -> set[str]:
+        """The models that a load or unload of a name is of, which several repositories may have.
+
+        With `unload_dependents` those with them that would be unloaded.
+        """
+        name = name.strip()
+        found = {*await asyncio.to_thread(self.repository.full_names, name)}
+        found.update(self._catalog.full_names(name))
+        if unload_dependents:
+            found.update(*(self._lifecycle.unneeded(each) for each in tuple(found)))
+        return found
 
     def check_model_control(self) -> None:
         """Refuse what loads and unloads models, where requests may not."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 
+from penstock.core.full_names import split_name
 from penstock.inflight.statistics import (
     QUEUE_BOUNDS,
     Duration,
@@ -305,8 +306,13 @@ Label = tuple[str, str]
 
 
 def model_labels(model: ModelStatistics, *more: Label) -> tuple[Label, ...]:
-    """Tags of the configuration (C-31), GPU, model, `more`, and version, sorted by name."""
-    labels = (("model", model.name), *more, ("version", model.version))
+    """Tags of the configuration (C-31), GPU, model with its namespace (ME-02), `more`, and version,
+    sorted by name.
+    """
+    namespace, name = split_name(model.name)
+    if namespace:
+        more = (("namespace", namespace), *more)
+    labels = (("model", name), *more, ("version", model.version))
     if model.gpu_uuid:
         labels = (("gpu_uuid", model.gpu_uuid), *labels)
     if not model.tags:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +49,7 @@ def test_importing_it_imports_no_engine() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.contract("B-16")
+@pytest.mark.contract("B-16", "R-23")
 @pytest.mark.parametrize("kind", forests.KINDS)
 async def test_lightgbm_gives_its_own_answers(
     open_backend: Open, version: Path, rows: Any, kind: str
@@ -66,7 +68,7 @@ async def test_lightgbm_gives_its_own_answers(
 
 
 @pytest.mark.slow
-@pytest.mark.contract("B-16")
+@pytest.mark.contract("B-16", "R-23")
 @pytest.mark.parametrize("kind", forests.KINDS)
 @pytest.mark.parametrize(
     ("model_type", "name"), [("xgboost_json", "xgboost.json"), ("xgboost_ubj", "xgboost.ubj")]
@@ -86,7 +88,28 @@ async def test_xgboost_gives_its_own_answers(
     assert_allclose(answer, predict(rows).reshape(len(rows), width), atol=1e-6)
 
 
-@pytest.mark.contract("B-16")
+# Two stumps that XGBoost 2.1.4 learnt of one feature, in the format that 3.1 has given up.
+_LEGACY = (
+    "c-l+K%u8cnV6bOmfB;4)%>-q``1An$P&z3yFR`f7DkncZv$!NPnGGtOo>Wqln#x3HN0ACZZevE`4+i)C2LeW@TR@=h"
+    "t%og;YWNQYATi6n$NOPwk;LpR`;wi2N*zJ!k&JYNsYl}54`u(qd6tLa|5wlQ?C)uCIR<+EbqLv!x&>xlh-a+>Og#wr"
+    "0r?=c=;;6iIH7cYQdVkmNoHB93sj(5DK9ZMRmn;TEx9Y{C>5oq$LHi17snSQ7A58?Syd|)Cnx5l#uwxl$CsyOre~A@w"
+    "HYea)&c;3ZE~s"
+)
+
+
+@pytest.mark.contract("B-16", "R-23")
+async def test_the_format_that_xgboost_had_before_gives_its_answers(
+    open_backend: Open, version: Path
+) -> None:
+    (version / "xgboost.model").write_bytes(zlib.decompress(base64.b85decode(_LEGACY)))
+    config = forests.config(1, 2, is_classifier="true", predict_proba="true")
+    answer = await _answer(
+        await open_backend(config), np.array([[-1, 0], [1, 0], [0.2, 3]], np.float32)
+    )
+    assert_allclose(answer[:, 0], [0.0623280, 0.9376719, 0.9376719], atol=1e-6)
+
+
+@pytest.mark.contract("B-16", "R-23")
 async def test_a_checkpoint_gives_the_answers_of_what_it_was_made_of(
     open_backend: Open, version: Path, rows: Any, tmp_path: Path
 ) -> None:
@@ -347,6 +370,7 @@ async def test_a_folder_in_the_place_of_the_file_is_refused(
         await open_backend(forests.config(model_type="lightgbm", is_classifier="true"))
 
 
+@pytest.mark.contract("SEC-15")
 async def test_a_pickle_is_refused_and_not_run(open_backend: Open, version: Path) -> None:
     (version / FILES["treelite_checkpoint"]).write_bytes(pickle.dumps({"trees": []}))
     with pytest.raises(ModelLoadError, match="it is a pickle, which this backend never reads"):

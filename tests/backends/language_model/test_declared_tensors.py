@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from penstock.core.config import ModelConfig, ModelInput, TransactionPolicy
-from penstock.core.errors import ConfigError
-from penstock.core.tensor import DataType
+from penstock.core.errors import ConfigError, InvalidRequestError
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import DataType, Tensor
+from penstock.models.serving.admission import Admission
 from penstock_backends.language_model import check_decoupled, complete_tensors
 
 
@@ -46,12 +49,29 @@ def test_every_input_may_be_left_out_since_there_are_two_for_the_prompt() -> Non
     assert [tensor.name for tensor in config.input if not tensor.optional] == []
 
 
-@pytest.mark.contract("AC-10")
+@pytest.mark.contract("AC-10", "C-44")
 def test_given_inputs_are_kept() -> None:
     stream = ModelInput(name="stream", data_type=DataType.BOOL, dims=(1,))
     config = complete_tensors(ModelConfig(input=(stream,)))
     assert config.input[0] is stream
     assert [tensor.name for tensor in config.input].count("stream") == 1
+
+
+@pytest.mark.contract("C-44")
+def test_a_stream_that_is_declared_without_optional_has_to_be_sent() -> None:
+    """As configurations of old documents declare it."""
+    declared = (
+        ModelInput("text_input", DataType.BYTES, dims=(1,)),
+        ModelInput("stream", DataType.BOOL, dims=(1,)),
+    )
+    admission = Admission(complete_tensors(ModelConfig("m", input=declared)))
+    text = {"text_input": Tensor.from_strings(["hello"])}
+    with pytest.raises(InvalidRequestError, match=r"missing required input\(s\) \['stream'\]"):
+        admission.check(InferenceRequest("m", inputs=text))
+    stream = {"stream": Tensor.from_numpy(np.array([False]))}
+    assert admission.check(InferenceRequest("m", inputs=text | stream)) == 1
+    by_itself = Admission(complete_tensors(ModelConfig("m")))
+    assert by_itself.check(InferenceRequest("m", inputs=text)) == 1
 
 
 def test_completing_twice_changes_nothing() -> None:

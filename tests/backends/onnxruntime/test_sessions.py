@@ -154,6 +154,7 @@ def _save_chain(path: Path) -> None:
     )
 
 
+@pytest.mark.contract("W-11")
 async def test_the_next_start_reads_what_was_optimised(
     open_backend: Open, version: Path, cache: Path, opened: list[tuple[Path, Any]]
 ) -> None:

@@ -39,7 +39,7 @@ def _answer(model: tritonserver.Model, x: Any) -> Any:
     return np.from_dlpack(response.outputs["y"])
 
 
-@pytest.mark.contract("AC-02", "AC-12", "B-14")
+@pytest.mark.contract("AC-02", "AC-12", "B-14", "R-18")
 def test_the_file_chooses_the_backend_and_completes_the_model(server: tritonserver.Server) -> None:
     config = server.model("double").config()
     assert (config["backend"], config["max_batch_size"]) == ("openvino", 4)
@@ -47,7 +47,7 @@ def test_the_file_chooses_the_backend_and_completes_the_model(server: tritonserv
     assert _answer(server.model("double"), x).tolist() == (2 * x).tolist()
 
 
-@pytest.mark.contract("B-15")
+@pytest.mark.contract("B-15", "R-17")
 def test_instances_of_a_graphdef_answer(server: tritonserver.Server) -> None:
     groups = server.model("graphdef").config()["instance_group"]
     assert [(group["kind"], group["count"]) for group in groups] == [("KIND_CPU", 2)]
@@ -55,7 +55,7 @@ def test_instances_of_a_graphdef_answer(server: tritonserver.Server) -> None:
     assert _answer(server.model("graphdef"), x).tolist() == [[2, 2]]
 
 
-@pytest.mark.contract("AC-13")
+@pytest.mark.contract("AC-13", "R-17")
 def test_a_savedmodel_needs_no_configuration(tmp_path: Path, basic_pitch: Path) -> None:
     shutil.copytree(basic_pitch / "nmp", tmp_path / "pitch" / "1" / "model.savedmodel")
     with tritonserver.Server(model_repository=str(tmp_path)) as server:

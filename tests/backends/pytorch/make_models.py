@@ -197,7 +197,25 @@ torch.export.save(
     )
     / "model.pt2",
 )
+
+
+class Whole(torch.nn.Module):
+    """Each row gets the sum of all rows of the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x) + x.sum(0, keepdim=True)
+
+
+def summed(kind: torch.dtype) -> torch.export.ExportedProgram:
+    return torch.export.export(Whole(), (torch.zeros(2, 4, dtype=kind),), dynamic_shapes=(rows,))
+
+
+halves = tensors([tensor("x", "BF16")], [tensor("RESULT[0]", "BF16")], more=platform)
+torch.export.save(summed(torch.bfloat16), write("whole_exported", halves) / "model.pt2")
 if "--compile" in sys.argv:
+    singles = tensors([tensor("ARGS[0]")], [tensor("RESULT[0]")], more=platform)
+    summing = write("whole_compiled", singles) / "model.pt2"
+    torch._inductor.aoti_compile_and_package(summed(torch.float32), package_path=str(summing))
     package = write(
         "compiled",
         tensors(

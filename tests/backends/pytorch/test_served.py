@@ -99,6 +99,7 @@ def test_module_in_python_has_its_weights(client: grpcclient.InferenceServerClie
     assert result.as_numpy("total").tolist() == [[10]] * 2
 
 
+@pytest.mark.contract("R-15")
 def test_document_s_model_prints_its_shape(server: Served, repository: Path) -> None:
     """The client of the document (S067), over both protocols, and the network's own numbers."""
     x = np.linspace(-1, 1, 128, dtype=np.float32).reshape(1, 128)

@@ -260,6 +260,7 @@ def told(
     return sg.GenerateResponse(output_ids=tokens, meta_info=meta, finished=finished)
 
 
+@pytest.mark.contract("SD-07")
 @pytest.mark.parametrize("all_so_far", [True, False])
 async def test_sglangs_front_end_sends_all_tokens_or_the_new_ones(
     tmp_path: Path, all_so_far: bool

@@ -107,7 +107,7 @@ def test_bfloat16_is_served(answers: Any) -> None:
     assert answers["halved"] == {"y": [[0x3FC0, 0x4020]]}  # 1.5 and 2.5
 
 
-@pytest.mark.contract("B-15")
+@pytest.mark.contract("B-15", "R-17")
 def test_a_graphdef_has_the_tensors_that_are_declared(answers: Any) -> None:
     """Another placeholder may be left out, and a node may have several outputs."""
     assert answers["graph"] == {"y": [[6, 7]], "halves:1": [[2]]}
@@ -133,7 +133,7 @@ def test_a_file_that_is_no_graph_is_refused(answers: Any) -> None:
 # -- behind a server -------------------------------------------------------------------------------
 
 
-@pytest.mark.contract("AC-13", "B-15")
+@pytest.mark.contract("AC-13", "B-15", "R-17")
 def test_the_default_signature_completes_the_configuration(
     client: grpcclient.InferenceServerClient,
 ) -> None:

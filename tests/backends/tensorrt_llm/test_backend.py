@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import numpy as np
 import pytest
 
 from backends.generation import until
 from backends.tensorrt_llm.asking import ask, llm, on, opened, sampling, text
 from backends.tensorrt_llm.conftest import WriteModel
+from penstock.core.config import ModelConfig
 from penstock.core.errors import (
     InvalidRequestError,
     RequestCancelledError,
@@ -35,6 +37,20 @@ async def test_a_stream_repeats_the_text_so_far(instance: RunningInstance) -> No
     assert texts[-1] == " w0 w1 w2"
     assert all(after.startswith(before) for before, after in itertools.pairwise(texts))
     assert [one.final for one in responses] == [False] * (len(texts) - 1) + [True]
+
+
+@pytest.mark.contract("AC-11")
+async def test_a_model_that_batches_has_the_dimension(version: WriteModel) -> None:
+    config = ModelConfig(name="m", max_batch_size=4)
+    async with opened(version(), config) as instance:
+        given = {name: one[None] for name, one in sampling(max_tokens=3).items()}
+        given["text_input"] = np.array([["hello"]], np.object_)
+        (response,) = [one async for one in instance.infer(given)]
+        assert response.outputs["text_output"].shape == (1, 1)
+        assert text(response) == " w0 w1 w2"
+        two = {name: np.concatenate([one, one]) for name, one in given.items()}
+        with pytest.raises(InvalidRequestError):
+            [one async for one in instance.infer(two)]
 
 
 async def test_a_slow_reader_gets_the_latest_text(instance: RunningInstance) -> None:

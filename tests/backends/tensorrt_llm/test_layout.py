@@ -369,6 +369,7 @@ async def test_guides_reach_the_engine(
         assert getattr(llm(instance).sampling.guided_decoding, field) == value
 
 
+@pytest.mark.contract("R-21")
 async def test_an_engine_of_the_parameters_runs_where_the_release_still_does(
     tmp_path: Path, release: str
 ) -> None:

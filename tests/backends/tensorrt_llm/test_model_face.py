@@ -167,6 +167,15 @@ async def test_sampling_has_the_names_of_the_language_model(tmp_path: Path) -> N
     }
 
 
+@pytest.mark.contract("GP2-08")
+@pytest.mark.parametrize("name", ["min_tokens", "min_length"])
+async def test_the_least_number_of_tokens_has_a_former_name(tmp_path: Path, name: str) -> None:
+    model = Model(saying("x"))
+    async with face(model, config(), tmp_path) as instance:
+        await answers(instance, **{name: np.array([3], np.int32)})
+    assert model.sampling["min_tokens"] == 3
+
+
 async def test_no_end_token_goes_on_behind_the_end(tmp_path: Path) -> None:
     model = Model(saying("x"))
     async with face(model, config(), tmp_path) as instance:

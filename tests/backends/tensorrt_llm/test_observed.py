@@ -18,7 +18,7 @@ from penstock.testing import RunningInstance
 pytestmark = [pytest.mark.usefixtures("stand_in"), pytest.mark.usefixtures("release")]
 
 
-@pytest.mark.contract("TL-24", "TL-26", "TL-25", "TL-27")
+@pytest.mark.contract("TL-24", "TL-26", "TL-25", "TL-27", "ME-33")
 async def test_reports_of_the_engine_become_metrics(instance: RunningInstance) -> None:
     answers = instance.infer({"text_input": "one two three @endless", **on("streaming")})
     await anext(answers)

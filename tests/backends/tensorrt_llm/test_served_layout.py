@@ -182,7 +182,7 @@ def streamed(client: Any, model: str, inputs: list[Any]) -> list[str]:
             return texts
 
 
-@pytest.mark.contract("TL-01", "TL-10", "TL-12")
+@pytest.mark.contract("TL-01", "TL-10", "TL-12", "R-21")
 @pytest.mark.slow
 def test_an_ensemble_of_the_users_own_models(server: tuple[Served, bool]) -> None:
     served, decoupled = server
@@ -193,7 +193,7 @@ def test_an_ensemble_of_the_users_own_models(server: tuple[Served, bool]) -> Non
     assert decoupled or len(texts) == 1
 
 
-@pytest.mark.contract("TL-14")
+@pytest.mark.contract("TL-14", "R-21")
 def test_a_face_of_ours_where_there_are_no_models(server: tuple[Served, bool]) -> None:
     served, decoupled = server
     with InferenceServerClient(served.grpc) as client:

@@ -14,7 +14,7 @@ import pytest
 from backends.tensorrt_llm.conftest import WriteModel
 from penstock.core.backend import InstanceContext
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig, Parameter
-from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
+from penstock.core.errors import InvalidRequestError, ModelLoadError
 from penstock_backends.tensorrt_llm import TensorRtLlmBackend
 from penstock_backends.tensorrt_llm.environment import leave_job, pin_devices
 from penstock_backends.tensorrt_llm.logits_processors import LogitsProcessors
@@ -42,7 +42,7 @@ def test_arguments_and_the_servers_part_are_told_apart(version: WriteModel) -> N
     assert settings.devices == 2
 
 
-@pytest.mark.contract("TL-02")
+@pytest.mark.contract("TL-02", "EV-13")
 def test_a_variable_names_another_file(
     version: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +60,16 @@ def test_a_variable_names_another_file(
     assert refused.value.message == (
         f"'none.yaml' containing TRT-LLM engine args not found in '{folder}'"
     )
+
+
+@pytest.mark.contract("EV-13")
+def test_the_mode_of_an_orchestrator_changes_no_setting(
+    version: WriteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = version("model: one\ntensor_parallel_size: 2")
+    without = read_settings(folder)
+    monkeypatch.setenv("TRTLLM_ORCHESTRATOR", "1")
+    assert (read_settings(folder), read_settings(folder).devices) == (without, 2)
 
 
 def test_json_will_do(tmp_path: Path) -> None:
@@ -82,7 +92,7 @@ def test_paths_in_the_version_directory_are_resolved(version: WriteModel) -> Non
     assert settings.model == "weights"
 
 
-@pytest.mark.contract("TL-35")
+@pytest.mark.contract("TL-35", "TL-33")
 def test_variables_of_a_template_are_not_set(version: WriteModel) -> None:
     text = 'model: m\ntokenizer: ""\ndtype: ${dtype}\ntriton_config: {decoupled: "1"}'
     settings = read_settings(version(text))
@@ -147,12 +157,16 @@ async def test_the_configuration_is_completed(version: WriteModel) -> None:
     assert [group.kind for group in config.instance_group] == [InstanceKind.KIND_CPU]
 
 
-async def test_the_engine_batches_by_itself(version: WriteModel) -> None:
-    folder = version("model: m\ntriton_config: {max_batch_size: 4}")
-    with pytest.raises(ConfigError, match="max_batch_size must be 0, not 4"):
-        await TensorRtLlmBackend.complete_config(ModelConfig("m"), folder, {})
-    with pytest.raises(ConfigError, match="max_batch_size must be 0, not 8"):
-        TensorRtLlmBackend.check_config(ModelConfig("m", max_batch_size=8))
+@pytest.mark.contract("AC-11")
+async def test_size_of_batches_and_decoupling_are_those_of_the_file(version: WriteModel) -> None:
+    """Which names them beside the engine's arguments; what `config.pbtxt` says comes first."""
+    folder = version("model: m\ntriton_config: {max_batch_size: 4, decoupled: true}")
+    config = await TensorRtLlmBackend.complete_config(ModelConfig("m"), folder, {})
+    assert (config.max_batch_size, config.decoupled) == (4, True)
+    given = ModelConfig("m", max_batch_size=8)
+    assert (await TensorRtLlmBackend.complete_config(given, folder, {})).max_batch_size == 8
+    bare = await TensorRtLlmBackend.complete_config(ModelConfig("m"), version("model: m"), {})
+    assert (bare.max_batch_size, bare.decoupled) == (0, False)
 
 
 def test_the_servers_mpi_job_is_left() -> None:

@@ -58,7 +58,7 @@ def test_a_gpu_instance_cannot_spread(key: str) -> None:
     pin_devices(spread, ALL, "KIND_MODEL", 0, {})
 
 
-@pytest.mark.contract("VL-18")
+@pytest.mark.contract("VL-18", "SD-05")
 @pytest.mark.parametrize(
     ("gpus", "visible", "seen"),
     [
@@ -76,6 +76,7 @@ def test_the_parameter_names_the_gpus_of_a_model(
     assert environment == {"CUDA_VISIBLE_DEVICES": seen}
 
 
+@pytest.mark.contract("SD-05")
 @pytest.mark.parametrize(
     ("gpus", "values", "why"),
     [

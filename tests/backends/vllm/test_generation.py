@@ -51,6 +51,17 @@ async def test_a_reader_that_keeps_up_gets_each_token(made: VllmBackend) -> None
     assert [response.final for response in responses] == [False] * 4 + [True]
 
 
+@pytest.mark.contract("SD-06")
+async def test_the_engine_has_all_requests_at_once(made: VllmBackend, llm: ScriptedLlm) -> None:
+    """Of one call and of another: none waits for the end of those before it."""
+    llm.steps = False
+    streams = [await started(made) for _ in range(2)]
+    streams += await made.execute([request(None, stream=True) for _ in range(6)])  # type: ignore[arg-type]
+    await settle()
+    assert len(llm.collectors) == len({each.request_id for each in llm.collectors}) == 8
+    assert not any(stream.ended for stream in streams)
+
+
 async def test_a_reader_that_falls_behind_gets_the_rest_together(made: VllmBackend) -> None:
     stream = await started(made)
     await until(lambda: stream.ended)

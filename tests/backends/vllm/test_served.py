@@ -21,7 +21,7 @@ import tritonclient.grpc as grpcclient
 
 from backends.vllm.real.conftest import IN_CORE, SETTINGS, add_adapter
 from backends.vllm.test_real_engine import PYTHON, engine_environment, missing
-from harness.serving import Served, serving, wait_until
+from harness.serving import Served, alive, serving, wait_until
 from penstock_backends.vllm.children import descendants
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("vllm", missing())]
@@ -61,6 +61,8 @@ def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -
             folder / "log",
             f"--backend-config=vllm,python={PYTHON}",
             "--allow-engine-control=true",
+            "--model-control-mode=explicit",
+            "--load-model=*",
             "--http-header-forward-pattern=^x-data-parallel-rank$",
             "--grpc-header-forward-pattern=^x-data-parallel-rank$",
             timeout=220,
@@ -84,6 +86,16 @@ def text(client: httpx.Client, model: str = "plain", **parameters: Any) -> str:
     answer = ask(client, model, **parameters)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["text_output"])
+
+
+@pytest.mark.contract("VL-22")
+def test_two_engines_of_one_server_answer_side_by_side(client: httpx.Client) -> None:
+    """Each has the part of the memory that its `gpu_memory_utilization` says."""
+    models = ["plain", "checked"]
+    alone = [text(client, model) for model in models]
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(3):
+            assert list(threads.map(lambda model: text(client, model), models)) == alone
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -335,6 +347,26 @@ def test_model_with_the_health_check_unloads_itself(client: httpx.Client, served
     wait_until(lambda: _state(client, "checked") == ("UNAVAILABLE", "unloaded"))
     assert {entry["name"] for entry in index} == {"plain", "checked"}
     assert text(client)
+
+
+@pytest.mark.contract("VL-23")
+@pytest.mark.last
+def test_an_unload_waits_for_a_stream_and_ends_the_engine(
+    client: httpx.Client, served: Served, openai_client: openai.OpenAI
+) -> None:
+    many: Any = {"stream": True, "max_tokens": 60, "extra_body": {"ignore_eos": True}}
+    whole = chat(openai_client, "plain", **{**many, "stream": False}).choices[0].message.content
+    process = process_of(served, "plain")
+    engine = [process, *(each.pid for each in descendants(process))]
+    chunks = chat(openai_client, "plain", **many)
+    first = next(chunks)
+    assert client.post("/v2/repository/models/plain/unload").status_code == 200
+    assert ask(client).status_code != 200
+    pieces = [each.choices[0].delta.content for each in (first, *chunks) if each.choices]
+    assert "".join(filter(None, pieces)) == whole
+    wait_until(lambda: _state(client, "plain") == ("UNAVAILABLE", "unloaded"))
+    wait_until(lambda: not any(map(alive, engine)))
+    assert _state(client, "plain") == ("UNAVAILABLE", "unloaded")
 
 
 def _state(client: httpx.Client, model: str) -> tuple[str, str]:

@@ -131,6 +131,10 @@ _TEMPORARY = """
             return [pb_utils.InferenceResponse([told]) for _ in requests]
 """
 
+_SERVE_THIS = 'default_model_filename: "serve_this.py"'
+_STUB = {"../triton_python_backend_stub": "#!/bin/sh\nexit 1\n"}
+"""A file of the model's folder that would run the model in Triton."""
+
 MODELS = {
     "parallel": PythonModel(_PARALLEL, outputs="Y:STRING[1]", instances=2),
     "printing": PythonModel(_PRINTING),
@@ -142,7 +146,8 @@ MODELS = {
     "temporary_private": PythonModel(
         _TEMPORARY, outputs="Y:STRING[2]", config=parameter("penstock.private_tmp", "true")
     ),
-    "several_files": PythonModel(config='default_model_filename: "serve_this.py"', files=_FILES),
+    "several_files": PythonModel(config=_SERVE_THIS, files=_FILES),
+    "with_a_stub": PythonModel(config=_SERVE_THIS, files={**_FILES, **_STUB}),
 }
 
 
@@ -175,6 +180,11 @@ def test_instances_execute_at_the_same_time(client: Client) -> None:
 
 def test_code_may_lie_in_several_files(client: Client) -> None:
     assert client.infer("several_files", {"X": floats(1, 2)})["Y"].tolist() == [-3, -5]
+
+
+@pytest.mark.contract("PY-36")
+def test_a_stub_of_the_model_s_own_is_not_run(client: Client) -> None:
+    assert client.infer("with_a_stub", {"X": floats(1, 2)})["Y"].tolist() == [-3, -5]
 
 
 def test_temporary_files_are_where_those_of_the_server_are(client: Client) -> None:

@@ -55,6 +55,9 @@ def _row(config: str, **others: str) -> Row:
 
 
 ROWS: Mapping[str, Row] = {
+    "files by GPU": _row(
+        ensemble(_ONE, more='cc_model_filenames { key: "7.5" value: "other" }'), one=model()
+    ),
     "a namespace": _row(
         ensemble(_ONE.replace("model_version", 'model_namespace: "other" model_version')),
         one=model(),

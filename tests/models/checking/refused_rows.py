@@ -606,10 +606,6 @@ ROWS: Mapping[str, Row] = {
     "wrong setting": Row(GENAI, {**_FOLDER_GENAI, **model_json(max_model_len="x")}),
     "openai's key": Row(GENAI, {**_FOLDER_GENAI, **model_json(openai={"templat": "x"})}),
     "openai's value": Row(GENAI, {**_FOLDER_GENAI, **model_json(openai={"chat_template": 3})}),
-    "batches of TensorRT-LLM": Row(TRT_LLM + "max_batch_size: 4", model_json(model="x")),
-    "batches in its settings": Row(
-        TRT_LLM, model_json(model="x", triton_config={"max_batch_size": 4})
-    ),
     "no settings of TensorRT-LLM": Row(TRT_LLM),
     "no model of TensorRT-LLM": Row(TRT_LLM, model_json(dtype="auto")),
     "processors": Row(TRT_LLM, model_json(model="x", logits_post_processors=[])),

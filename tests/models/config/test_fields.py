@@ -44,6 +44,8 @@ _READERS = {
     "sequence_batching.control_input": "scheduling/sequences/controls.py",
     "sequence_batching.state": "models/repository/implicit_state_files.py",
     "ensemble_scheduling": "models/loading/schedulers.py",
+    "ensemble_scheduling.step.model_name": "core/config/scheduling.py",
+    "ensemble_scheduling.step.model_namespace": "core/config/scheduling.py",
     "instance_group": "models/loading/instance_factory.py",
     "instance_group.count": "models/config/defaults.py",
     "instance_group.name": "models/config/defaults.py",

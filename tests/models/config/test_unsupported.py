@@ -136,6 +136,7 @@ HINTED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.contract("C-26")
 @pytest.mark.parametrize("path", sorted({*WITHOUT_EFFECT, *HINTS} | HINTED.keys()))
 def test_hints_without_effect_are_told_by_name(path: str, caplog: pytest.LogCaptureFixture) -> None:
     config = config_from_json({"name": "m", "backend": "identity", **HINTED[path]})

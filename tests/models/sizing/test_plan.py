@@ -43,6 +43,7 @@ def _language(weights: Mapping[str, int], **settings: float) -> ModelFacts:
     return ModelFacts(config, 1, weights, attention, EngineSettings(**settings))  # type: ignore[arg-type]
 
 
+@pytest.mark.contract("SD-10")
 def test_the_sum_of_all_models_has_15_percent_of_headroom() -> None:
     """S114, S123: total = sum of what is resident x 1.15."""
     assert with_headroom(100 * _GB) == 115 * _GB
@@ -51,6 +52,7 @@ def test_the_sum_of_all_models_has_15_percent_of_headroom() -> None:
     assert plan.planned("gpu0") == with_headroom(1 * _GB) + with_headroom(2 * _GB)
 
 
+@pytest.mark.contract("SD-10")
 def test_a_reranker_clip_and_an_8b_model_fit_an_l40s() -> None:
     """S118: 1 GB + 0.6 GB + 8 GB, 11.04 GB with headroom."""
     models = [_assumed("bert", 1), _assumed("clip", 0.6), _assumed("llama-8b", 8)]
@@ -68,6 +70,7 @@ def test_a_model_above_40_gb_wants_a_card_of_80_gb() -> None:
     assert fewest([large], find_card("l40s")) == 2
 
 
+@pytest.mark.contract("SD-10")
 @pytest.mark.parametrize(
     ("models", "cited", "weights", "card"),
     [
@@ -156,6 +159,7 @@ def test_a_cache_of_tokens_keeps_room_for_one_sequence() -> None:
     assert found.what == "a KV cache of 8,192 tokens"
 
 
+@pytest.mark.contract("VL-22")
 def test_an_engine_that_takes_a_whole_card_may_take_less_of_it() -> None:
     facts = _language({"FP8": 8 * _GB}, sequences=1)
     card = find_card("h100")

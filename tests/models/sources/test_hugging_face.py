@@ -267,6 +267,7 @@ def test_a_folder_of_models_is_a_repository(tmp_path: Path) -> None:
 # -- TensorRT-LLM and NeMo -------------------------------------------------------------------------
 
 
+@pytest.mark.contract("SD-02")
 def test_engines_of_tensorrt_llm_are_served_by_it(tmp_path: Path) -> None:
     folder = _write(tmp_path / "llama", None, "rank0.engine", "rank1.engine", "tokenizer.json")
     told = {"pretrained_config": {"mapping": {"world_size": 2, "tp_size": 2}}}

@@ -31,6 +31,7 @@ def _refusal(path: Path) -> str:
     return str(refused.value)
 
 
+@pytest.mark.contract("SD-02")
 @pytest.mark.parametrize(
     ("target", "command"),
     [(ASR, "ModelPT.restore_from("), (GPT, "from nemo.export.tensorrt_llm import TensorRTLLM")],

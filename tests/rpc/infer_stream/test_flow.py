@@ -69,7 +69,7 @@ async def test_flood_of_one_model_delays_no_other(talk: Talk) -> None:
     assert order.index("calm") <= 2
 
 
-@pytest.mark.contract("GP-24")
+@pytest.mark.contract("GP-24", "SEC-10")
 async def test_reading_stops_while_too_much_is_being_answered(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

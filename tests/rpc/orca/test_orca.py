@@ -66,6 +66,7 @@ async def _trailers(client: Client, model: str, form: str, id: str = "1") -> dic
     return dict(fields)
 
 
+@pytest.mark.contract("SD-12")
 async def test_an_answer_has_the_report_that_was_asked_for(client: Client) -> None:
     trailers = await _trailers(client, "once", "json")
     text = str(trailers["endpoint-load-metrics"])

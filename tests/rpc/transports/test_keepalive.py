@@ -30,7 +30,7 @@ async def end_of(call: Any) -> grpc.StatusCode:
     return code
 
 
-@pytest.mark.contract("GT-12")
+@pytest.mark.contract("GT-12", "SD-12", "K-14")
 async def test_connection_ends_when_it_is_old_and_the_client_makes_another(
     local: GrpcSettings,
 ) -> None:

@@ -139,7 +139,7 @@ def test_closing_cancels_the_producer_and_what_runs_of_its_responses() -> None:
 # -- how far it goes ahead ------------------------------------------------------------------------
 
 
-@pytest.mark.contract("E-11")
+@pytest.mark.contract("E-11", "SEC-10")
 def test_a_step_that_has_no_place_makes_the_producer_wait() -> None:
     tokens, text, asked = _stream(limit=2)
     for number in range(6):

@@ -225,5 +225,5 @@ def _arguments(introduction: Introduction) -> dict[str, str]:
         "model_instance_device_id": str(introduction["device_id"]),
         "model_repository": str(version_path.parent),
         "model_version": str(introduction["version"]),
-        "model_name": introduction["config"]["name"],
+        "model_name": introduction["model"],
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.core.config.schema import ConfigPart, Int32, Int64, UInt32, UInt64
+from penstock.core.full_names import full_name
 from penstock.core.tensor import DataType
 
 
@@ -140,6 +141,11 @@ class EnsembleStep(ConfigPart):
     input_map: Mapping[str, str] = field(default_factory=dict)
     output_map: Mapping[str, str] = field(default_factory=dict)
     model_namespace: str = ""
+
+    @property
+    def model(self) -> str:
+        """The name by which the server knows the model, with its namespace if it has one."""
+        return full_name(self.model_namespace, self.model_name)
 
 
 @dataclass(frozen=True, slots=True)

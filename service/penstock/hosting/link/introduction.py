@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypedDict
 from penstock.core.backend import InstanceContext
 from penstock.core.config import config_from_json, config_to_json
 from penstock.core.flow_control import Window
+from penstock.core.full_names import split_name
 from penstock.core.placement import Placement
 
 
@@ -18,7 +19,7 @@ class Introduction(TypedDict):
 
     `pulse` is the descriptor of the process's end of the pulse. `spans` says whether requests may
     come with the context of a trace that takes spans of the model's own. `usage` says whether the
-    tokens of each request are to be reported.
+    tokens of each request are to be reported. `model` is the name of the model without a namespace.
     """
 
     pulse: int
@@ -28,6 +29,7 @@ class Introduction(TypedDict):
     serial: bool
     window: tuple[int, int]
     name: str
+    model: str
     config: dict[str, Any]
     version: int
     version_path: str
@@ -71,6 +73,7 @@ def introduce(launch: Launch, context: InstanceContext, pulse: int, *, spans: bo
         "serial": launch.serial,
         "window": (launch.window.responses, launch.window.size),
         "name": context.name,
+        "model": split_name(context.config.name)[1],
         "config": config_to_json(context.config, with_defaults=True),
         "version": context.version,
         "version_path": str(context.version_path),

@@ -15,10 +15,7 @@ from penstock.core.errors import UnsupportedError
 
 logger = logging.getLogger(__name__)
 
-UNSUPPORTED = (
-    "cc_model_filenames",
-    "ensemble_scheduling.step.model_namespace",
-)
+UNSUPPORTED = ("cc_model_filenames",)
 """Paths of fields that no backend implements, but those that have them in `Traits.hints`."""
 
 WITHOUT_EFFECT = (

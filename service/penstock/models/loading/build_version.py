@@ -269,7 +269,7 @@ class VersionBuilder:
         loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
         assert config.ensemble_scheduling is not None
         steps = config.ensemble_scheduling.step
-        models = [find(step.model_name, step.model_version) for step in steps]
+        models = [find(step.model, step.model_version) for step in steps]
         batcher = ensemble_scheduler(config, models)
         statistics = statistics_of(config, self._measurement)
         scheduler = self._cached(batcher, loaded, batcher)

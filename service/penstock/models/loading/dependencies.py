@@ -149,5 +149,5 @@ def needs_of(config: ModelConfig) -> Needs:
     """The models of an ensemble's steps, in order; none for other models."""
     needs: dict[str, frozenset[int]] = {}
     for step in config.ensemble_scheduling.step if config.ensemble_scheduling else ():
-        needs[step.model_name] = needs.get(step.model_name, frozenset()) | {step.model_version}
+        needs[step.model] = needs.get(step.model, frozenset()) | {step.model_version}
     return needs

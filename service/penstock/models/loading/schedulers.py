@@ -139,7 +139,7 @@ def ensemble_plan(
     steps = config.ensemble_scheduling.step
     batched = {tensor.name: config.max_batch_size > 0 for tensor in config.input}
     for step in steps:
-        batches = parts[step.model_name].max_batch_size > 0
+        batches = parts[step.model].max_batch_size > 0
         batched.update(dict.fromkeys(step.output_map.values(), batches))
     outputs = []
     for output in config.output:
@@ -148,11 +148,11 @@ def ensemble_plan(
         outputs.append(MappedTensor(output.name, output.name, rebatch))
     host = {output.name for output in config.output}
     for step in steps:
-        if step.model_name not in sharing:
+        if step.model not in sharing:
             host.update(step.input_map.values(), step.output_map.values())
     return EnsemblePlan(
         config.name,
-        tuple(_step(step, parts[step.model_name], batched, host) for step in steps),
+        tuple(_step(step, parts[step.model], batched, host) for step in steps),
         tuple(outputs),
         tuple(tensor.name for tensor in config.input if tensor.optional),
         config.decoupled,
@@ -170,7 +170,7 @@ def _step(
     version = "" if step.model_version == ANY_VERSION else str(step.model_version)
     on_device = frozenset(n for n, tensor in step.output_map.items() if tensor not in host)
     return PlannedStep(
-        step.model_name, version, tuple(inputs), tuple(outputs), part.decoupled, on_device
+        step.model, version, tuple(inputs), tuple(outputs), part.decoupled, on_device
     )
 
 

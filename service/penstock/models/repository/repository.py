@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from penstock.core.errors import (
     shortened,
 )
 from penstock.core.file_names import wrong_name
+from penstock.core.full_names import ambiguous_name, full_name, split_name
 from penstock.models.config.defaults import with_backend, with_defaults
 from penstock.models.config.pbtxt import parse_override, read_pbtxt
 from penstock.models.config.validation import validate_polled
@@ -40,6 +41,9 @@ from penstock.models.repository.places import (
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.pbtxt"
+
+_Located = tuple[str, Path, ScratchFolder | None]
+"""The repository of a model, its folder, and what removes that where it is a temporary one."""
 
 _NO_VERSIONS = frozenset({"configs", "initial_state", "warmup"})
 """Folders of a model that are not versions."""
@@ -71,7 +75,9 @@ class ModelRepository:
 
     `config_name` chooses `configs/<config_name>.pbtxt` over `config.pbtxt` where a model has it.
     `open_remote` opens those that are named by addresses. In repositories that are added later,
-    models may have other names than their folders.
+    models may have other names than their folders. With `namespacing` models of several
+    repositories may have one name: each then has a full name, `core.full_names`, by which steps of
+    ensembles in its own repository find it (R-09).
 
     One that cannot be read raises an `InferenceError`. With `keeps_going` only where none can be
     read: any other is `missing`, and is tried again by a poll, and by the load of a model that no
@@ -86,8 +92,10 @@ class ModelRepository:
         *,
         keeps_going: bool = False,
         retry_seconds: float = 0.5,
+        namespacing: bool = False,
     ) -> None:
         self._open_remote = open_remote
+        self._namespacing = namespacing
         self._places: dict[str, LocalFolder | RemotePlace] = {}
         self.missing: Mapping[str, InferenceError] = {}
         """Repositories that could not be read since the start, with the reasons."""
@@ -148,11 +156,11 @@ class ModelRepository:
                     self.missing = {**left, path: error}
             self._retried = time.monotonic()
 
-    def _named_folders(self) -> list[tuple[str, str, LocalFolder | RemotePlace]]:
-        """The name and the folder of every model of every repository."""
+    def _named_folders(self) -> list[tuple[str, str]]:
+        """Repository and name of every model."""
         try:
             return [
-                (self._renamed.get(path, {}).get(folder, folder), folder, place)
+                (path, self._renamed.get(path, {}).get(folder, folder))
                 for path, place in self._places.items()
                 for folder in place.folders()
             ]
@@ -192,8 +200,28 @@ class ModelRepository:
 
     def names_and_duplicates(self) -> tuple[set[str], set[str]]:
         """Every model, and those in more than one repository, which cannot be loaded."""
-        found = Counter(name for name, *_ in self._named_folders())
-        return {*found}, {name for name, count in found.items() if count > 1}
+        found = self._named_folders()
+        counts = Counter(name for _, name in found)
+        if self._namespacing:
+            return {_full(path, name, counts[name]) for path, name in found}, set()
+        return {*counts}, {name for name, count in counts.items() if count > 1}
+
+    def full_names(self, name: str) -> list[str]:
+        """The full names of the models of a name, where several may have it; else the name."""
+        if not self._namespacing or split_name(name)[0]:
+            return [name]
+        try:
+            owners = self._owners(name)
+        except OSError:  # as a reader of the model will tell
+            return [name]
+        return [_full(path, name, len(owners)) for path in owners] or [name]
+
+    def _owners(self, name: str) -> list[str]:
+        """The repositories that have a model of a name; none for what is no name."""
+        with suppress(InvalidRequestError):
+            check_name(name)
+            return [each[0] for each in self._places_of(name) if self._has(*each)]
+        return []
 
     def states(self) -> dict[str, Hashable]:
         """What each model is, for comparison, without those in more than one repository.
@@ -203,12 +231,17 @@ class ModelRepository:
         """
         self._retry_missing()
         found = [
-            (name, (state, self._unread[name]))
+            (path, name, state)
             for path, place in self._places.items()
             for name, state in self._states_of(path, place).items()
         ]
-        counts = Counter(name for name, _ in found)
-        return {name: state for name, state in found if counts[name] == 1}
+        counts = Counter(name for _, name, _ in found)
+        # What a step of an ensemble means changes with the names that several models have.
+        twice = frozenset(name for name, count in counts.items() if count > 1)
+        if not self._namespacing:
+            return {n: (s, self._unread[n]) for _, n, s in found if n not in twice}
+        full = {_full(path, name, counts[name]): state for path, name, state in found}
+        return {name: (state, self._unread[name], twice) for name, state in full.items()}
 
     def _states_of(self, path: str, place: LocalFolder | RemotePlace) -> Mapping[str, Hashable]:
         try:
@@ -225,17 +258,17 @@ class ModelRepository:
         The files of an `override` replace all of the model's, its configuration the model's file.
         They are written below `scratch`.
         """
-        check_name(name)
+        self._check_name(name)
         with _polling(name):
             if override is not None and override.files:
                 return _read_files(name, override, scratch)
             try:
-                path, folder = self._find(name)
+                own, path, folder = self._find(name)
             except OSError:
                 self._unread[name] += 1
                 raise
             try:
-                return self._read_folder(name, path, folder, override)
+                return self._read_folder(name, own, path, folder, override)
             except BaseException:
                 if folder is not None:
                     folder.remove()
@@ -246,34 +279,60 @@ class ModelRepository:
 
         Its folder is gone, if it was a temporary one.
         """
-        check_name(name)
+        self._check_name(name)
         with _polling(name):
-            path, folder = self._find(name, lambda file, _: file.endswith(".pbtxt"))
+            own, path, folder = self._find(name, lambda file, _: file.endswith(".pbtxt"))
             try:
-                return self._read_folder(name, path, None, None)
+                return self._read_folder(name, own, path, None, None)
             finally:
                 if folder is not None:
                     folder.remove()
 
+    def _check_name(self, name: str) -> None:
+        check_name(split_name(name)[1] if self._namespacing else name)
+
     def _read_folder(
-        self, name: str, path: Path, folder: ScratchFolder | None, override: ModelOverride | None
+        self,
+        name: str,
+        own: str,
+        path: Path,
+        folder: ScratchFolder | None,
+        override: ModelOverride | None,
     ) -> ModelFiles:
+        """Read a model of the repository `own`, whose folder has come to `path`."""
         if override is None or override.config is None:
             config = self._read_config(path)
         else:
             config = parse_override(override.config)
             if not override.trusted:
                 refuse_foreign_code(config, partial(self._read_config, path))
-        if config is not None and name != path.name:  # registered under another name
-            config = replace(config, name=name)
+        short = split_name(name)[1]
+        if config is not None and short != path.name:  # registered under another name
+            config = replace(config, name=short)
         with naming_misplaced_config(path, config is not None):
-            polled = _polled(config or ModelConfig(), name, path)
+            polled = _polled(config or ModelConfig(), short, path)
+        if self._namespacing:
+            polled = replace(self._with_namespaces(polled, own), name=name)
         versions = _versions(path)
         if override is not None and override.versions:
             polled = replace(polled, version_policy=_only(override.versions, versions, name))
         return ModelFiles(name, path, polled, config is not None, versions, folder)
 
-    def _find(self, name: str, needed: Needed | None = None) -> tuple[Path, ScratchFolder | None]:
+    def _with_namespaces(self, config: ModelConfig, own: str) -> ModelConfig:
+        """The configuration, whose steps name models of its own repository first."""
+        if (scheduling := config.ensemble_scheduling) is None:
+            return config
+        owners = {step.model_name: self._owners(step.model_name) for step in scheduling.step}
+        own_twice = {name for name, found in owners.items() if len(found) > 1 and own in found}
+        steps = tuple(
+            replace(step, model_namespace=_namespace(own))
+            if step.model_name in own_twice and not step.model_namespace
+            else step
+            for step in scheduling.step
+        )
+        return replace(config, ensemble_scheduling=replace(scheduling, step=steps))
+
+    def _find(self, name: str, needed: Needed | None = None) -> _Located:
         """The folder of a model, which is a temporary one for a repository that lies elsewhere.
 
         Of what lies elsewhere only what is `needed` is fetched, by default everything.
@@ -287,22 +346,22 @@ class ModelRepository:
             raise _not_polled(name, "model not found in any model repository.", unread)
         return found
 
-    def _find_in_places(
-        self, name: str, needed: Needed | None
-    ) -> tuple[Path, ScratchFolder | None] | None:
+    def _find_in_places(self, name: str, needed: Needed | None) -> _Located | None:
         only = () if needed is None else (needed,)
         places = list(self._places_of(name))
         if len(places) > 1:
             places = [each for each in places if self._has(*each)]
+        if len(places) > 1 and self._namespacing:
+            raise _not_polled(name, "ambiguous", ambiguous_name(name, len(places)))
         if len(places) > 1:
             raise _not_polled(name, "not unique across all model repositories")
-        for _, place, folder in places:
+        for own, place, folder in places:
             if isinstance(place, LocalFolder):
                 if place.has(folder):
-                    return place.path / folder, None
+                    return own, place.path / folder, None
             elif (taken := place.take(folder, *only)) is not None:
                 path, root = taken
-                return path, None if root is None else ScratchFolder(path, root=root)
+                return own, path, None if root is None else ScratchFolder(path, root=root)
         return None
 
     def _has(self, path: str, place: LocalFolder | RemotePlace, folder: str) -> bool:
@@ -316,11 +375,14 @@ class ModelRepository:
 
     def _places_of(self, name: str) -> Iterator[tuple[str, LocalFolder | RemotePlace, str]]:
         """Each repository that may have a model, and the folder's name there."""
+        namespace, short = split_name(name) if self._namespacing else ("", name)
         for path, place in self._places.items():
+            if namespace and namespace != _namespace(path):
+                continue
             renamed = self._renamed.get(path, {})
-            given = next((folder for folder, other in renamed.items() if other == name), None)
-            if given is not None or name not in renamed:
-                yield path, place, given or name
+            given = next((folder for folder, other in renamed.items() if other == short), None)
+            if given is not None or short not in renamed:
+                yield path, place, given or short
 
     def _read_config(self, path: Path) -> ModelConfig | None:
         """The configuration in the model's file; `None` if the file does not exist."""
@@ -456,6 +518,16 @@ def versions_to_load(files: ModelFiles, policy: VersionPolicy | None) -> dict[in
 def _named(path: Path | str) -> str:
     """The key of a repository: its address, also one with a slip, or its folder."""
     return str(path).rstrip("/") if "://" in str(path) else str(Path(path))
+
+
+def _namespace(path: str) -> str:
+    """What the full names of a repository's models begin with: its address, or its whole path."""
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def _full(path: str, name: str, count: int) -> str:
+    """The name of a model, of which so many repositories have one."""
+    return name if count < 2 else full_name(_namespace(path), name)
 
 
 def _file_names(path: Path) -> frozenset[str]:

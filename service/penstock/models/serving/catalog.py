@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.core.change_notifier import ChangeNotifier
-from penstock.core.errors import InferenceError, NotFoundError, UnavailableError
+from penstock.core.errors import (
+    InferenceError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
+from penstock.core.full_names import ambiguous_name, split_name
 from penstock.core.request import ANY_VERSION
 from penstock.models.serving.loaded_model import LoadedModel
 
@@ -106,6 +112,7 @@ class ModelCatalog:
     def __init__(self) -> None:
         self._models: dict[str, Versions] = {}
         self._failures: dict[str, str] = {}
+        self._full_names: dict[str, list[str]] = {}
         self.changes = ChangeNotifier()
 
     @property
@@ -117,7 +124,7 @@ class ModelCatalog:
         """The model that serves a version; the highest ready one for `ANY_VERSION` (R-06)."""
         versions = self._models.get(name)
         if versions is None:
-            raise not_found(name)
+            raise self._not_found(name)
         if version == ANY_VERSION:
             if versions.latest is None:
                 raise _unknown(NotFoundError, f"'{name}' has no available versions")
@@ -142,7 +149,7 @@ class ModelCatalog:
         readers, found = {name}, list(self.served(name).values())
         for model in found:
             if (ensemble := model.config.ensemble_scheduling) is not None:
-                new = {step.model_name for step in ensemble.step} - readers
+                new = {step.model for step in ensemble.step} - readers
                 readers |= new
                 found += [one for each in new for one in self.served(each).values()]
         return frozenset(readers) if found else frozenset()
@@ -164,7 +171,19 @@ class ModelCatalog:
 
     def add(self, name: str) -> Versions:
         """The versions of a model, which is added to the catalog."""
+        namespace, short = split_name(name)
+        if namespace and name not in self._models:
+            self._full_names.setdefault(short, []).append(name)
         return self._models.setdefault(name, Versions(changed=self.changes.notify))
+
+    def full_names(self, name: str) -> list[str]:
+        """The full names of the models of a name that several repositories have; else the name."""
+        return [*self._full_names.get(name, ())] or [name]
+
+    def _not_found(self, name: str) -> InferenceError:
+        if len(found := self._full_names.get(name, ())) > 1:
+            return InvalidRequestError(ambiguous_name(name, len(found)))
+        return not_found(name)
 
     def record_failure(self, name: str, reason: str) -> None:
         """Record why the last load of a model failed."""

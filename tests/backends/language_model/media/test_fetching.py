@@ -97,6 +97,7 @@ async def in_a_thread(url: str, name: str, limits: MediaLimits) -> bytes:
     return await asyncio.to_thread(fetch_media_here, url, name, limits)
 
 
+@pytest.mark.contract("SEC-14")
 @pytest.mark.parametrize(
     ("url", "content"),
     [
@@ -109,6 +110,7 @@ async def test_a_data_url_holds_its_content(url: str, content: bytes) -> None:
     assert await fetch_media(url, "image_url", LOCAL) == content
 
 
+@pytest.mark.contract("SEC-14")
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
@@ -168,6 +170,7 @@ async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
     assert "penstock.allowed_media_hosts" in text
 
 
+@pytest.mark.contract("SEC-14")
 async def test_an_allowed_host_is_asked(server: str) -> None:
     assert await fetch_media(f"{server}/1000", "image_url", LOCAL) == b"x" * 1000
 
@@ -264,6 +267,7 @@ def test_a_model_allows_hosts_by_a_parameter() -> None:
     assert limits.only_hosts == frozenset()
 
 
+@pytest.mark.contract("SEC-14")
 @pytest.mark.parametrize(
     ("parameters", "settings"),
     [

@@ -27,6 +27,7 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.contract("SD-06")
 async def test_requests_run_together() -> None:
     pipeline = ScriptedPipeline()
     runner = engine(pipeline)
@@ -37,6 +38,7 @@ async def test_requests_run_together() -> None:
     assert pipeline.steps == 3
 
 
+@pytest.mark.contract("SD-06")
 async def test_a_request_joins_while_another_runs() -> None:
     pipeline = ScriptedPipeline()
     runner = engine(pipeline)

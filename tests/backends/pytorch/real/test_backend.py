@@ -17,6 +17,7 @@ from PIL import Image
 from backends.pytorch.real.conftest import Opened
 from penstock.backend import (
     DataType,
+    InferenceRequest,
     InternalError,
     InvalidRequestError,
     ModelLoadError,
@@ -31,7 +32,7 @@ Ask = Callable[..., Awaitable[list[Any]]]
 A, B = np.array([[5, 6, 7, 8]], np.float32), np.array([[1, 2, 3, 4]], np.float32)
 
 
-@pytest.mark.contract("B-08")
+@pytest.mark.contract("B-08", "R-15", "R-16")
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [
@@ -111,6 +112,26 @@ async def test_bfloat16_are_bit_patterns(ask: Ask) -> None:
     [output] = await ask("bf16", {"x": Tensor.from_numpy(bits, DataType.BF16)})
     assert output.datatype is DataType.BF16
     assert output.numpy().tolist() == bits.tolist()
+
+
+@pytest.mark.contract("N-09")
+@pytest.mark.parametrize(
+    ("model", "name", "kind"),
+    [("whole_exported", "x", torch.bfloat16), ("whole_compiled", "ARGS[0]", torch.float32)],
+)
+async def test_a_package_with_a_dynamic_first_dimension_runs_once_for_a_batch(
+    opened: Callable[..., Opened], model: str, name: str, kind: torch.dtype
+) -> None:
+    """Of three rows of ones each gets the sum; also as bit patterns of BF16."""
+    array = torch.ones(1, 4, dtype=kind)
+    bits = array.view(torch.uint16).numpy() if kind is torch.bfloat16 else array.numpy()
+    datatype = DataType.BF16 if kind is torch.bfloat16 else DataType.FP32
+    given = InferenceRequest("m", inputs={name: Tensor.from_numpy(bits, datatype)})
+    async with opened(model) as instance:
+        outcomes = await instance.backend.execute([given, given, given])
+        found = [outcome.outputs["RESULT[0]"] for outcome in outcomes]
+    three = torch.full((1, 4), 3, dtype=kind).view(torch.uint8).numpy().tobytes()
+    assert [(each.datatype, each.numpy().tobytes()) for each in found] == [(datatype, three)] * 3
 
 
 @pytest.mark.contract("B-08")
@@ -193,7 +214,7 @@ _REFUSED = {
 }
 
 
-@pytest.mark.contract("B-08", "B-12")
+@pytest.mark.contract("B-08", "B-12", "SEC-15")
 @pytest.mark.parametrize("model", _REFUSED)
 async def test_what_cannot_be_served_is_refused_with_the_reason(
     opened: Callable[..., Opened], repository: Path, model: str

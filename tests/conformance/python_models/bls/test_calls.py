@@ -69,7 +69,7 @@ def test_refusal_of_the_called_model_is_an_error_with_its_code(
     assert f"message: TritonModelException: {told}" in error.message
 
 
-@pytest.mark.contract("PY-13", "PY-15")
+@pytest.mark.contract("PY-13", "PY-15", "SD-03")
 @pytest.mark.parametrize("name", ["async", "async_streams", "threads"])
 def test_several_calls_are_in_flight_at_once(client: Client, repository: Path, name: str) -> None:
     for path in (repository / "meeting").glob("*.here"):

@@ -103,7 +103,7 @@ async def test_a_failed_load_may_be_tried_again(house: House) -> None:
     assert house.states == {1: "READY"}
 
 
-@pytest.mark.contract("M-11")
+@pytest.mark.contract("M-11", "W-11")
 async def test_only_so_many_versions_are_loaded_at_the_same_time(tmp_path: Path) -> None:
     write_model(tmp_path, versions=range(1, 8), config=ALL)
     house = House(tmp_path, load_threads=3)

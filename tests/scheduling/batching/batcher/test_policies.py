@@ -21,7 +21,7 @@ def _limited(**limits: Any) -> BatcherSettings:
     return BatcherSettings(BatchPolicy(1), PriorityLevels(default_policy=LevelPolicy(**limits)))
 
 
-@pytest.mark.contract("D-11")
+@pytest.mark.contract("D-11", "SEC-10")
 async def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
     instance, statistics = FakeInstance(held=True), Statistics()
     batcher = DynamicBatcher(_limited(max_queue_size=2), [instance])

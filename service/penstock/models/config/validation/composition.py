@@ -34,7 +34,7 @@ def composed(
     """
     tensors = _Tensors(config)
     for step in config.ensemble_scheduling.step if config.ensemble_scheduling else ():
-        part = parts[step.model_name]
+        part = parts[step.model]
         source = _COMPLETED if part.name in completed else ""
         for problem in _step_problems(config, step, part, tensors, source):
             raise ConfigError(problem)
@@ -193,7 +193,7 @@ class _Origins:
         outputs = list(step.output_map.values())
         yield from self._mixed(list(step.input_map.values()), self._tensors.owner(outputs[0]))
         origin = self._origins[next(iter(step.input_map.values()))]
-        if self._parts[step.model_name].decoupled:
+        if self._parts[step.model].decoupled:
             self._decoupled += 1
             origin = self._decoupled
         self._origins.update(dict.fromkeys(outputs, origin))
