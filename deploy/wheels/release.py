@@ -29,7 +29,7 @@ from deploy.wheels.pythons import (
     ROOT,
     UV,
     NotHereError,
-    debian,
+    foreign,
     foreign_headers,
     interpreter,
     own_headers,
@@ -247,7 +247,7 @@ def _tried(built: Built, python: Path) -> Built:
     try:
         if kind.foreign:
             installed = install_foreign(
-                debian(kind.python, kind.processor), folder / "environment", built.wheels
+                foreign(kind.python, kind.processor), folder / "environment", built.wheels
             )
         else:
             installed = install(python, folder / "environment", built.wheels)

@@ -1,9 +1,10 @@
 """What a remote model costs: the same models here and behind a second Penstock, in one run.
 
-The CPU time is that of the server that clients ask; what the far one uses for the same calls is its
-own. Both run on this machine, so that a call's time has no network in it. Beside them our transport
-alone is measured, with requests decoded and answers encoded: a remote call passes one such way more
-than one here, as a client.
+The CPU time is that of the server that clients ask; what the far one uses for the same calls is
+its own. Both run on this machine, so that a call takes no network. Beside them stands the floor of
+a second hop: a relay in front of the far server, which passes bytes on unread. It reads and
+writes twice for a call and its answer, where a server that has the model reads and writes once: so
+half of its time is the least that a hop takes more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from loadtest.load import Load
-from loadtest.process import Server, bare_native, penstock
+from loadtest.process import Server, bare_relay, penstock
 from loadtest.report import Row, arguments, median_rows, show
 from loadtest.scenarios.streams import REPEAT, Plan
 from loadtest.scenarios.unary import measured, write_message, write_repository
@@ -37,26 +38,19 @@ def main() -> None:
             _write(near, repeat=REPEAT)
             for model in ("identity", "repeat"):
                 _add(near, f"remote_{model}", _ENTRY.format(target=far.target, model=model))
-            with penstock(near) as server, bare_native("messages") as bare:
+            with penstock(near) as server, bare_relay(far) as relay:
 
                 def measure() -> list[Row]:
                     return [
                         *(
-                            _calls(directory, server, floats, in_flight, options.seconds)
+                            _calls(directory, server, relay, floats, in_flight, options.seconds)
                             for floats in _FLOATS
                             for in_flight in (1, 8, 32)
                         ),
-                        *(_tokens(directory, server, streams) for streams in (1, 8, 64)),
+                        *(_tokens(directory, server, relay, streams) for streams in (1, 8, 64)),
                     ]
 
                 rows = median_rows(options.rounds, measure)
-                floor = median_rows(
-                    options.rounds,
-                    lambda: [
-                        _floor(directory, bare, count, options.seconds) for count in (1, 8, 32)
-                    ],
-                )
-    show("our transport alone, a call of 64 B", floor, None)
     show("a remote model against the same one here", rows, options.json)
 
 
@@ -70,13 +64,16 @@ def _add(repository: Path, name: str, config: str) -> None:
     (repository / name / "config.pbtxt").write_text(config)
 
 
-def _calls(directory: Path, server: Server, floats: int, in_flight: int, seconds: float) -> Row:
-    def load(model: str) -> Load:
+def _calls(
+    directory: Path, server: Server, relay: Server, floats: int, in_flight: int, seconds: float
+) -> Row:
+    def load(asked: Server, model: str) -> Load:
         message = write_message(directory, model, floats)
-        return Load(server.target, message, in_flight, seconds)
+        return Load(asked.target, message, in_flight, seconds)
 
-    here, cpu_here = measured(server, load("identity"))
-    there, cpu = measured(server, load("remote_identity"))
+    here, cpu_here = measured(server, load(server, "identity"))
+    relayed, cpu_relay = measured(relay, load(relay, "identity"))
+    there, cpu = measured(server, load(server, "remote_identity"))
     return {
         "what": f"call of {4 * floats} B",
         "in flight": str(in_flight),
@@ -85,33 +82,25 @@ def _calls(directory: Path, server: Server, floats: int, in_flight: int, seconds
         "cpu us": cpu,
         "here us": cpu_here,
         "more us": cpu - cpu_here,
+        "relay more us": cpu_relay / 2,
         "p50 ms": there.latency_p50,
         "here p50 ms": here.latency_p50,
+        "relay p50 ms": relayed.latency_p50,
     }
 
 
-def _floor(directory: Path, server: Server, in_flight: int, seconds: float) -> Row:
-    message = write_message(directory, "identity", _FLOATS[0])
-    outcome, cpu = measured(server, Load(server.target, message, in_flight, seconds))
-    return {
-        "in flight": str(in_flight),
-        "a second": outcome.calls_per_second,
-        "cpu us": cpu,
-        "p50 ms": outcome.latency_p50,
-    }
-
-
-def _tokens(directory: Path, server: Server, streams: int) -> Row:
+def _tokens(directory: Path, server: Server, relay: Server, streams: int) -> Row:
     plan = Plan(streams=streams, rounds=max(320 // streams, 4))
     message = Path(plan.write(directory))
     named = directory / "remote_repeat.bin"
     named.write_bytes(_renamed(message))
 
-    def load(file: Path) -> Load:
-        return Load(server.target, str(file), streams, stream=True, rounds=plan.rounds)
+    def load(asked: Server, file: Path) -> Load:
+        return Load(asked.target, str(file), streams, stream=True, rounds=plan.rounds)
 
-    here, cpu_here = measured(server, load(message))
-    there, cpu = measured(server, load(named))
+    here, cpu_here = measured(server, load(server, message))
+    relayed, cpu_relay = measured(relay, load(relay, message))
+    there, cpu = measured(server, load(server, named))
     count = plan.responses
     return {
         "what": "response of a stream",
@@ -121,8 +110,10 @@ def _tokens(directory: Path, server: Server, streams: int) -> Row:
         "cpu us": cpu / count,
         "here us": cpu_here / count,
         "more us": (cpu - cpu_here) / count,
+        "relay more us": cpu_relay / 2 / count,
         "p50 ms": there.first_p50,
         "here p50 ms": here.first_p50,
+        "relay p50 ms": relayed.first_p50,
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import ModelConfig
+from penstock.core.delivery import deliver
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest, InferenceResponse, Parameters
 from penstock.core.stream import ResponseStream
@@ -109,6 +110,9 @@ async def _responses(outcome: Outcome) -> AsyncGenerator[InferenceResponse, None
     """The responses of any kind of outcome; a stream is closed with the generator."""
     if isinstance(outcome, InferenceError):
         raise outcome
+    if callable(outcome):
+        begin, outcome = outcome, ResponseStream()
+        deliver(begin, outcome)
     if isinstance(outcome, InferenceResponse):
         yield outcome
     elif isinstance(outcome, ResponseStream):

@@ -17,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from harness.hub import hub
 from harness.object_store import ObjectStore, object_store
+from harness.processes import command_of
 from harness.serving import Served, serving, start, wait_until
 
 CONFIG = """
@@ -56,6 +57,15 @@ def put_model(store: ObjectStore, name: str, number: int, version: int = 1) -> N
     store.put(f"{name}/config.pbtxt", CONFIG)
     store.put(f"{name}/{version}/model.py", MODEL)
     store.put(f"{name}/{version}/number.txt", str(number))
+
+
+def write_near(tmp_path: Path) -> Path:
+    """A folder with the model `near`, which adds 1."""
+    near = tmp_path / "near"
+    for path, text in (("1/model.py", MODEL), ("1/number.txt", "1"), ("config.pbtxt", CONFIG)):
+        (near / "near" / path).parent.mkdir(parents=True, exist_ok=True)
+        (near / "near" / path).write_text(text)
+    return near
 
 
 def flags(store: ObjectStore, tmp_path: Path, *more: str) -> tuple[str, ...]:
@@ -170,10 +180,7 @@ def test_a_repository_that_cannot_be_read_leaves_the_others_served_and_comes_by_
     store: ObjectStore, tmp_path: Path
 ) -> None:
     put_model(store, "far", 2)
-    near = tmp_path / "near"
-    for path, text in (("1/model.py", MODEL), ("1/number.txt", "1"), ("config.pbtxt", CONFIG)):
-        (near / "near" / path).parent.mkdir(parents=True, exist_ok=True)
-        (near / "near" / path).write_text(text)
+    near = write_near(tmp_path)
     store.key = "another"
     poll = ("--exit-on-error=false", "--model-control-mode=poll", "--repository-poll-secs=1")
     with serving(near, tmp_path / "log", *flags(store, tmp_path, *poll)) as served:
@@ -193,6 +200,25 @@ def test_a_repository_that_cannot_be_read_leaves_the_others_served_and_comes_by_
         wait_until(lambda: httpx.get(ready).status_code == 200)
         assert "penstock_repository_missing 0" in httpx.get(served.metrics).text
         assert "Traceback" not in served.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_model_of_a_folder_is_loaded_while_a_bucket_is_down(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put_model(store, "far", 2)
+    near = write_near(tmp_path)
+    explicit = flags(store, tmp_path, "--model-control-mode=explicit", "--load-model=far")
+    with (
+        serving(near, tmp_path / "log", *explicit) as served,
+        InferenceServerClient(served.grpc) as client,
+    ):
+        store.key = "another"
+        client.load_model("near")
+        assert [ask(served, "near"), ask(served, "far")] == [1, 2]
+        with pytest.raises(InferenceServerException, match="InvalidAccessKeyId"):
+            client.load_model("far")
+        assert ask(served, "far") == 2
 
 
 @pytest.mark.slow
@@ -267,6 +293,35 @@ def test_a_download_that_is_cut_off_goes_on_at_the_next_start(
     assert all(same)
     # What was sent and not read, since the connection was closed, counts there, too.
     assert len(weights) <= store.sent["a/1/weights.bin"] <= 2.5 * len(weights)
+
+
+def _fetchers(served: Served) -> list[int]:
+    name = b"penstock.models.remote.fetch_process"
+    return [pid for pid in served.family() if name in command_of(pid)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_process_that_waits_for_loads_ends_with_the_server(
+    store: ObjectStore, tmp_path: Path, number: int
+) -> None:
+    put_model(store, "a", 1)
+    explicit = flags(store, tmp_path, "--model-control-mode=explicit")
+    with serving(None, tmp_path / "log", *explicit) as served:
+        wait_until(lambda: bool(_fetchers(served)))
+        (waiting,) = _fetchers(served)
+        served.stop(number)
+        wait_until(lambda: not command_of(waiting))
+
+
+@pytest.mark.slow
+def test_no_process_waits_where_no_model_is_loaded_later(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    put_model(store, "a", 1)
+    with serving(None, tmp_path / "log", *flags(store, tmp_path)) as served:
+        assert ask(served, "a") == 1
+        assert not _fetchers(served)
 
 
 @pytest.mark.slow

@@ -104,6 +104,32 @@ async def test_a_generator_is_read_in_a_task_of_its_own() -> None:
     assert await marks(sink) == [0, 1]
 
 
+# -- functions -----------------------------------------------------------------------------------
+
+
+async def test_a_function_pushes_into_the_clients_own_stream() -> None:
+    streams: list[ResponseStream] = []
+    sink = ResponseStream()
+    deliver(streams.append, sink)
+    assert streams == [sink]
+
+
+async def test_what_a_function_raises_ends_the_stream() -> None:
+    def begin(_: ResponseStream) -> None:
+        raise UnavailableError("nobody is there")
+
+    with pytest.raises(UnavailableError, match="nobody is there"):
+        await _answer(begin)
+
+
+async def test_a_function_is_not_called_for_a_reader_that_left() -> None:
+    streams: list[ResponseStream] = []
+    sink = ResponseStream()
+    sink.close()
+    deliver(streams.append, sink)
+    assert not streams
+
+
 # -- streams -------------------------------------------------------------------------------------
 
 

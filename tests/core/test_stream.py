@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from weakref import ref
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from fakes import make_response, mark, marks, sent, turns
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
-from penstock.core.flow_control import WINDOW
+from penstock.core.flow_control import WINDOW, Window
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.core.tensor import DataType, Tensor
 
 HIGH_WATER = WINDOW.responses
+_FOUR_BYTES = InferenceResponse({"Y": Tensor(DataType.INT32, [1], bytes(4))})
 
 
 class Ends:
@@ -182,6 +185,37 @@ async def test_a_producer_that_waits_for_room_hears_that_the_reader_left() -> No
     await turns()
     stream.close()
     await asyncio.wait_for(waiting, 20)
+
+
+def test_bytes_fill_a_stream_until_they_are_read() -> None:
+    stream = ResponseStream(window=Window(size=12))
+    full = []
+    for _ in range(4):
+        stream.send(_FOUR_BYTES)
+        full.append(stream.full)
+    assert full == [False, False, True, True]
+    stream.take_ready(2)
+    assert not stream.full
+    stream.send(_FOUR_BYTES)
+    assert stream.full
+
+
+def test_a_transform_changes_how_full_a_stream_is() -> None:
+    stream = ResponseStream(window=Window(size=4))
+    stream.send(_FOUR_BYTES)
+    assert stream.full
+    stream.add_transform(lambda response: response.with_outputs({}))
+    assert not stream.full
+
+
+def test_a_stream_that_has_ended_keeps_no_producer() -> None:
+    producer = Ends()
+    stream = ResponseStream()
+    stream.connect(producer.errors.clear)
+    gone = ref(producer)
+    del producer
+    stream.end()
+    assert gone() is None
 
 
 async def test_the_producer_is_notified_of_the_responses_that_were_taken() -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,15 @@ from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 
 from deploy.wheels import pythons
-from deploy.wheels.pythons import ROOT, NotHereError, Unpacked, interpreter
+from deploy.wheels.pythons import (
+    ROOT,
+    Artifact,
+    NotHereError,
+    Unpacked,
+    foreign,
+    interpreter,
+    unpack_artifact,
+)
 from deploy.wheels.release import GLIBC, PYTHONS, Kind, differing, snapshot
 
 _FOR_ONE_PYTHON = """
@@ -174,6 +183,34 @@ def test_headers_that_lie_in_one_folder_stay_there(tmp_path: Path) -> None:
     (tmp_path / "root/usr/include/python3.12").mkdir(parents=True)
     made = Unpacked(tmp_path / "root", "3.12", "aarch64").headers(tmp_path / "headers")
     assert made == tmp_path / "root/usr/include/python3.12"
+
+
+def test_a_python_of_maven_is_unpacked_as_debian_has_its_own(tmp_path: Path) -> None:
+    members = ("a/arm64/bin/python3.12", "a/arm64/include/python3.12/Python.h", "a/arm64/libx.so")
+    others = ("a/arm64/python3.12", "META-INF/MANIFEST.MF")
+    archive = _wheel(tmp_path / "a.jar", **dict.fromkeys((*members, *others), ""))
+    artifact = Artifact("g:a:1", sha256(archive.read_bytes()).hexdigest(), "a/arm64")
+    unpack_artifact(archive, artifact, tmp_path / "root/usr")
+    unpacked = Unpacked(tmp_path / "root", "3.12", "aarch64")
+    assert unpacked.python.stat().st_mode & 0o777 == 0o755
+    assert (unpacked.headers(tmp_path / "headers") / "Python.h").exists()
+    assert sorted(file.name for file in (tmp_path / "root/usr/lib").iterdir()) == ["libx.so"]
+    assert {file.name for file in (tmp_path / "root/usr").iterdir()} == {"bin", "include", "lib"}
+
+
+def test_an_archive_that_is_not_the_one_that_is_meant_is_not_unpacked(tmp_path: Path) -> None:
+    archive = _wheel(tmp_path / "a.jar", **{"a/bin/python3.12": "another"})
+    with pytest.raises(NotHereError, match="g:a:1 is not the archive"):
+        unpack_artifact(archive, Artifact("g:a:1", "0" * 64, "a"), tmp_path / "usr")
+    assert not (tmp_path / "usr").exists()
+
+
+def test_without_maven_it_is_said_what_could_be_had_by_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotHereError, match=r"no mvn here, by which Python 3\.12 could be had"):
+        foreign("3.12", "aarch64")
 
 
 def test_of_pyenv_the_newest_release_is_taken(

@@ -162,21 +162,16 @@ class GrpcConnection(asyncio.Protocol):
         self._next = number + 2
         self._calls[number] = call
         call._window = self._initial
-        self._add(frame(_HEADERS, END_HEADERS, number, head))
-        if isinstance(message, bytes):
-            size = len(message) + 5
-            if size <= self._max_frame and size <= self._initial and size <= self._window:
-                self._window -= size
-                self._add(
-                    HEADER.pack(size >> 16, size & 0xFFFF, _DATA, END_STREAM, number)
-                    + _PREFIX.pack(0, size - 5)
-                    + message
-                )
-                message = ()
-            else:
-                message = (message,)
-        if message:
-            self._send_parts(call, [memoryview(part) for part in message])
+        begin = frame(_HEADERS, END_HEADERS, number, head)
+        room = min(self._max_frame, self._initial, self._window)
+        if isinstance(message, bytes) and (size := len(message) + 5) <= room:
+            self._window -= size
+            data = HEADER.pack(size >> 16, size & 0xFFFF, _DATA, END_STREAM, number)
+            self._add(b"".join((begin, data, _PREFIX.pack(0, size - 5), message)))
+        else:
+            self._add(begin)
+            parts = (message,) if isinstance(message, bytes) else message
+            self._send_parts(call, [memoryview(part) for part in parts])
         if self._next > _LARGEST - 2:
             self.leaving = True
 
@@ -264,7 +259,7 @@ class GrpcConnection(asyncio.Protocol):
                     at = start - 9
                 break
             if kind == _DATA:
-                self._data(flags, number, data[start:at])
+                self._data(flags, number, data, start, at)
             elif kind == _HEADERS:
                 self._header_frame(flags, number, data[start:at])
             else:
@@ -282,19 +277,20 @@ class GrpcConnection(asyncio.Protocol):
         self._piece(0 if left else flags, number, piece)
         return rest
 
-    def _data(self, flags: int, number: int, payload: bytes) -> None:
+    def _data(self, flags: int, number: int, data: bytes, start: int, end: int) -> None:
         """A whole frame, which is one message as a rule."""
-        size = len(payload)
+        size = end - start
         call = self._calls.get(number)
         if call is not None and call._partial is None and size > 5 and not flags & PADDED:
-            compressed, length = _PREFIX.unpack_from(payload)
+            compressed, length = _PREFIX.unpack_from(data, start)
             if length == size - 5 and not compressed and length <= self._max_message:
                 self._count(size)
-                call.received(payload[5:])
+                call.received(data[start + 5 : end])
                 self._credit(call, size)
                 if flags & END_STREAM:
                     self._end(number, _NO_STATUS)
                 return
+        payload = data[start:end]
         if flags & PADDED:
             payload = payload[1 : size - payload[0]]
             self._count(size - len(payload))

@@ -36,17 +36,12 @@ from penstock_backends.remote.kserve_calls import (
     timeout_field,
 )
 from penstock_backends.remote.kserve_messages import (
-    decode_response,
-    decode_streamed,
-    encode_request,
+    RequestEncoder,
+    ResponseDecoder,
 )
 from penstock_backends.remote.settings import RemoteSettings
 from penstock_backends.remote.shared_inputs import Lent, SharedInputs
 
-_AHEAD = 16
-"""Responses of a stream that wait for its reader before the server gets no more credit."""
-_LARGE = 4096
-"""Bytes of one from which fewer of them may."""
 _READS_ON = 60.0
 """Seconds for which a server may still read the inputs of a call that was cancelled."""
 
@@ -61,6 +56,8 @@ class KServeModel:
         self.heads = Heads(settings)
         self.shared = SharedInputs(settings.shared_memory, self.heads)
         self.decoupled = config.decoupled
+        self.encoder = RequestEncoder(settings.model, settings.version, streamed=config.decoupled)
+        self.decoder = ResponseDecoder(streamed=config.decoupled)
         self.loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
@@ -97,38 +94,42 @@ class KServeModel:
         await self.fleet.close()
 
     def infer(self, request: InferenceRequest) -> Outcome:
-        """Pass a request on; raises `InferenceError` where there is nobody to pass it to."""
-        call = _InferCall(self, request)
-        call.begin()
-        return call.stream
+        """Pass a request on, once there is a stream for its responses."""
+        return _InferCall(self, request).begin
 
 
 class _InferCall(GrpcCall):
-    """One request at the remote: its responses go to `stream`, whose reader may cancel it.
+    """One request at the remote: its responses go to the stream of its reader, who may cancel it.
 
     It goes to another address only as long as nothing was answered.
     """
 
+    _stream: ResponseStream
+    _attempts = 0
+    _begun = False
+    _message: Message | None = None
+    _lent: Lent | None = None
+    _shares = True
+    _endpoint: GrpcEndpoint | None = None
+
     def __init__(self, model: KServeModel, request: InferenceRequest) -> None:
         self._model = model
         self._request = request
-        self._attempts = 0
-        self._begun = False
-        self._decoupled = model.decoupled
-        self._message: Message | None = None
-        self._lent: Lent | None = None
-        self._shares = True
-        self._endpoint: GrpcEndpoint | None = None
-        self.stream = ResponseStream()
-        self.stream.connect(self._left, self._taken)
+        self._decoder = model.decoder.of(request.id)
 
-    def begin(self) -> None:
-        """Send it to an address; raises `UnavailableError` where none is up."""
+    def begin(self, stream: ResponseStream) -> None:
+        """Answer into a stream; raises `UnavailableError` where no address is up."""
+        self._stream = stream
+        stream.connect(self._cancel, self._taken)
+        self._start()
+
+    def _start(self) -> None:
+        """Send it to an address."""
         request, model = self._request, self._model
         endpoint = model.fleet.pick(request.correlation_id, begins=request.sequence_start)
         self._endpoint = endpoint
         self._attempts += 1
-        method = STREAM if self._decoupled else INFER
+        method = STREAM if model.decoupled else INFER
         fields = self._fields() if request.scope.deadline or request.scope.timeline else ()
         if request.scope.timeline is not None:
             request.scope.timeline.facts["remote.address"] = str(endpoint.address)
@@ -138,19 +139,14 @@ class _InferCall(GrpcCall):
     def _encoded(self, endpoint: GrpcEndpoint) -> Message:
         """The request, its large inputs in memory that the server has as well, if it does."""
         request, model = self._request, self._model
-        settings, streamed = model.settings, self._decoupled
-        name, version = settings.model, settings.version
         # A request of a sequence waits over there for others, longer than a client may for it.
         shares = self._shares and not request.correlation_id
         lent = model.shared.lend(endpoint, request.inputs) if shares else None
         if lent is not None:
             self._lent = lent
-            region = lent.region.name
-            return encode_request(
-                request, name, version, streamed=streamed, region=region, places=lent.places
-            )
+            return model.encoder.encode_lent(request, lent.region.name, lent.places)
         if self._message is None:
-            self._message = encode_request(request, name, version, streamed=streamed)
+            self._message = model.encoder.encode(request)
         return self._message
 
     def _give_back(self) -> Lent | None:
@@ -172,13 +168,22 @@ class _InferCall(GrpcCall):
     # -- GrpcCall -----------------------------------------------------------------------------
 
     def received(self, message: Received) -> None:
-        stream = self.stream
+        stream = self._stream
         if stream.ended:  # it goes on behind its last response
             self._cancel()
             return
         begun, self._begun = self._begun, True
         try:
-            self._take(message)
+            response = self._decoder.decode(message)
+            if (
+                self._model.decoupled
+                and response.final
+                and response.empty
+                and not response.parameters
+            ):
+                stream.end()
+            else:
+                stream.send(response)
         except DecodeError as error:
             self._fail(InternalError(f"the remote's answer is no message: {error}"))
         except InferenceError as error:
@@ -190,19 +195,7 @@ class _InferCall(GrpcCall):
             self._begun = False
             self._by_bytes(endpoint, lent)
             return
-        if self._decoupled and (ahead := stream.backlog):
-            self.paused = ahead >= _AHEAD or (len(message) > _LARGE and stream.full)
-
-    def _take(self, message: Received) -> None:
-        stream = self.stream
-        if not self._decoupled:
-            stream.send(decode_response(message).as_final())
-            return
-        response = decode_streamed(message)
-        if response.final and response.empty and not response.parameters:
-            stream.end()
-        else:
-            stream.send(response)
+        self.paused = self._model.decoupled and stream.full
 
     def ended(self, status: CallStatus) -> None:
         endpoint, request = self._endpoint, self._request
@@ -211,7 +204,7 @@ class _InferCall(GrpcCall):
         request.mark("REMOTE_END")
         self._endpoint = None
         lent = self._give_back()
-        if self.stream.ended:
+        if self._stream.ended:
             pass
         elif lent is not None and lent.region.name in status.message:
             self._by_bytes(endpoint, lent)
@@ -219,11 +212,11 @@ class _InferCall(GrpcCall):
         elif status.code and self._again(endpoint, status):
             return
         elif status.code:
-            self.stream.fail(error_of(status, endpoint.address))
-        elif self._decoupled:
-            self.stream.end()
+            self._stream.fail(error_of(status, endpoint.address))
+        elif self._model.decoupled:
+            self._stream.end()
         else:
-            self.stream.fail(InternalError(f"remote {endpoint.address} has answered nothing"))
+            self._stream.fail(InternalError(f"remote {endpoint.address} has answered nothing"))
         if request.sequence_end:
             self._model.fleet.forget(request.correlation_id)
 
@@ -233,9 +226,9 @@ class _InferCall(GrpcCall):
         self._shares = False
         self.connection = None
         try:
-            self.begin()
+            self._start()
         except UnavailableError as error:
-            self.stream.fail(error)
+            self._stream.fail(error)
 
     def _again(self, endpoint: GrpcEndpoint, status: CallStatus) -> bool:
         """Begin anew, where that is allowed: whether it was."""
@@ -249,7 +242,7 @@ class _InferCall(GrpcCall):
         fleet.retries += 1
         self.connection = None
         try:
-            self.begin()
+            self._start()
         except UnavailableError:
             return False
         return True
@@ -257,14 +250,11 @@ class _InferCall(GrpcCall):
     # -- the reader ---------------------------------------------------------------------------
 
     def _taken(self, _: int) -> None:
-        if self.paused and self.stream.backlog < _AHEAD and self.connection is not None:
+        if self.paused and not self._stream.full and self.connection is not None:
             self.connection.resume(self)
 
-    def _left(self) -> None:
-        self._cancel()
-
     def _fail(self, error: InferenceError) -> None:
-        self.stream.fail(error)
+        self._stream.fail(error)
         self._cancel()
 
     def _cancel(self) -> None:

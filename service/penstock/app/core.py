@@ -112,6 +112,8 @@ async def open_server(
         if not settings.repository.exit_on_error:
             server.missing_repositories = lambda: len(repository.missing)
         server.stop_asking = remote.stop
+        if settings.repository.explicit or settings.repository.polls:
+            server.expect_loads = remote.expect_loads
         watch = await asyncio.to_thread(_access_watch, settings, audit)
         server.audit = audit
         server.access = None if watch is None else watch.gate

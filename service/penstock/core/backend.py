@@ -25,11 +25,19 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-Outcome = InferenceResponse | ResponseStream | AsyncIterator[InferenceResponse] | InferenceError
+Outcome = (
+    InferenceResponse
+    | ResponseStream
+    | AsyncIterator[InferenceResponse]
+    | Callable[[ResponseStream], None]
+    | InferenceError
+)
 """A backend's answer to one request: a response, a stream of them, or the reason why not.
 
 An async generator is the plain way to stream: it is closed when the client leaves, so its
-`finally` is where generation stops. A `ResponseStream` is for engines that push.
+`finally` is where generation stops. A `ResponseStream` is for engines that push, and a function for
+those that push into the client's own stream, with which it is called once, at once: it connects
+itself to the stream, and what it raises ends that.
 """
 
 Host = Literal["thread", "process"]

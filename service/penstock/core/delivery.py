@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.core.backend import Backend, Outcome
 from penstock.core.errors import InferenceError, InternalError, as_inference_error
@@ -43,11 +43,22 @@ def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None
         sink.fail(outcome)
     elif isinstance(outcome, ResponseStream):
         _forward(outcome, sink)
+    elif callable(outcome):
+        _push(outcome, sink)
     elif hasattr(outcome, "__anext__"):
         return Pump(outcome, sink).task
     else:
         sink.fail(no_response(outcome))
     return None
+
+
+def _push(begin: Callable[[ResponseStream], None], sink: ResponseStream) -> None:
+    if sink.ended:  # the reader has left already
+        return
+    try:
+        begin(sink)
+    except Exception as error:  # a backend may raise anything
+        sink.fail(as_inference_error(error))
 
 
 def _forward(source: ResponseStream, sink: ResponseStream) -> None:

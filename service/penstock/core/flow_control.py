@@ -44,6 +44,11 @@ class Credit:
         self._spent = self._given = 0  # each written by one thread
 
     @property
+    def in_flight(self) -> int:
+        """The number of responses that were sent and not read."""
+        return len(self._sizes)
+
+    @property
     def left(self) -> bool:
         """Whether one more response may be sent."""
         count = len(self._sizes)

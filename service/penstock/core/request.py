@@ -210,7 +210,10 @@ class InferenceResponse:
     @property
     def size(self) -> int:
         """Bytes of its tensors."""
-        return sum(tensor.nbytes for tensor in self.outputs.values())
+        size = 0
+        for tensor in self.outputs.values():  # a generator takes longer
+            size += tensor.nbytes
+        return size
 
     @property
     def empty(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
-from penstock.core.flow_control import WINDOW, Window
+from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse
 
 EndCallback = Callable[[InferenceError | None], None]
@@ -32,6 +32,7 @@ class ResponseStream:
         "_ended",
         "_error",
         "_held",
+        "_measured",
         "_on_close",
         "_on_end",
         "_on_ready",
@@ -56,6 +57,7 @@ class ResponseStream:
         self._window = window
         self.transform: Callable[[InferenceResponse], InferenceResponse] | None = None
         self._responses: deque[InferenceResponse] = deque()
+        self._measured: Credit | None = None
         self._ended = False
         self._held = False
         self._error: InferenceError | None = None
@@ -83,7 +85,12 @@ class ResponseStream:
         count = len(self._responses)
         if count < 1 or count >= self._window.responses:
             return count > 0
-        return sum(response.size for response in self._responses) >= self._window.size
+        measured = self._measured
+        if measured is None:
+            measured = self._measured = Credit(self._window)
+        for place in range(measured.in_flight, count):  # each response is measured once
+            measured.spend(self._responses[place].size)
+        return not measured.left
 
     # -- the producer's side ----------------------------------------------------------------
 
@@ -119,6 +126,7 @@ class ResponseStream:
         before = self.transform
         self.transform = transform if before is None else lambda one: transform(before(one))
         self._responses = deque(map(transform, self._responses))
+        self._measured = None
 
     def also_at_end(self, call: EndCallback) -> None:
         """Call back once at the end, behind `on_end`; at once if it has come."""
@@ -233,6 +241,7 @@ class ResponseStream:
         self.left_at = at
         self._held = False
         self._responses.clear()
+        self._measured = None
         self.abort(RequestCancelledError())
 
     def stop(self) -> None:
@@ -253,9 +262,10 @@ class ResponseStream:
         if self._ended:
             return
         self._error = error
+        on_close = self._on_close
         self._finish(error)
-        if self._on_close is not None:
-            self._on_close()
+        if on_close is not None:
+            on_close()
 
     # -- both -------------------------------------------------------------------------------
 
@@ -264,6 +274,7 @@ class ResponseStream:
 
     def _finish(self, error: InferenceError | None) -> None:
         self._ended = True
+        self._on_close = self._on_take = self._on_stop = None  # breaks reference cycles
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(error)
@@ -272,9 +283,11 @@ class ResponseStream:
             self._wake_writer()
 
     def _taken(self, count: int) -> None:
+        if self._measured is not None:
+            self._measured.replenish(count)
         if self._writer is not None:
             self._wake_writer()
-        if self._on_take is not None and not self._ended:
+        if self._on_take is not None:
             self._on_take(count)
 
     def _wake_reader(self) -> None:

@@ -258,8 +258,9 @@ class Inference:
             self._record_phases(self.timeline, error, now)
         statistics.left()
         self._release()
-        if self.on_end is not None:
-            self.on_end()
+        on_end, self.on_end = self.on_end, None  # breaks reference cycles
+        if on_end is not None:
+            on_end()
         if self.on_left is not None:
             self.on_left()
 

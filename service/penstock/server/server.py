@@ -97,6 +97,9 @@ class InferenceServer:
     stop_asking: Callable[[], object] = staticmethod(lambda: None)
     """Ends what loads wait for from stores that lie elsewhere, which may not answer."""
 
+    expect_loads: Callable[[], object] = staticmethod(lambda: None)
+    """Makes ready what later loads from such stores need; called once the start is over."""
+
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
 

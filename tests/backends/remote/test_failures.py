@@ -27,6 +27,7 @@ from backends.remote.bad_server import (
 )
 from backends.remote.far_server import entry
 from penstock.core.config import Input, ModelConfig, Output, TransactionPolicy
+from penstock.core.delivery import deliver
 from penstock.core.errors import (
     ExhaustedError,
     InferenceError,
@@ -341,6 +342,30 @@ async def test_tensors_that_are_not_what_they_say(
     assert told in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ([bytes(4)], "is FP32 of shape [2], but holds 4 bytes"),
+        ([bytes(8), bytes(8)], "answered with 2 raw contents for 1 outputs"),
+    ],
+)
+async def test_answer_that_begins_as_good_ones_did_is_looked_at(
+    tmp_path: Path, raw: list[bytes], told: str
+) -> None:
+    answer = pb.ModelInferResponse(raw_output_contents=[bytes(8)])
+    answer.outputs.add(name="OUT", datatype="FP32", shape=[2])
+    async with (
+        bad_server(other(lambda number: inferred(number, answer))) as server,
+        loaded(tmp_path, server) as instance,
+    ):
+        for _ in range(4):
+            await only(instance)
+        answer.raw_output_contents[:] = raw
+        with pytest.raises(InternalError) as caught:
+            await only(instance)
+    assert told in caught.value.message
+
+
 async def test_typed_contents_are_read(tmp_path: Path) -> None:
     answer = pb.ModelInferResponse()
     output = answer.outputs.add(name="OUT", datatype="FP32", shape=[2])
@@ -441,8 +466,9 @@ async def test_reader_that_leaves_before_the_connection_is_there(tmp_path: Path)
         async with running(RemoteBackend, config, tmp_path) as instance:
             server.cut()
             request = InferenceRequest("m", inputs={"IN": Tensor.from_numpy(INPUT["IN"])})
-            (stream,) = await instance.backend.execute([request])
-            assert isinstance(stream, ResponseStream)
+            (outcome,) = await instance.backend.execute([request])
+            stream = ResponseStream()
+            deliver(outcome, stream)
             stream.close()
             numbers = instance.backend.metrics()
     assert numbers[f'remote_calls_in_flight{{address="{server.address}"}}'] == 0

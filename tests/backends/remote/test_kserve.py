@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from backends.remote.far_server import DATATYPES, entry, far_server
 from harness.serving import Served
 from penstock.core.config import Input, ModelConfig, Output
+from penstock.core.delivery import deliver
 from penstock.core.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -24,7 +27,7 @@ from penstock.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from penstock.core.request import InferenceRequest, RequestScope
+from penstock.core.request import InferenceRequest, InferenceResponse, RequestScope
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType, Tensor
 from penstock.core.timeline import Trace
@@ -96,6 +99,51 @@ async def test_many_calls_share_a_connection(far: Served, tmp_path: Path) -> Non
     assert found == list(range(1500))
 
 
+async def test_calls_that_begin_alike_are_told_apart(far: Served, tmp_path: Path) -> None:
+    """Shapes, ids and wanted outputs come again, each behind another one."""
+    async with remote(far, "echo", tmp_path) as instance:
+        for number in range(24):
+            given = np.full((1, 1 + number % 3), number, np.float32)
+            request = InferenceRequest(
+                "m",
+                id="mine" if number % 2 else "",
+                inputs={"IN": Tensor.from_numpy(given)},
+                requested_outputs=("OUT",) if number % 5 else (),
+            )
+            [response] = await _collected(instance, request)
+            assert response.outputs["OUT"].numpy().tolist() == given.tolist()
+
+
+async def _collected(
+    instance: RunningInstance, request: InferenceRequest
+) -> list[InferenceResponse]:
+    return [one async for one in await _begun(instance, request)]
+
+
+async def _begun(instance: RunningInstance, request: InferenceRequest) -> ResponseStream:
+    (outcome,) = await instance.backend.execute([request])
+    stream = ResponseStream()
+    deliver(outcome, stream)
+    return stream
+
+
+async def test_call_leaves_no_reference_cycle(far: Served, tmp_path: Path) -> None:
+    """What ends is gone at once: the collector would take longer than the call."""
+    async with remote(far, "echo", tmp_path) as instance:
+        inputs = {"IN": Tensor.from_numpy(np.zeros((1, 1), np.float32))}
+        tensor = Tensor.from_numpy(np.zeros((1, 2), np.float32))
+        request = InferenceRequest("m", inputs=inputs, scope=RequestScope())
+        gone = ref(request.scope)
+        gc.disable()
+        try:
+            await _collected(instance, request)
+            del request
+            await _collected(instance, InferenceRequest("m", inputs={"IN": tensor}))
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
 async def test_parameters_pass_both_ways(far: Served, tmp_path: Path) -> None:
     given = {"flag": True, "number": 3, "part": 0.5, "text": "so"}
     async with remote(far, "telling", tmp_path) as instance:
@@ -146,6 +194,8 @@ async def test_decoupled_model_streams(far: Served, tmp_path: Path) -> None:
         ]
         assert found == list(range(2000))
         assert [one async for one in instance.infer(_repeated(0))] == []
+        named = [one async for one in instance.infer(_repeated(9), id="mine")]
+        assert [int(one.outputs["OUT"].numpy()[0]) for one in named] == list(range(9))
 
 
 async def test_error_of_a_stream_has_its_code(far: Served, tmp_path: Path) -> None:
@@ -181,9 +231,7 @@ async def _execute(
 ) -> ResponseStream:
     tensors = {name: Tensor.from_numpy(value) for name, value in inputs.items()}
     request = InferenceRequest("m", inputs=tensors, scope=scope or RequestScope())
-    (outcome,) = await instance.backend.execute([request])
-    assert isinstance(outcome, ResponseStream), outcome
-    return outcome
+    return await _begun(instance, request)
 
 
 async def test_deadline_passes_on(far: Served, tmp_path: Path) -> None:

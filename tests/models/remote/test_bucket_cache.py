@@ -168,15 +168,22 @@ def test_two_that_share_a_cache_fetch_once(store: ObjectStore, tmp_path: Path) -
     store.put("m/1/w", os.urandom(1 << 20))
     store.hold_after = 1000
     store.resume.clear()
-    with opened(store, tmp_path) as one, opened(store, tmp_path) as other:
-        takers = [threading.Thread(target=each.take, args=("m",)) for each in (one, other)]
+    with remote(tmp_path) as one, remote(tmp_path) as other:
+        takers = [
+            threading.Thread(target=each.open(store.address).take, args=("m",))
+            for each in (one, other)
+        ]
         for taker in takers:
             taker.start()
         wait_until(lambda: bool(store.gets))
         store.resume.set()
         for taker in takers:
             taker.join()
+        counts = {
+            (each.traffic.fetched_objects, each.traffic.cached_objects) for each in (one, other)
+        }
     assert store.gets == {"m/1/w": 1}
+    assert counts == {(1, 0), (0, 1)}
 
 
 def test_another_server_does_not_remove_what_is_about_to_be_served(

@@ -109,7 +109,7 @@ def test_a_key_at_the_top_that_is_no_path_is_named_and_left_out(
             assert repository.folders() == ["good", "z"]
             assert set(repository.states()) == {"good", "z"}
         assert files_of(repository.take("z")) == {"1/x": b"x"}
-        assert repository.has("good")
+        assert "good" in repository.folders()
     lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(lines) == 1
     assert ascii(key.partition("/")[0] + "/") in lines[0]
@@ -365,6 +365,27 @@ def test_a_repository_that_cannot_be_read_counts_as_it_was(
         assert repository.read("b").path == tmp_path / "folder" / "b"
 
 
+def test_a_model_of_a_folder_is_read_while_a_bucket_cannot_be(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """Without any poll: a bucket counts as it was listed last, by whatever listed it."""
+    put(store, MODEL)
+    write_files(tmp_path / "folder", "a/1/x", "a/config.pbtxt", text=CONFIG)
+    with remote(tmp_path / "cache") as repositories:
+        repository = ModelRepository(
+            [tmp_path / "folder", store.address], open_remote=repositories.open
+        )
+        put(store, {"late/config.pbtxt": CONFIG})
+        assert "late" in repository.names()
+        store.refusals = [(403, "AccessDenied")] * 100
+        assert repository.read("a").path == tmp_path / "folder" / "a"
+        write_files(tmp_path / "folder", "late/1/x", "late/config.pbtxt", text=CONFIG)
+        with pytest.raises(InternalError, match=r"failed to poll from model repository$"):
+            repository.read("late")
+        with pytest.raises(InternalError, match="AccessDenied"):
+            repository.read("m")
+
+
 def test_an_address_with_a_slash_at_its_end_is_the_same_repository(
     store: ObjectStore, tmp_path: Path
 ) -> None:
@@ -425,7 +446,7 @@ def test_hidden_folders_are_no_models(store: ObjectStore, tmp_path: Path) -> Non
     with opened(store, tmp_path) as repository:
         assert repository.folders() == ["m"]
         assert set(repository.states()) == {"m"}
-        assert not repository.has(".git")
+        assert ".git" not in repository.folders()
 
 
 @pytest.mark.parametrize(

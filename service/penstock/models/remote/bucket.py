@@ -62,7 +62,7 @@ _HINTS = {
     " web identity (AWS_ENDPOINT_URL_STS) needs TLS",
     "kind: Connect": "nothing answers there; is the host right, and does it speak TLS?",
     "169.254.169.254": "no credentials were found; which are read is said in docs/repositories.md,"
-    " a public bucket needs AWS_SKIP_SIGNATURE=true",
+    " a public bucket needs AWS_SKIP_SIGNATURE=true, a public container AZURE_SKIP_SIGNATURE=true",
     "AuthorizationHeaderMalformed": "set AWS_DEFAULT_REGION to the region of the bucket",
     "incorrectly configured region": "set AWS_DEFAULT_REGION to the region of the bucket",
     "PermanentRedirect": "the bucket lies in another region: set AWS_DEFAULT_REGION",

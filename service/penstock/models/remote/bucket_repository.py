@@ -82,10 +82,6 @@ class BucketRepository:
         elif address.prefix and not folders and not objects:
             logger.warning("there is nothing at '%s': is its path right?", address.text)
 
-    def has(self, folder: str) -> bool:
-        """Whether there is a folder of a model; raises `OSError`."""
-        return folder in self.folders()
-
     def take(
         self, folder: str, needed: Callable[[str, int], bool] = _all_are
     ) -> tuple[Path, Path | None] | None:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TextIO
 
 from penstock.models.remote.bucket import Bucket, ObjectChangedError, StoredObject
-from penstock.models.remote.fetch_process import FetchEndedError, FetchProcess
+from penstock.models.remote.fetch_process import FetchEndedError, FetchProcess, FetchProcesses
 from penstock.models.remote.object_cache import Layout, ObjectCache
 from penstock.models.remote.part import Part
 from penstock.models.remote.segments import AT_ONCE, Tell, fetch_segment, segments
@@ -61,8 +61,8 @@ class Traffic:
 class Downloads:
     """Fetches what is not in the cache; every byte is hashed before anything is made of it."""
 
-    def __init__(self, cache: ObjectCache, traffic: Traffic) -> None:
-        self.cache, self.traffic = cache, traffic
+    def __init__(self, cache: ObjectCache, traffic: Traffic, processes: FetchProcesses) -> None:
+        self.cache, self.traffic, self._processes = cache, traffic, processes
         self.slots = asyncio.Semaphore(AT_ONCE)
 
     def fetch(
@@ -87,8 +87,13 @@ class Downloads:
             self.cache.make_room(needed)
             with _Progress(what, needed) as progress:
                 self._fetch(bucket, missing, progress, layout)
-            sync = partial(self.cache.sync, list(missing.values()))
-            threading.Thread(target=sync, name="penstock-sync", daemon=True).start()
+            tidy = partial(self._tidy, list(missing.values()))
+            threading.Thread(target=tidy, name="penstock-sync", daemon=True).start()
+
+    def _tidy(self, fetched: Sequence[str]) -> None:
+        """What the load of a model need not wait for."""
+        self.cache.sync(fetched)
+        self._processes.refill()
 
     def _fetch(
         self,
@@ -102,7 +107,7 @@ class Downloads:
         waiting = deque(missing.items())
         tell = partial(self._tell, progress)
         large = sum(each.size for each in missing) >= _ELSEWHERE
-        process = FetchProcess.start(bucket, tell) if large else None
+        process = self._processes.start(bucket, tell) if large else None
         try:
             while waiting or ahead:
                 if waiting and len(ahead) < _OBJECTS:
@@ -194,6 +199,7 @@ class _Transfer:
             layout.link(self.stored.path, self._found)
             self._part.remove()
             self._tell(0, self.stored.size, 0)
+            self._traffic.count(cached=1)
             return
         try:
             digits = self._hashed()

@@ -19,10 +19,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 _NICE = 10
 _LONGEST = 1 << 20
 _TELL_SECONDS = 0.25
+_BEHIND = 32 << 20
+"""Bytes that wait in memory for being hashed; beyond, they are read from the file again."""
 _MODULE = "penstock.models.remote.fetch_process"
 
 
@@ -45,26 +47,20 @@ class FetchEndedError(Exception):
 
 
 class FetchProcess:
-    """A process that fetches objects of one bucket, until it is closed."""
+    """A process that fetches objects of the bucket that it is for, until it is closed."""
 
-    def __init__(self, process: subprocess.Popen[bytes], link: socket.socket, tell: Tell) -> None:
-        self._process, self._link, self._tell = process, link, tell
+    def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
+        self._process, self._link = process, link
         self._jobs: dict[int, Future[str]] = {}
         self._count = 0
         self._lock = threading.Lock()
         self._ended = False
-        self._reader = threading.Thread(target=self._read, name="penstock-fetches", daemon=True)
-        self._reader.start()
+        self._reader: threading.Thread | None = None
 
     @classmethod
-    def start(cls, bucket: Bucket, tell: Tell) -> FetchProcess | None:
-        """A process for a bucket; `None` where none can be started."""
+    def start(cls) -> FetchProcess | None:
+        """A process that waits for its bucket; `None` where none can be started."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        known = {
-            "address": bucket.address.text,
-            "environment": {**bucket.credentials.environment},
-            "home": str(bucket.credentials.home),
-        }
         try:
             with theirs:
                 process = subprocess.Popen(
@@ -79,9 +75,27 @@ class FetchProcess:
             logger.debug("objects are fetched in this process: %s", error)
             ours.close()
             return None
+        return cls(process, ours)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def use(self, bucket: Bucket, tell: Tell) -> None:
+        """Have it fetch from a bucket, with the credentials that are found now."""
+        known = {
+            "address": bucket.address.text,
+            "environment": {**bucket.credentials.environment},
+            "home": str(bucket.credentials.home),
+        }
         with suppress(ConnectionError):  # it has ended already, as the reader sees
-            ours.send(json.dumps(known).encode())
-        return cls(process, ours, tell)
+            self._link.send(json.dumps(known).encode())
+        reading = threading.Thread(
+            target=self._read, args=(tell,), name="penstock-fetches", daemon=True
+        )
+        reading.start()
+        self._reader = reading
 
     def begin(self, stored: StoredObject, part: Part) -> Future[str]:
         """Begin with an object; the SHA-256 of the whole.
@@ -104,25 +118,69 @@ class FetchProcess:
         """End the process, with what it does; the files are not written any more."""
         self._process.kill()
         self._process.wait()
-        self._reader.join()
+        if self._reader is not None:
+            self._reader.join()
         self._link.close()
 
-    def _read(self) -> None:
+    def _read(self, tell: Tell) -> None:
         """Take what the process tells, until it ends."""
         with suppress(ConnectionError):
             while message := self._link.recv(_LONGEST):
-                self._take(json.loads(message))
+                self._take(json.loads(message), tell)
         with self._lock:
             self._ended = True
         for job in self._jobs.values():
             _settle(job, FetchEndedError())
 
-    def _take(self, told: dict[str, Any]) -> None:
+    def _take(self, told: dict[str, Any], tell: Tell) -> None:
         if "job" not in told:
-            self._tell(*told["count"])
+            tell(*told["count"])
             return
         job = self._jobs.pop(told["job"])
         _settle(job, told.get("digest") or _raised(told["kind"], told["number"], told["text"]))
+
+
+class FetchProcesses:
+    """Starts processes that fetch; once told to, one ahead of its use, whose start takes a while.
+
+    The one that waits ends with this process, however that ends.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: FetchProcess | None = None
+        self._ahead = False
+        self._lock = threading.Lock()
+
+    def start(self, bucket: Bucket, tell: Tell) -> FetchProcess | None:
+        """A process for a bucket; `None` where none can be started."""
+        with self._lock:
+            process, self._waiting = self._waiting, None
+        if process is not None and not process.is_alive:
+            process.close()
+            process = None
+        process = process or FetchProcess.start()
+        if process is not None:
+            process.use(bucket, tell)
+        return process
+
+    def start_ahead(self) -> None:
+        """Have a process wait for its use, from now on."""
+        self._ahead = True
+        self.refill()
+
+    def refill(self) -> None:
+        """Have another process wait in place of one that was used."""
+        with self._lock:
+            if self._ahead and self._waiting is None:
+                self._waiting = FetchProcess.start()
+
+    def close(self) -> None:
+        """End the process that waits."""
+        with self._lock:
+            self._ahead = False
+            process, self._waiting = self._waiting, None
+        if process is not None:
+            process.close()
 
 
 def _packed(done: Iterable[int]) -> str:
@@ -151,6 +209,47 @@ def _raised(kind: str, number: int, text: str) -> Exception:
 # -- the other process -----------------------------------------------------------------------------
 
 
+class _HashedFile(SegmentFile):
+    """A file that is hashed while it comes, on a thread: what comes in order is not read again."""
+
+    def __init__(self, file: int, log: IO[str]) -> None:
+        super().__init__(file, log)
+        self._digest = hashlib.sha256()
+        self._hashing = ThreadPoolExecutor(1)
+        self._at = self._hashed = 0  # bytes that are handed to the thread; that it has hashed
+
+    def write(self, data: Any, at: int) -> None:
+        """Write bytes; hash them, if nothing is missing before them."""
+        if at == self._at and at - self._hashed < _BEHIND:
+            self._at += len(data)
+            self._hashing.submit(self._add, data, self._at)
+        super().write(data, at)
+
+    def _add(self, data: Any, end: int) -> None:
+        self._digest.update(data)
+        self._hashed = end
+
+    async def hash_to(self, end: int) -> None:
+        """Hash what is not hashed of the bytes before `end`, all of which are in the file."""
+        begin, self._at = self._at, max(self._at, end)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._hashing, self._read, begin, end)
+
+    def _read(self, begin: int, end: int) -> None:
+        if begin < end:
+            self.hash(self._digest, begin, end)
+            self._hashed = end
+
+    def hexdigest(self) -> str:
+        """The SHA-256 of all that was hashed."""
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        """Close the file, and end its thread."""
+        self._hashing.shutdown(cancel_futures=True)
+        super().close()
+
+
 class _Worker:
     """Does what the server asks for, and tells of it."""
 
@@ -165,7 +264,7 @@ class _Worker:
     ) -> None:
         """Fetch an object into the files of its part: itself, its log, and its lock."""
         file, log, lock = files
-        part = SegmentFile(file, os.fdopen(log, "a"))
+        part = _HashedFile(file, os.fdopen(log, "a"))
         told: dict[str, Any] = {"job": job}
         try:
             told["digest"] = await self._digest(stored, done, part)
@@ -181,8 +280,7 @@ class _Worker:
         self._flush()
         self._link.send(json.dumps(told).encode())
 
-    async def _digest(self, stored: StoredObject, done: set[int], part: SegmentFile) -> str:
-        digest = hashlib.sha256()
+    async def _digest(self, stored: StoredObject, done: set[int], part: _HashedFile) -> str:
         parts = [*segments(stored.size)]
         fetching = {
             begin: asyncio.ensure_future(self._fetch(stored, part, begin, end))
@@ -195,11 +293,11 @@ class _Worker:
                     self._count(0, end - begin, 0)
                 else:
                     await fetching[begin]
-                await asyncio.to_thread(part.hash, digest, begin, end)
+                await part.hash_to(end)
         finally:
             for each in fetching.values():
                 each.cancel()
-        return digest.hexdigest()
+        return part.hexdigest()
 
     async def _fetch(self, stored: StoredObject, part: SegmentFile, begin: int, end: int) -> None:
         slots = self._lanes if end - begin == SEGMENT else self._slots
@@ -223,8 +321,13 @@ def main() -> None:
     """Fetch what the server asks for, until it closes the link, or is gone."""
     os.nice(_NICE)
     tune_allocator()  # each chunk in new pages would cost a sixth of the processor time
+    with suppress(ImportError):  # said where it is needed
+        import obstore.store  # noqa: F401  # before there is anything to fetch
     link = socket.socket(fileno=int(sys.argv[1]))
-    known = json.loads(link.recv(_LONGEST))
+    message = link.recv(_LONGEST)
+    if not message:
+        return
+    known = json.loads(message)
     credentials = Credentials(known["environment"], Path(known["home"]))
     bucket = Bucket(BucketAddress.parse(known["address"]), credentials, StoreThread())
     worker = _Worker(link, bucket)

@@ -76,10 +76,6 @@ class HubRepository:
         """The names of the models' folders; raises `OSError`."""
         return sorted(self.states())
 
-    def has(self, folder: str) -> bool:
-        """Whether there is a folder of a model; raises `OSError`."""
-        return folder in self.states()
-
     def take(
         self, folder: str, needed: Callable[[str, int], bool] | None = None
     ) -> tuple[Path, Path | None] | None:

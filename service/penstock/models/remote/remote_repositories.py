@@ -11,6 +11,7 @@ from penstock.models.remote.bucket import Bucket
 from penstock.models.remote.bucket_repository import BucketRepository
 from penstock.models.remote.credentials import Credentials
 from penstock.models.remote.downloads import Downloads, Traffic
+from penstock.models.remote.fetch_process import FetchProcesses
 from penstock.models.remote.hub_repository import HubAddress, HubRepository
 from penstock.models.remote.object_cache import CacheError, ObjectCache
 from penstock.models.remote.store_thread import StoreThread
@@ -35,6 +36,7 @@ class RemoteRepositories:
         self._downloads: dict[Path, Downloads] = {}
         self._thread: StoreThread | None = None
         self._opened: list[ObjectCache] = []
+        self._processes = FetchProcesses()
         self.traffic = Traffic()
         self.used = False
         """Whether any repository in a bucket was to be opened."""
@@ -58,7 +60,7 @@ class RemoteRepositories:
                 cache = ObjectCache(folder, self._thread, self._limit)
             except CacheError as error:
                 raise ModelLoadError(str(error)) from error
-            self._downloads[folder] = Downloads(cache, self.traffic)
+            self._downloads[folder] = Downloads(cache, self.traffic, self._processes)
         return BucketRepository(bucket, self._downloads[folder])
 
     def caches(self) -> list[ObjectCache]:
@@ -70,8 +72,14 @@ class RemoteRepositories:
         self._opened += found
         return found
 
+    def expect_loads(self) -> None:
+        """Have a process ready that fetches for the next load, if there are buckets."""
+        if self.used:
+            self._processes.start_ahead()
+
     def stop(self) -> None:
         """Stop what is being asked and fetched; it goes on from there at the next start."""
+        self._processes.close()
         if self._thread is not None:
             self._thread.stop()
 
@@ -82,6 +90,7 @@ class RemoteRepositories:
 
     def close(self) -> None:
         """Stop, and remove what models were served from."""
+        self._processes.close()
         if self._thread is not None:
             self._thread.close()
         for cache in (*self._opened, *(each.cache for each in self._downloads.values())):

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 8
 """Requests."""
-_FEW = 2
+_FEW = 1
 _BETTER = 1.3
 """How much quicker twice as many requests must be."""
 _TRIES = 6

@@ -38,9 +38,6 @@ class RemotePlace(Protocol):
         `None` if there is no such model. What is not `needed` may be of zeros only, in its size.
         """
 
-    def has(self, folder: str) -> bool:
-        """Whether there is a folder of a model."""
-
     def states(self) -> Mapping[str, Hashable]:
         """What each model is, for comparison: changed files are another state."""
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -97,6 +97,7 @@ class ModelRepository:
         self._open_remote = open_remote
         self._namespacing = namespacing
         self._places: dict[str, LocalFolder | RemotePlace] = {}
+        self._listed: dict[str, Collection[str]] = {}
         self.missing: Mapping[str, InferenceError] = {}
         """Repositories that could not be read since the start, with the reasons."""
         self._retry_seconds = retry_seconds
@@ -124,7 +125,7 @@ class ModelRepository:
     def _opened(self, path: Path | str) -> LocalFolder | RemotePlace:
         try:
             place = self._place_of(path)
-            place.folders()
+            self._folders(_named(path), place)
         except OSError as error:
             raise InternalError(f"failed to read model repository {error}") from error
         return place
@@ -162,10 +163,14 @@ class ModelRepository:
             return [
                 (path, self._renamed.get(path, {}).get(folder, folder))
                 for path, place in self._places.items()
-                for folder in place.folders()
+                for folder in self._folders(path, place)
             ]
         except OSError as error:
             raise InternalError(f"failed to read model repository {error}") from error
+
+    def _folders(self, path: str, place: LocalFolder | RemotePlace) -> Collection[str]:
+        found = self._listed[path] = place.folders()
+        return found
 
     def add(self, path: str, names: Mapping[str, str] | None = None) -> None:
         """Read models of another folder too; raises if it is none, or one of them already.
@@ -210,10 +215,7 @@ class ModelRepository:
         """The full names of the models of a name, where several may have it; else the name."""
         if not self._namespacing or split_name(name)[0]:
             return [name]
-        try:
-            owners = self._owners(name)
-        except OSError:  # as a reader of the model will tell
-            return [name]
+        owners = self._owners(name)
         return [_full(path, name, len(owners)) for path in owners] or [name]
 
     def _owners(self, name: str) -> list[str]:
@@ -246,6 +248,7 @@ class ModelRepository:
     def _states_of(self, path: str, place: LocalFolder | RemotePlace) -> Mapping[str, Hashable]:
         try:
             self._known[path] = place.states()
+            self._listed[path] = self._known[path].keys()
         except OSError as error:
             logger.error("failed to poll the model repository: %s", error)
         return self._known.get(path, {})
@@ -365,13 +368,14 @@ class ModelRepository:
         return None
 
     def _has(self, path: str, place: LocalFolder | RemotePlace, folder: str) -> bool:
-        """Whether a repository has a model; whether it had it, where it cannot be read now."""
-        try:
+        """Whether a repository has a model; whether it had it last, where it cannot be read now."""
+        if isinstance(place, LocalFolder):
             return place.has(folder)
-        except OSError:
-            if path not in self._known:
-                raise
-            return folder in self._known[path]
+        try:
+            return folder in self._folders(path, place)
+        except OSError as error:
+            logger.error("failed to poll the model repository: %s", error)
+            return folder in self._listed[path]
 
     def _places_of(self, name: str) -> Iterator[tuple[str, LocalFolder | RemotePlace, str]]:
         """Each repository that may have a model, and the folder's name there."""
