@@ -23,8 +23,9 @@ class _End(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        assert self._other is not None
-        self._other._transport.write(data)
+        # What comes when the other end has gone is for nobody.
+        if self._other is not None and not self._other._transport.is_closing():
+            self._other._transport.write(data)
 
     def connection_lost(self, _: Exception | None) -> None:
         if self._other is not None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from fakes import turns
-from penstock.models.remote.segments import AT_ONCE, Lanes, Width
+from harness.object_store import ObjectStore
+from models.remote.opening import KEYS
+from penstock.models.remote.address import BucketAddress
+from penstock.models.remote.bucket import Bucket
+from penstock.models.remote.credentials import Credentials
+from penstock.models.remote.part import SEGMENT, Part
+from penstock.models.remote.segments import AT_ONCE, Lanes, Width, fetch_segments
+from penstock.models.remote.store_thread import StoreThread
 
 
 def _after(segments: int, rate: Callable[[int], float]) -> Width:
@@ -25,7 +34,33 @@ def test_a_store_that_is_far_away_is_asked_by_more_and_more_requests() -> None:
 
 
 def test_a_store_that_sends_no_quicker_is_asked_by_one_request() -> None:
-    assert _after(40, lambda width: 100.0).now == 1
+    settled = _after(40, lambda width: 100.0)
+    assert (settled.now, settled.segments) == (1, 16)
+
+
+@pytest.mark.parametrize("segments", [0, 3, 40])
+def test_a_request_is_for_one_segment_while_more_requests_may_pay(segments: int) -> None:
+    assert _after(segments, lambda width: 10.0 * width).segments == 1
+
+
+def test_segments_in_a_row_come_by_one_request(store: ObjectStore, tmp_path: Path) -> None:
+    """A broken answer goes on from the byte; each segment is told when it is whole."""
+    content = os.urandom(2 * SEGMENT + 7)
+    store.put("m/1/weights", content)
+    thread = StoreThread()
+    bucket = Bucket(BucketAddress.parse(store.address), Credentials(KEYS, tmp_path), thread)
+    [stored] = bucket.objects("m")
+    store.cut_after = [SEGMENT + 1000]
+    with (tmp_path / "lock").open("wb") as lock:
+        part = Part(tmp_path / "part", len(content), lock)
+        thread.run(fetch_segments(bucket, stored, part, 0, len(content), lambda *_: None))
+        part.close()
+        again = Part(tmp_path / "part", len(content), lock)
+        again.close()
+    thread.close()
+    assert again.done == {0, SEGMENT, 2 * SEGMENT}
+    assert (tmp_path / "part").read_bytes() == content
+    assert store.gets["m/1/weights"] == 2
 
 
 def test_a_store_that_is_quicker_to_a_point_is_asked_by_as_many() -> None:

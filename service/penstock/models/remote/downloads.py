@@ -23,7 +23,7 @@ from penstock.models.remote.bucket import Bucket, ObjectChangedError, StoredObje
 from penstock.models.remote.fetch_process import FetchEndedError, FetchProcess, FetchProcesses
 from penstock.models.remote.object_cache import Layout, ObjectCache
 from penstock.models.remote.part import Part
-from penstock.models.remote.segments import AT_ONCE, Tell, fetch_segment, segments
+from penstock.models.remote.segments import AT_ONCE, Tell, fetch_segments, segments
 
 logger = logging.getLogger(__name__)
 
@@ -188,10 +188,11 @@ class _Transfer:
             self._segments.append((begin, end, None if here else self._begun(begin, end)))
 
     def _begun(self, begin: int, end: int) -> Future[None]:
-        fetching = fetch_segment(
-            self._bucket, self.stored, self._part, self._slots, begin, end, self._tell
-        )
-        return self._bucket.thread.begin(fetching)
+        return self._bucket.thread.begin(self._fetch(begin, end))
+
+    async def _fetch(self, begin: int, end: int) -> None:
+        async with self._slots:
+            await fetch_segments(self._bucket, self.stored, self._part, begin, end, self._tell)
 
     def finish(self, layout: Layout) -> None:
         """Link the object, and keep it in the cache, once it is whole and hashed."""

@@ -28,7 +28,7 @@ from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.credentials import Credentials
 from penstock.models.remote.part import SEGMENT, Part, SegmentFile
-from penstock.models.remote.segments import AT_ONCE, Lanes, Tell, fetch_segment, segments
+from penstock.models.remote.segments import AT_ONCE, Lanes, Tell, fetch_segments, segments
 from penstock.models.remote.store_thread import StoreThread
 from penstock.system.allocator import tune_allocator
 
@@ -282,10 +282,9 @@ class _Worker:
 
     async def _digest(self, stored: StoredObject, done: set[int], part: _HashedFile) -> str:
         parts = [*segments(stored.size)]
+        left = {begin: end for begin, end in parts if begin not in done}
         fetching = {
-            begin: asyncio.ensure_future(self._fetch(stored, part, begin, end))
-            for begin, end in parts
-            if begin not in done
+            begin: asyncio.ensure_future(self._fetch(stored, part, begin, left)) for begin in left
         }
         try:
             for begin, end in parts:
@@ -299,9 +298,16 @@ class _Worker:
                 each.cancel()
         return part.hexdigest()
 
-    async def _fetch(self, stored: StoredObject, part: SegmentFile, begin: int, end: int) -> None:
-        slots = self._lanes if end - begin == SEGMENT else self._slots
-        await fetch_segment(self._bucket, stored, part, slots, begin, end, self._count)
+    async def _fetch(
+        self, stored: StoredObject, part: SegmentFile, begin: int, left: dict[int, int]
+    ) -> None:
+        """Fetch a segment, with those behind it that are `left`, unless it came with an earlier."""
+        whole = left.get(begin, begin) - begin == SEGMENT
+        async with self._lanes if whole else self._slots:
+            end = begin
+            for _ in range(self._lanes.segments if whole else 1):
+                end = left.pop(end, end)
+            await fetch_segments(self._bucket, stored, part, begin, end, self._count)
 
     def _count(self, *counts: int) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.part import SEGMENT, SegmentFile
@@ -18,6 +18,8 @@ AT_ONCE = 8
 _FEW = 1
 _BETTER = 1.3
 """How much quicker twice as many requests must be."""
+_LONG = 16
+"""Segments of one request, where one request at a time does: each begins with some waiting."""
 _TRIES = 6
 """Requests for a segment without one more byte."""
 _WAIT_SECONDS = 0.5
@@ -47,6 +49,11 @@ class Width:
         self._rate, self._count = 0.0, 0
         self._since: float | None = None
 
+    @property
+    def segments(self) -> int:
+        """How many segments a request may be for."""
+        return _LONG if self._settled and self.now == 1 else 1
+
     def finished(self, at: float) -> int:
         """Count a segment that was whole at that time; by how much the width changes."""
         if self._since is None:
@@ -71,6 +78,11 @@ class Lanes:
         self._slots = asyncio.Semaphore(self._width.now)
         self._too_many = 0
 
+    @property
+    def segments(self) -> int:
+        """How many segments who is inside may ask for by one request."""
+        return self._width.segments
+
     async def __aenter__(self) -> None:
         await self._slots.acquire()
 
@@ -84,32 +96,32 @@ class Lanes:
                 self._slots.release()
 
 
-async def fetch_segment(
-    bucket: Bucket,
-    stored: StoredObject,
-    part: SegmentFile,
-    slots: AbstractAsyncContextManager[None],
-    begin: int,
-    end: int,
-    tell: Tell,
+async def fetch_segments(
+    bucket: Bucket, stored: StoredObject, part: SegmentFile, begin: int, end: int, tell: Tell
 ) -> None:
-    """Fetch a segment; a broken answer goes on where it broke. Raises as `Bucket.read`."""
-    async with slots:
-        at, tries = begin, 0
-        while at < end:
-            try:
-                async with aclosing(bucket.read(stored, at, end)) as chunks:
-                    async for chunk in chunks:
-                        part.write(chunk, at)
-                        at, tries = at + len(chunk), 0
-                        tell(len(chunk), 0, 0)
-            except ObjectChangedError:
+    """Fetch a segment, or several in a row, by one request; a broken answer goes on where it broke.
+
+    Raises as `Bucket.read`.
+    """
+    at, tries = begin, 0
+    while at < end:
+        try:
+            async with aclosing(bucket.read(stored, at, end)) as chunks:
+                async for chunk in chunks:
+                    part.write(chunk, at)
+                    at, tries = at + len(chunk), 0
+                    tell(len(chunk), 0, 0)
+                    while begin + SEGMENT <= at:
+                        part.finish(begin)
+                        begin += SEGMENT
+        except ObjectChangedError:
+            raise
+        except BucketError as error:
+            tries += 1
+            if tries == _TRIES:
                 raise
-            except BucketError as error:
-                tries += 1
-                if tries == _TRIES:
-                    raise
-                tell(0, 0, 1)
-                logger.debug("%s; it is asked again from byte %d on", error, at)
-                await asyncio.sleep(_WAIT_SECONDS * 2 ** (tries - 1))
+            tell(0, 0, 1)
+            logger.debug("%s; it is asked again from byte %d on", error, at)
+            await asyncio.sleep(_WAIT_SECONDS * 2 ** (tries - 1))
+    if begin < end:
         part.finish(begin)
