@@ -79,7 +79,7 @@ class Step:
 def steps() -> list[Step]:
     """All steps, in the order in which they begin: those that take long come first."""
     installs = [Step("tools", _make("tools")), Step("install-vllm", _make("vllm"))]
-    before = [Step("checks", _make("check")), *installs]
+    before = [Step("checks", _make("check"), variables=_record()), *installs]
     python, variables = PYTHON, {}
     if _can_compile():
         before = [Step("compile", _make(".venv-compiled/.test")), *before]

@@ -59,6 +59,8 @@ _MODEL = "large"
 _NICE = 10
 """The priority of what fetches."""
 _BUSY_SECONDS = 5.0
+_READY_SECONDS = 1.0
+"""After a start, until the process that fetches has started as well."""
 
 
 def main() -> None:
@@ -100,6 +102,7 @@ def _measure(folder: Path, port: int, store: int) -> Row:
     at.append(cpu_seconds(store))
     own, hashing = own + at[1] - at[0], hashing + at[3] - at[2]
     with penstock(address, *flags, "--load-model=small") as server:
+        time.sleep(_READY_SECONDS)
         took = _timed(lambda: _load(server))
     shutil.rmtree(cache)
     with penstock(address, *flags, "--load-model=small") as server:

@@ -92,6 +92,20 @@ def test_what_is_not_there_is_told_in_a_line(
     assert len(told.splitlines()) == 1
 
 
+def test_a_command_that_asked_a_store_ends_without_what_would_abort_its_threads(
+    store: ObjectStore, cache: str
+) -> None:
+    program = (
+        "import atexit, sys; from penstock.cli import main\n"
+        "atexit.register(print, 'finalized')\n"
+        "sys.exit(main())"
+    )
+    asked = [sys.executable, "-c", program, "pull", store.address, "none", cache]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no model 'none'" in done.stderr
+
+
 def test_a_model_that_cannot_be_fetched_keeps_no_other_from_it(
     store: ObjectStore, cache: str
 ) -> None:

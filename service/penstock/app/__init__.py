@@ -45,7 +45,7 @@ from penstock.system.process_control import hide
 from penstock.system.reaper import Reaper
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.audit_log import AuditLog
-from penstock.telemetry.console import join_streams, open_missing, write_line
+from penstock.telemetry.console import end_process, join_streams, open_missing, write_line
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.metrics import OwnNames
 
@@ -81,7 +81,7 @@ def run(settings: Settings, *, as_triton: bool = True) -> int:
                     return runner.run(served)
                 except ExitTimeoutError as late:
                     leftovers.close()
-                    _end_process(_status(late))
+                    end_process(_status(late))
     except StartError as error:
         return _refused(error)
     except InferenceError as error:
@@ -101,22 +101,13 @@ def _status(late: ExitTimeoutError) -> int:
     return CUT_OFF if late.cut_off else 0
 
 
-def _end_process(status: int) -> NoReturn:
-    """Exit without joining threads."""
-    logging.shutdown()
-    for output in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # the reader may have closed its end
-            output.flush()
-    os._exit(status)
-
-
 def _end_now(leftovers: ExitStack, grpc_address: str) -> NoReturn:
     """Exit with requests in flight; model processes, temporary files and sockets are removed."""
     if grpc_address.startswith("unix:"):
         with suppress(OSError):
             os.unlink(grpc_address.removeprefix("unix:"))
     leftovers.close()
-    _end_process(CUT_OFF)
+    end_process(CUT_OFF)
 
 
 async def serve(settings: Settings, leftovers: ExitStack) -> int:

@@ -26,8 +26,10 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `penstock` command; returns its exit status."""
+    if arguments is None:
+        return _ended(main(sys.argv[1:]))
     _open_closed_streams()
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    words = list(arguments)
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
         "check": _check,
@@ -71,8 +73,23 @@ def _refuse(command: str, known: Collection[str]) -> None:
 
 def tritonserver(arguments: Sequence[str] | None = None) -> int:
     """`penstock serve` under the name that existing start scripts use."""
+    if arguments is None:
+        return _ended(tritonserver(sys.argv[1:]))
     _open_closed_streams()
-    return _serve("tritonserver", sys.argv[1:] if arguments is None else arguments)
+    return _serve("tritonserver", arguments)
+
+
+def _ended(status: int) -> int:
+    """The exit status of this process, which ends here where object stores were asked.
+
+    Threads of the library that asks them may want the interpreter just then: one that is being
+    finalized would end them, which aborts the process.
+    """
+    if "obstore" in sys.modules:
+        from penstock.telemetry.console import end_process
+
+        end_process(status)
+    return status
 
 
 def _serve(program: str, arguments: Sequence[str]) -> int:

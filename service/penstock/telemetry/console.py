@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
 from logging import ERROR, LogRecord
-from typing import Literal, TextIO
+from typing import Literal, NoReturn, TextIO
 
 from penstock.core.log.log_throttle import LogThrottle
 
@@ -30,6 +31,15 @@ def join_streams(target: Literal["stdout", "stderr"]) -> None:
     ends = (1, 2) if target == "stdout" else (2, 1)
     sys.stdout.flush()
     os.dup2(*ends)
+
+
+def end_process(status: int) -> NoReturn:
+    """Exit without joining threads."""
+    logging.shutdown()
+    for output in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # the reader may have closed its end
+            output.flush()
+    os._exit(status)
 
 
 def write_line(line: str, stream: TextIO) -> None:
