@@ -96,7 +96,8 @@ def test_unwritable_output_does_not_keep_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    code = "import sys; from penstock.app import _end_process; print('x'); _end_process(0)"
+    code = "import sys; from penstock.telemetry.console import end_process"
+    code += "; print('x'); end_process(0)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()

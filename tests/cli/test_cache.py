@@ -97,12 +97,15 @@ def test_a_command_that_asked_a_store_ends_without_what_would_abort_its_threads(
 ) -> None:
     program = (
         "import atexit, sys; from penstock.cli import main\n"
-        "atexit.register(print, 'finalized')\n"
+        "class Kept:\n"
+        "    def __del__(self): print('finalized')\n"
+        "kept = Kept()\n"
+        "atexit.register(print, 'closed')\n"
         "sys.exit(main())"
     )
     asked = [sys.executable, "-c", program, "pull", store.address, "none", cache]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (1, "closed\n")
     assert "there is no model 'none'" in done.stderr
 
 

@@ -6,6 +6,7 @@ Heavy modules are imported by the command that needs them.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -88,6 +89,7 @@ def _ended(status: int) -> int:
     if "obstore" in sys.modules:
         from penstock.telemetry.console import end_process
 
+        atexit._run_exitfuncs()
         end_process(status)
     return status
 
