@@ -27,7 +27,7 @@ _RELEASES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie", "3.14": "f
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Processor -> Debian's word for it."""
 _LIBRARIES = ("libstdc++6", "zlib1g", "libbz2-1.0", "libuuid1")
-"""What a Python that is not Debian's needs of Debian, and wheels of others, which are in C++."""
+"""Libraries of Debian for a Python that is not Debian's, and for wheels of others, in C++."""
 _INCLUDE = "import sysconfig; print(sysconfig.get_path('include'))"
 _MARKER = "complete"
 _TIMEOUT = 600.0  # seconds for a download

@@ -125,7 +125,7 @@ def test_genai_perf_has_figures_of_the_demo(
 @_missing("perf_analyzer", "make tools")
 @_missing("genai-perf", "make tools")
 def test_genai_perf_asks_in_tensors_of_tensorrt_llm(demo: Path, tmp_path: Path) -> None:
-    """Whose answers have as many tokens as it wants: it sends `max_tokens` and `min_length`."""
+    """Answers have as many tokens as it wants: it sends `max_tokens` and `min_length`."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "tiny_llm").symlink_to(demo / "tiny_llm")
     genai_perf.write_trtllm(tmp_path / "models")

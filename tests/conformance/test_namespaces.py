@@ -102,7 +102,7 @@ def _asked(server: Served, path: str, body: object = None) -> Any:
 
 
 def _answer(server: Served, model: str) -> int:
-    """What a model makes of 10, over gRPC."""
+    """The answer of a model to 10, over gRPC."""
     with grpcclient.InferenceServerClient(server.grpc) as client:
         given = grpcclient.InferInput("X", [1], "INT32")
         given.set_data_from_numpy(np.array([10], np.int32))

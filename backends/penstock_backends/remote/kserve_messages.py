@@ -307,7 +307,7 @@ def _written(value: int) -> bytes:
 
 
 class _Beginning:
-    """What a response says besides the contents of its outputs."""
+    """A response without the contents of its outputs."""
 
     __slots__ = ("_final", "_parameters", "outputs")
 

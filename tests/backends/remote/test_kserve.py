@@ -128,7 +128,7 @@ async def _begun(instance: RunningInstance, request: InferenceRequest) -> Respon
 
 
 async def test_call_leaves_no_reference_cycle(far: Served, tmp_path: Path) -> None:
-    """What ends is gone at once: the collector would take longer than the call."""
+    """Objects of a call are gone with it: the collector would take longer than the call."""
     async with remote(far, "echo", tmp_path) as instance:
         inputs = {"IN": Tensor.from_numpy(np.zeros((1, 1), np.float32))}
         tensor = Tensor.from_numpy(np.zeros((1, 2), np.float32))

@@ -30,7 +30,7 @@ def engine(asked: Asked) -> dict[str, float]:
 
 
 def at_rest(asked: Asked) -> dict[str, float]:
-    """What it counts once it keeps nothing, also of what the test before has left."""
+    """The counts once it keeps nothing, also of what the test before has left."""
     counts: dict[str, float] = {}
 
     def rests() -> bool:

@@ -91,7 +91,7 @@ class Downloads:
             threading.Thread(target=tidy, name="penstock-sync", daemon=True).start()
 
     def _tidy(self, fetched: Sequence[str]) -> None:
-        """What the load of a model need not wait for."""
+        """Work behind a download, for which no load waits: to sync files, and to start a process."""
         self.cache.sync(fetched)
         self._processes.refill()
 

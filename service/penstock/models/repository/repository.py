@@ -525,7 +525,7 @@ def _named(path: Path | str) -> str:
 
 
 def _namespace(path: str) -> str:
-    """What the full names of a repository's models begin with: its address, or its whole path."""
+    """The namespace of a repository: its address, or its path from the root."""
     return path if "://" in path else str(Path(path).absolute())
 
 
