@@ -91,7 +91,7 @@ class Downloads:
             threading.Thread(target=tidy, name="penstock-sync", daemon=True).start()
 
     def _tidy(self, fetched: Sequence[str]) -> None:
-        """Work behind a download, for which no load waits: to sync files, and to start a process."""
+        """Work behind a download, for which no load waits: files are synced, a process started."""
         self.cache.sync(fetched)
         self._processes.refill()
 
