@@ -41,7 +41,7 @@ class Region:
     """Memory of so many bytes, of which parts are lent. Its file is gone once the server has it."""
 
     def __init__(self, size: int) -> None:
-        self.name = f"penstock-remote-{uuid4().hex}"
+        self.name = f"penstock-remote-{os.getpid()}-{uuid4().hex}"
         self.size = size
         self._path = f"/dev/shm/{self.name}"
         file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -103,24 +103,36 @@ class SharedInputs:
         self._regions: dict[GrpcEndpoint, tuple[Region, GrpcConnection]] = {}
         self._left: dict[GrpcEndpoint, str] = {}  # regions that a server may have still
         self._refusals: dict[GrpcEndpoint, GrpcConnection | None] = {}
+        self._offers: dict[GrpcEndpoint, asyncio.Future[None]] = {}
 
     async def offer(self, endpoint: GrpcEndpoint) -> None:
-        """Register a region at a server that has none of this connection, and has refused none."""
-        connection = endpoint.connection
+        """Register a region at a server that has none of this connection, and has refused none.
+
+        A registration goes on where this is cancelled: the server may have the region by then.
+        """
         if not self._size or self._region(endpoint) is not None:
             return
-        if endpoint in self._refusals and self._refusals[endpoint] is connection:
+        if endpoint in self._refusals and self._refusals[endpoint] is endpoint.connection:
             return
+        if endpoint not in self._offers:
+            offer = asyncio.ensure_future(self._register(endpoint, self._size))
+            offer.add_done_callback(lambda _: self._offers.pop(endpoint))
+            self._offers[endpoint] = offer
+        await asyncio.shield(self._offers[endpoint])
+
+    async def _register(self, endpoint: GrpcEndpoint, size: int) -> None:
+        await self._unregister(endpoint)
+        connection = endpoint.connection
         try:
-            region = Region(self._size)
+            region = Region(size)
         except OSError as error:
             self._refused(endpoint, str(error))
             return
+        self._left[endpoint] = region.name
         request = pb.SystemSharedMemoryRegisterRequest(
             name=region.name, key=f"/{region.name}", byte_size=region.size
         )
         answer = pb.SystemSharedMemoryRegisterResponse
-        await self._unregister(endpoint)
         try:
             status, _ = await ask(endpoint, self._heads, _REGISTER, request, answer)
         finally:
@@ -128,13 +140,19 @@ class SharedInputs:
         if status.code:
             self._refused(endpoint, status.message)
         elif connection is not None and connection is endpoint.connection:
+            del self._left[endpoint]
             self._regions[endpoint] = region, connection
 
     async def close(self) -> None:
         """Have each server let go of its region, if it answers."""
+        self._size = 0  # none is offered another
+        if offers := [*self._offers.values()]:
+            _, late = await asyncio.wait(offers, timeout=_LEAVE_SECONDS)
+            for offer in late:
+                offer.cancel()
         regions, self._regions = self._regions, {}
         self._left |= {endpoint: region.name for endpoint, (region, _) in regions.items()}
-        await asyncio.gather(*[self._unregister(endpoint) for endpoint in regions])
+        await asyncio.gather(*[self._unregister(endpoint) for endpoint in [*self._left]])
 
     async def _unregister(self, endpoint: GrpcEndpoint) -> None:
         """Have a server let go of the region before, whose memory it would keep."""

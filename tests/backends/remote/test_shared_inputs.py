@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,11 @@ def regions(far: Served) -> list[str]:
         return [*status.regions]
 
 
+def left_here() -> list[str]:
+    """Files of regions that this process left; other processes have their own."""
+    return glob.glob(f"/dev/shm/penstock-remote-{os.getpid()}-*")
+
+
 def forget_all(far: Served) -> None:
     """As other clients do, for whom the whole server is theirs."""
     with grpc.insecure_channel(far.grpc) as channel:
@@ -61,6 +67,7 @@ async def echo(instance: RunningInstance, number: float, columns: int = 1 << 18)
 async def test_large_inputs_come_as_they_went(far: Served, tmp_path: Path) -> None:
     async with remote(far, "echo", tmp_path) as instance:
         [name] = regions(far)
+        assert str(os.getpid()) in name  # what is left over tells whose it was
         assert not glob.glob(f"/dev/shm/{name}*")  # nobody has to clean up
         shared = instance.backend._model.shared
         [(region, _)] = shared._regions.values()
@@ -129,7 +136,36 @@ async def test_a_server_that_takes_no_memory_gets_bytes(
                 await model.probe(endpoint)
     [told] = [one for one in caplog.messages if "takes no shared memory" in one]
     assert "--allow-client-shm=true" in told
-    assert not glob.glob("/dev/shm/penstock-remote-*")
+    assert not left_here()
+
+
+async def test_no_region_is_left_by_a_look_at_the_end(far: Served, tmp_path: Path) -> None:
+    """A look at an address that goes on while the model ends offers no other region."""
+    async with remote(far, "echo", tmp_path, health_interval_ms="60000") as instance:
+        model = instance.backend._model
+        [endpoint] = model.fleet.endpoints
+        await asyncio.gather(model.shared.close(), model.probe(endpoint))
+    assert not regions(far)
+    assert not left_here()
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_no_region_is_left_by_a_look_that_is_cancelled(
+    far: Served, tmp_path: Path, steps: int
+) -> None:
+    async with remote(far, "echo", tmp_path, health_interval_ms="60000") as instance:
+        shared = instance.backend._model.shared
+        [endpoint] = instance.backend._model.fleet.endpoints
+        forget_all(far)
+        shared._left[endpoint] = "of a connection before"
+        shared._regions.clear()
+        offering = asyncio.ensure_future(shared.offer(endpoint))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        offering.cancel()
+        await asyncio.wait([offering])
+    assert not regions(far)
+    assert not left_here()
 
 
 def test_places_are_given_back_whole() -> None:
