@@ -35,6 +35,8 @@ _READ_SECONDS = 20
 """Without a byte; a request may take longer."""
 
 _CHUNK = 1 << 20
+_SMALL_CHUNK = 1 << 18
+"""Stays in a core's cache until it is written and hashed; too little for an event loop."""
 _PAGE = 1000
 """Objects that are taken over at once."""
 
@@ -164,13 +166,18 @@ class Bucket:
 
     async def read(self, stored: StoredObject, begin: int, end: int) -> AsyncGenerator[Any, None]:
         """The bytes of an object from `begin` to `end`; raises `ObjectChangedError`."""
-        options: Any = {"range": (begin, end)}
-        if stored.e_tag:
-            options["if_match"] = f'"{stored.e_tag}"'
         with self._asking(f" {stored.key}") as obstore:
-            answer = await obstore.get_async(self._opened.store, stored.key, options=options)
+            asked = self._opened.store, stored.key
+            answer = await obstore.get_async(*asked, options=_part_of(stored, begin, end))
             async for chunk in answer.stream(_CHUNK):
                 yield chunk
+
+    def read_blocking(self, stored: StoredObject, begin: int, end: int) -> Iterator[Any]:
+        """The same, on this thread: nothing stops it while it waits for the store."""
+        with self._asking(f" {stored.key}") as obstore:
+            asked = self._opened.store, stored.key
+            answer = obstore.get(*asked, options=_part_of(stored, begin, end))
+            yield from answer.stream(_SMALL_CHUNK)
 
     def _ask(self, request: Callable[[Any, ObjectStore], Coroutine[Any, Any, T]]) -> T:
         """The answer to a request, which is repeated where other credentials are found (R-32), and
@@ -266,6 +273,14 @@ class Bucket:
                 raise
             kind = _WrongKeyError if _WRONG_KEY.search(str(error)) else BucketError
             raise kind(f"'{self.address.text}':{what} {_reason(error)}") from error
+
+
+def _part_of(stored: StoredObject, begin: int, end: int) -> Any:
+    """Options of a request for bytes of an object as it was listed."""
+    options: dict[str, Any] = {"range": (begin, end)}
+    if stored.e_tag:
+        options["if_match"] = f'"{stored.e_tag}"'
+    return options
 
 
 async def _folders(obstore: Any, store: ObjectStore, prefix: str) -> Any:

@@ -28,7 +28,14 @@ from penstock.models.remote.address import BucketAddress
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.credentials import Credentials
 from penstock.models.remote.part import SEGMENT, Part, SegmentFile
-from penstock.models.remote.segments import AT_ONCE, Lanes, Tell, fetch_segments, segments
+from penstock.models.remote.segments import (
+    AT_ONCE,
+    Lanes,
+    Tell,
+    fetch_segments,
+    received_on,
+    segments,
+)
 from penstock.models.remote.store_thread import StoreThread
 from penstock.system.allocator import tune_allocator
 
@@ -37,8 +44,6 @@ logger = logging.getLogger(__name__)
 _NICE = 10
 _LONGEST = 1 << 20
 _TELL_SECONDS = 0.25
-_BEHIND = 32 << 20
-"""Bytes that wait in memory for being hashed; beyond, they are read from the file again."""
 _MODULE = "penstock.models.remote.fetch_process"
 
 
@@ -210,44 +215,33 @@ def _raised(kind: str, number: int, text: str) -> Exception:
 
 
 class _HashedFile(SegmentFile):
-    """A file that is hashed while it comes, on a thread: what comes in order is not read again."""
+    """A file that is hashed while it comes: what comes in order is not read again."""
 
     def __init__(self, file: int, log: IO[str]) -> None:
         super().__init__(file, log)
         self._digest = hashlib.sha256()
-        self._hashing = ThreadPoolExecutor(1)
-        self._at = self._hashed = 0  # bytes that are handed to the thread; that it has hashed
+        self._hashing = threading.Lock()
+        self._hashed = 0  # bytes
 
     def write(self, data: Any, at: int) -> None:
         """Write bytes; hash them, if nothing is missing before them."""
-        if at == self._at and at - self._hashed < _BEHIND:
-            self._at += len(data)
-            self._hashing.submit(self._add, data, self._at)
         super().write(data, at)
+        if at == self._hashed and self._hashing.acquire(blocking=False):
+            if at == self._hashed:
+                self._digest.update(data)
+                self._hashed += len(data)
+            self._hashing.release()
 
-    def _add(self, data: Any, end: int) -> None:
-        self._digest.update(data)
-        self._hashed = end
-
-    async def hash_to(self, end: int) -> None:
+    def hash_to(self, end: int) -> None:
         """Hash what is not hashed of the bytes before `end`, all of which are in the file."""
-        begin, self._at = self._at, max(self._at, end)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._hashing, self._read, begin, end)
-
-    def _read(self, begin: int, end: int) -> None:
-        if begin < end:
-            self.hash(self._digest, begin, end)
-            self._hashed = end
+        with self._hashing:
+            if self._hashed < end:
+                self.hash(self._digest, self._hashed, end)
+                self._hashed = end
 
     def hexdigest(self) -> str:
         """The SHA-256 of all that was hashed."""
         return self._digest.hexdigest()
-
-    def close(self) -> None:
-        """Close the file, and end its thread."""
-        self._hashing.shutdown(cancel_futures=True)
-        super().close()
 
 
 class _Worker:
@@ -256,6 +250,7 @@ class _Worker:
     def __init__(self, link: socket.socket, bucket: Bucket) -> None:
         self._link, self._bucket = link, bucket
         self._slots, self._lanes = asyncio.Semaphore(AT_ONCE), Lanes()
+        self._receive = received_on(ThreadPoolExecutor(2 * AT_ONCE))
         self._counts, self._told = [0, 0, 0], 0.0
         self._lock = threading.Lock()
 
@@ -292,7 +287,7 @@ class _Worker:
                     self._count(0, end - begin, 0)
                 else:
                     await fetching[begin]
-                await part.hash_to(end)
+                await asyncio.to_thread(part.hash_to, end)
         finally:
             for each in fetching.values():
                 each.cancel()
@@ -307,7 +302,8 @@ class _Worker:
             end = begin
             for _ in range(self._lanes.segments if whole else 1):
                 end = left.pop(end, end)
-            await fetch_segments(self._bucket, stored, part, begin, end, self._count)
+            count, receive = self._count, self._receive
+            await fetch_segments(self._bucket, stored, part, begin, end, count, receive)
 
     def _count(self, *counts: int) -> None:
         with self._lock:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
+from contextlib import aclosing, closing
+from typing import Any
 
 from penstock.models.remote.bucket import Bucket, BucketError, ObjectChangedError, StoredObject
 from penstock.models.remote.part import SEGMENT, SegmentFile
@@ -28,6 +30,11 @@ _WAIT_SECONDS = 0.5
 Tell = Callable[[int, int, int], object]
 """Is told of bytes that came, of those that were here already, and of requests that were repeated,
 on any thread."""
+
+Take = Callable[[Any], None]
+"""Takes the bytes that come, on any thread."""
+Receive = Callable[[Bucket, StoredObject, int, int, Take], Coroutine[Any, Any, None]]
+"""Has bytes of an object taken, from a place to another; raises as `Bucket.read` and who takes."""
 
 
 def segments(size: int) -> Iterator[tuple[int, int]]:
@@ -96,24 +103,54 @@ class Lanes:
                 self._slots.release()
 
 
+async def receive(bucket: Bucket, stored: StoredObject, begin: int, end: int, take: Take) -> None:
+    """Have bytes taken on this event loop, where they may be cancelled."""
+    async with aclosing(bucket.read(stored, begin, end)) as chunks:
+        async for chunk in chunks:
+            take(chunk)
+
+
+def received_on(threads: Executor) -> Receive:
+    """Have bytes taken on threads, which takes a third less time; who cancels leaves the thread."""
+
+    def taken(bucket: Bucket, stored: StoredObject, begin: int, end: int, take: Take) -> None:
+        with closing(bucket.read_blocking(stored, begin, end)) as chunks:
+            for chunk in chunks:
+                take(chunk)
+
+    async def receive(*given: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(threads, taken, *given)
+
+    return receive
+
+
 async def fetch_segments(
-    bucket: Bucket, stored: StoredObject, part: SegmentFile, begin: int, end: int, tell: Tell
+    bucket: Bucket,
+    stored: StoredObject,
+    part: SegmentFile,
+    begin: int,
+    end: int,
+    tell: Tell,
+    receive: Receive = receive,
 ) -> None:
     """Fetch a segment, or several in a row, by one request; a broken answer goes on where it broke.
 
     Raises as `Bucket.read`.
     """
     at, tries = begin, 0
+
+    def take(chunk: Any) -> None:
+        nonlocal at, begin, tries
+        part.write(chunk, at)
+        at, tries = at + len(chunk), 0
+        tell(len(chunk), 0, 0)
+        while begin + SEGMENT <= at:
+            part.finish(begin)
+            begin += SEGMENT
+
     while at < end:
         try:
-            async with aclosing(bucket.read(stored, at, end)) as chunks:
-                async for chunk in chunks:
-                    part.write(chunk, at)
-                    at, tries = at + len(chunk), 0
-                    tell(len(chunk), 0, 0)
-                    while begin + SEGMENT <= at:
-                        part.finish(begin)
-                        begin += SEGMENT
+            await receive(bucket, stored, at, end, take)
         except ObjectChangedError:
             raise
         except BucketError as error:
