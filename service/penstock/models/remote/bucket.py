@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -172,7 +172,9 @@ class Bucket:
             async for chunk in answer.stream(_CHUNK):
                 yield chunk
 
-    def read_blocking(self, stored: StoredObject, begin: int, end: int) -> Iterator[Any]:
+    def read_blocking(
+        self, stored: StoredObject, begin: int, end: int
+    ) -> Generator[Any, None, None]:
         """The same, on this thread: nothing stops it while it waits for the store."""
         with self._asking(f" {stored.key}") as obstore:
             asked = self._opened.store, stored.key
