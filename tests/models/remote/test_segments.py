@@ -33,9 +33,16 @@ def test_a_store_that_is_far_away_is_asked_by_more_and_more_requests() -> None:
     assert _after(40, lambda width: 10.0 * width).now == AT_ONCE
 
 
-def test_a_store_that_sends_no_quicker_is_asked_by_one_request() -> None:
-    settled = _after(40, lambda width: 100.0)
-    assert (settled.now, settled.segments) == (1, 16)
+@pytest.mark.parametrize("rate", [1.0, 30.0, 100.0])
+def test_a_store_that_sends_no_quicker_is_asked_by_one_request(rate: float) -> None:
+    settled = _after(40, lambda width: rate)
+    assert (settled.now, settled.segments) == (1, 64)
+
+
+def test_what_comes_as_quick_as_it_can_be_hashed_is_asked_for_by_one_request() -> None:
+    """A second one would bring more, and take more of the processor for each byte."""
+    settled = _after(4, lambda width: 40.0 * width)
+    assert (settled.now, settled.segments) == (1, 64)
 
 
 @pytest.mark.parametrize("segments", [0, 3, 40])

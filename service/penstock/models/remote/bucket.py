@@ -35,7 +35,7 @@ _READ_SECONDS = 20
 """Without a byte; a request may take longer."""
 
 _CHUNK = 1 << 20
-_SMALL_CHUNK = 1 << 18
+_SMALL_CHUNK = 3 << 17
 """Stays in a core's cache until it is written and hashed; too little for an event loop."""
 _PAGE = 1000
 """Objects that are taken over at once."""

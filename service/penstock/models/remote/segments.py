@@ -20,7 +20,10 @@ AT_ONCE = 8
 _FEW = 1
 _BETTER = 1.3
 """How much quicker twice as many requests must be."""
-_LONG = 16
+_PLENTY = 32.0
+"""Segments a second that, by one request, are as much as a core can write and hash, or half of it:
+more requests would take more of the processor, and be no quicker."""
+_LONG = 64
 """Segments of one request, where one request at a time does: each begins with some waiting."""
 _TRIES = 6
 """Requests for a segment without one more byte."""
@@ -70,8 +73,8 @@ class Width:
         if self._settled or self._count < 2 * self.now:
             return 0
         before, rate = self.now, self._count / max(at - self._since, 1e-6)
-        better = rate > self._rate * _BETTER
-        self.now = min(2 * before, AT_ONCE) if better else before // 2
+        better = rate > self._rate * _BETTER and not (before == 1 and rate > _PLENTY)
+        self.now = min(2 * before, AT_ONCE) if better else max(before // 2, 1)
         self._settled = not better or self.now == AT_ONCE == before
         self._rate, self._count, self._since = rate, 0, at
         return self.now - before
@@ -118,10 +121,10 @@ def received_on(threads: Executor) -> Receive:
             for chunk in chunks:
                 take(chunk)
 
-    async def receive(*given: Any) -> None:
+    async def on_thread(*given: Any) -> None:
         await asyncio.get_running_loop().run_in_executor(threads, taken, *given)
 
-    return receive
+    return on_thread
 
 
 async def fetch_segments(
