@@ -305,9 +305,12 @@ class _Worker:
             count, receive = self._count, self._receive
             await fetch_segments(self._bucket, stored, part, begin, end, count, receive)
 
-    def _count(self, *counts: int) -> None:
+    def _count(self, size: int, here: int, retries: int) -> None:
         with self._lock:
-            self._counts = [old + new for old, new in zip(self._counts, counts, strict=True)]
+            counts = self._counts
+            counts[0] += size
+            counts[1] += here
+            counts[2] += retries
         if time.monotonic() - self._told > _TELL_SECONDS:
             self._flush()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,23 +29,22 @@ class SegmentFile:
     def write(self, data: Any, at: int) -> None:
         """Write bytes, on any thread; raises `StoppedError` once it is closed."""
         view = memoryview(data)
-        with self._open():
+        with self._using:
+            self._check_open()
             while view:
                 written = os.pwrite(self._file, view, at)
                 view, at = view[written:], at + written
 
     def finish(self, begin: int) -> None:
         """Record that the segment that begins there is whole."""
-        with self._open():
+        with self._using:
+            self._check_open()
             self._log.write(f"{begin}\n")
             self._log.flush()
 
-    @contextmanager
-    def _open(self) -> Iterator[None]:
-        with self._using:
-            if self._closed:
-                raise StoppedError
-            yield
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoppedError
 
     def hash(self, digest: hashlib._Hash, begin: int, end: int) -> None:
         """Add bytes of the file to a digest."""

@@ -17,12 +17,11 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 8
 """Requests."""
-_FEW = 1
 _BETTER = 1.3
 """How much quicker twice as many requests must be."""
-_PLENTY = 32.0
-"""Segments a second that, by one request, are as much as a core can write and hash, or half of it:
-more requests would take more of the processor, and be no quicker."""
+_PLENTY = 24.0
+"""Segments a second by one request that are about half of what a core can write and hash: more
+requests would take more of the processor, and hardly be quicker."""
 _LONG = 64
 """Segments of one request, where one request at a time does: each begins with some waiting."""
 _TRIES = 6
@@ -47,15 +46,15 @@ def segments(size: int) -> Iterator[tuple[int, int]]:
 
 
 class Width:
-    """How many whole segments are fetched at once: a few, and more as long as that is quicker.
+    """How many whole segments are fetched at once: one, and more as long as that is quicker.
 
     A store that is near sends as much as two cores take by two requests, and eight of them take a
     third more of the processor; one that is far away needs them. Knows no clock.
     """
 
     def __init__(self) -> None:
-        self.now = _FEW
-        self._settled = False
+        self.now = 1
+        self._settled, self._connected = False, False
         self._rate, self._count = 0.0, 0
         self._since: float | None = None
 
@@ -64,19 +63,26 @@ class Width:
         """How many segments a request may be for."""
         return _LONG if self._settled and self.now == 1 else 1
 
-    def finished(self, at: float) -> int:
-        """Count a segment that was whole at that time; by how much the width changes."""
+    def begun(self, at: float) -> None:
+        """Note when the first segment is asked for."""
         if self._since is None:
             self._since = at
+
+    def finished(self, at: float) -> int:
+        """Count a segment that was whole at that time; by how much the width changes."""
+        if self._settled or self._since is None:
             return 0
         self._count += 1
-        if self._settled or self._count < 2 * self.now:
-            return 0
         before, rate = self.now, self._count / max(at - self._since, 1e-6)
-        better = rate > self._rate * _BETTER and not (before == 1 and rate > _PLENTY)
-        self.now = min(2 * before, AT_ONCE) if better else max(before // 2, 1)
-        self._settled = not better or self.now == AT_ONCE == before
-        self._rate, self._count, self._since = rate, 0, at
+        if before == 1 and rate > _PLENTY:
+            self._settled = True
+        elif not self._connected:  # which the first segment had to wait for
+            self._connected, self._since, self._count = True, at, 0
+        elif self._count == 2 * before:
+            better = rate > self._rate * _BETTER
+            self.now = min(2 * before, AT_ONCE) if better else before // 2
+            self._settled = not better or self.now == AT_ONCE == before
+            self._rate, self._count, self._since = rate, 0, at
         return self.now - before
 
 
@@ -95,6 +101,7 @@ class Lanes:
 
     async def __aenter__(self) -> None:
         await self._slots.acquire()
+        self._width.begun(time.monotonic())
 
     async def __aexit__(self, *_: object) -> None:
         change = self._width.finished(time.monotonic())
