@@ -212,7 +212,7 @@ def _wait_until_ready(
             with urllib.request.urlopen(url, timeout=5, context=tls):
                 return
         except OSError:
-            time.sleep(0.1)
+            time.sleep(0.01)
     raise SystemExit(f"the server was not ready after {timeout:.0f} s")
 
 
