@@ -35,7 +35,7 @@ _DECOUPLED = {"name": "m", "model_transaction_policy": {"decoupled": True}}
 class _Server:
     """A facade of one model, which has answered one request in ten seconds."""
 
-    repository_traffic = missing_repositories = access = residency = None
+    remote = access = residency = None
     releases = SimpleNamespace(aliases=list, went_back=())
 
     def __init__(self, settings: Settings) -> None:

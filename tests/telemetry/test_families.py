@@ -12,6 +12,7 @@ import pytest
 
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
 from penstock.metrics.exposition import render
+from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.families import (
     flow_families,
@@ -224,13 +225,16 @@ def test_wrong_policies_and_traffic_of_repositories_are_told() -> None:
         "Changed files of the access policy that were wrong, and left the old policy in force",
         *("counter", " 3"),
     )
-    traffic: Any = SimpleNamespace(fetched_bytes=1, fetched_objects=2, cached_objects=3, retries=4)
-    assert lines(repository_families(None, lambda: 2)) == family(
+    remote = RemoteRepositories("", 0, {})
+    assert not lines(repository_families(remote, None))
+    remote.used = True
+    remote.traffic.count(size=1, fetched=2, cached=3, retries=4)
+    assert lines(repository_families(None, 2)) == family(
         "penstock_repository_missing",
         "Repositories that could not be read since the start",
         *("gauge", " 2"),
     )
-    assert lines(repository_families(traffic, None)) == [
+    assert lines(repository_families(remote, None)) == [
         *family(
             "penstock_repository_bytes_total",
             "Bytes that were fetched from repositories",

@@ -149,7 +149,9 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
             gc.freeze()  # objects made at start-up stay alive: later collections skip them
             await frontends.open_late(stack)
             telling = asyncio.ensure_future(show_calls(server, settings, frontends.ports))
-            await asyncio.to_thread(server.expect_loads)
+            loads_later = settings.repository.explicit or settings.repository.polls
+            if loads_later and server.remote is not None:
+                await asyncio.to_thread(server.remote.expect_loads)
             async with _following(poller, settings.repository):
                 await signals.stop.wait()
             telling.cancel()  # it asks models what they speak, which takes a while

@@ -108,12 +108,7 @@ async def open_server(
                 gpu_processes=gpus.processes,
             )
         server.has_repository = found is not None
-        server.repository_traffic = remote.traffic if remote.used else None
-        if not settings.repository.exit_on_error:
-            server.missing_repositories = lambda: len(repository.missing)
-        server.stop_asking = remote.stop
-        if settings.repository.explicit or settings.repository.polls:
-            server.expect_loads = remote.expect_loads
+        server.remote = remote
         watch = await asyncio.to_thread(_access_watch, settings, audit)
         server.audit = audit
         server.access = None if watch is None else watch.gate

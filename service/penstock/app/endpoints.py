@@ -220,7 +220,7 @@ def metrics_scraper(
     audit: AuditLog | None = None,
 ) -> Scraper:
     """The metrics page: the server's metrics, the models' own, and those of users' collectors."""
-    metrics = settings.metrics
+    metrics, ends_without_one = settings.metrics, settings.repository.exit_on_error
     machine = MachineUsage(metrics.interval_ms / 1000) if metrics.cpu else None
     page = MetricsPage(
         server.snapshot,
@@ -243,7 +243,8 @@ def metrics_scraper(
             yield from audit_families(audit.lost)
         if certificates:
             yield from certificate_families(certificates)
-        yield from repository_families(server.repository_traffic, server.missing_repositories)
+        missing = None if ends_without_one else len(server.repository.missing)
+        yield from repository_families(server.remote, missing)
         if server.residency is not None:
             yield from residency_families(server.residency)
         yield from alias_families(server.releases)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.releases.alias_model import AliasModel
 from penstock.models.releases.releases import Releases
-from penstock.models.remote.downloads import Traffic
+from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.residency.known_model import KnownModel
@@ -89,16 +89,8 @@ class InferenceServer:
     has_repository = True
     """Without its repository a server serves nothing, and is neither live nor ready."""
 
-    repository_traffic: Traffic | None = None
-
-    missing_repositories: Callable[[], int] | None = None
-    """How many could not be read so far; `None` where a start ends with such a one."""
-
-    stop_asking: Callable[[], object] = staticmethod(lambda: None)
-    """Ends what loads wait for from stores that lie elsewhere, which may not answer."""
-
-    expect_loads: Callable[[], object] = staticmethod(lambda: None)
-    """Makes ready what later loads from such stores need; called once the start is over."""
+    remote: RemoteRepositories | None = None
+    """What loads ask of stores that lie elsewhere, which may not answer."""
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""
@@ -553,7 +545,8 @@ class InferenceServer:
 
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
         """Refuse new work before the stop, except requests that continue a sequence."""
-        self.stop_asking()
+        if self.remote is not None:
+            self.remote.stop()
         self._exit.begin(deadline)
         if self.residency is not None:
             self.residency.stop_loading()

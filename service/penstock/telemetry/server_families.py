@@ -4,7 +4,7 @@ residency, releases and model processes. Triton has none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.models.releases.alias import Cause
 from penstock.models.releases.releases import Releases
 from penstock.models.releases.shadow import Outcome
-from penstock.models.remote.downloads import Traffic
+from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.answers import InstanceProcess
 from penstock.system.certificates import ServerCertificates
@@ -86,22 +86,21 @@ def certificate_families(certificates: Iterable[ServerCertificates]) -> Iterator
     )
 
 
-def repository_families(
-    traffic: Traffic | None, missing: Callable[[], int] | None
-) -> Iterator[Family]:
-    """The families of repositories that lie elsewhere, and of those that could not be read.
+def repository_families(remote: RemoteRepositories | None, missing: int | None) -> Iterator[Family]:
+    """The families of repositories that lie elsewhere, and of those that are `missing`.
 
-    Nothing is told of what is `None`.
+    Nothing is told of what is `None`, nor of buckets where none was named.
     """
     if missing is not None:
         yield Family(
             "penstock_repository_missing",
             "Repositories that could not be read since the start",
             MetricKind.GAUGE,
-            [Series((), missing())],
+            [Series((), missing)],
         )
-    if traffic is None:
+    if remote is None or not remote.used:
         return
+    traffic = remote.traffic
     objects = (("fetched", traffic.fetched_objects), ("cached", traffic.cached_objects))
     for name, text, series in (
         (
