@@ -141,7 +141,8 @@ def _openai(_: Path) -> Read:
     """A body for one of the paths, which the first byte chooses, of a scripted model."""
     from backends.openai_kit.scripted import ScriptedModel
 
-    app = ScriptedModel().app()
+    model = ScriptedModel()
+    app = model.app()
 
     async def call(path: str, body: bytes) -> None:
         sent: list[MutableMapping[str, Any]] = []
@@ -169,6 +170,8 @@ def _openai(_: Path) -> Read:
         }
         await app(scope, receive, send)
         assert sent[0]["status"] in (200, 400, 404, 413, 422, 501), sent[:2]
+        model.asked.clear()
+        model.steps.clear()
 
     return lambda data: asyncio.run(call(_PATHS[(data[:1] or b"\0")[0] % len(_PATHS)], data[1:]))
 
