@@ -45,6 +45,8 @@ class ObjectStore:
     """What to do before a listing is answered, asked at each."""
     hold_after: int | None = None
     """Bytes after which answers wait for `resume`."""
+    surplus: int = 0
+    """Bytes that answers have more than they were asked for; fewer, if it is negative."""
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def count_sent(self, key: str, size: int) -> None:
@@ -144,15 +146,18 @@ class _Handler(BaseHTTPRequestHandler):
         if asked := self.headers.get("Range"):
             first, _, last = asked.removeprefix("bytes=").partition("-")
             begin, end = int(first), int(last or end - 1) + 1
+        asked_for = content[begin:end]
+        if store.surplus:
+            asked_for = (asked_for + bytes(max(store.surplus, 0)))[: end - begin + store.surplus]
         store.gets[key] += 1
         self.send_response(206 if asked else 200)
         self.send_header("ETag", e_tag)
         self.send_header("Last-Modified", formatdate(changed, usegmt=True))
-        self.send_header("Content-Length", str(end - begin))
+        self.send_header("Content-Length", str(len(asked_for)))
         if asked:
             self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(content)}")
         self.end_headers()
-        self._send(key, content[begin:end])
+        self._send(key, asked_for)
         return None
 
     def _send(self, key: str, content: bytes) -> None:

@@ -67,6 +67,38 @@ def test_a_fetching_process_that_is_killed_is_replaced_by_this_one(
     assert "the process that fetches objects has ended" in caplog.text
 
 
+def test_what_a_process_fetched_until_it_was_killed_is_not_fetched_again(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    content = os.urandom(SIZE)
+    store.put("m/1/weights", content)
+    store.hold_after = 2 << 20  # all segments but the last
+    store.resume.clear()
+    with opened(store, tmp_path) as repository, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repository.take, "m")
+        wait_until(lambda: len([*_whole(tmp_path)]) == 1)
+        wait_until(lambda: store.gets["m/1/weights"] == 2)  # the last, and one other
+        os.kill(fetchers()[0], signal.SIGKILL)
+        store.resume.set()
+        assert files_of(taking.result()) == {"1/weights": content}
+    assert store.gets["m/1/weights"] == 6
+
+
+def test_a_process_that_fails_in_no_known_way_is_replaced_by_this_one(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that may start no thread."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import os\ndef refuse(*given):\n    raise MemoryError\nos.pwrite = refuse\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    content = os.urandom(SIZE)
+    store.put("m/1/weights", content)
+    with opened(store, tmp_path / "cache") as repository:
+        assert files_of(repository.take("m")) == {"1/weights": content}
+
+
 def test_a_process_waits_for_loads_once_they_are_expected(
     store: ObjectStore, tmp_path: Path
 ) -> None:
@@ -201,6 +233,23 @@ def test_a_refusal_is_the_store_s(store: ObjectStore, tmp_path: Path) -> None:
         store.on_list = lambda: refuse
         with pytest.raises(OSError, match="InvalidAccessKeyId"):
             repository.take("m")
+
+
+@pytest.mark.parametrize(
+    ("surplus", "reason"),
+    [(1, "more bytes than it was asked for"), (-SEGMENT, "nothing of what it was")],
+)
+def test_answers_of_another_size_are_refused_in_the_end(
+    store: ObjectStore, tmp_path: Path, surplus: int, reason: str
+) -> None:
+    store.put("m/1/weights", bytes(2 * SEGMENT))
+    store.surplus = surplus
+    with (
+        opened(store, tmp_path) as repository,
+        pytest.raises(OSError, match=f"'{store.address}': m/1/weights the store .*{reason}"),
+    ):
+        repository.take("m")
+    assert not list((tmp_path / "objects").iterdir())
 
 
 def test_a_full_disk_is_named(

@@ -218,6 +218,7 @@ class _Transfer:
                 return self._bucket.thread.result(self._digest)
             except FetchEndedError:
                 logger.warning("the process that fetches objects has ended; this one goes on")
+                self._part.look()
                 self._begin_here()
         digest = hashlib.sha256()
         for begin, end, future in self._segments:

@@ -342,7 +342,14 @@ def main() -> None:
             os._exit(0)
         told = json.loads(message)
         stored = StoredObject(*told["stored"])
-        bucket.thread.begin(worker.do(told["job"], stored, _unpacked(told["done"]), files))
+        job = worker.do(told["job"], stored, _unpacked(told["done"]), files)
+        bucket.thread.begin(job).add_done_callback(_end_if_failed)
+
+
+def _end_if_failed(job: Future[None]) -> None:
+    """End where nothing could be told, as where no thread may be started: the server goes on."""
+    if job.exception() is not None:
+        os._exit(1)
 
 
 if __name__ == "__main__":

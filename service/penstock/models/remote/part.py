@@ -72,15 +72,18 @@ class Part(SegmentFile):
     def __init__(self, path: Path, size: int, lock: IO[bytes]) -> None:
         self.path, self._lock = path, lock
         self._done_path = path.with_suffix(".done")
-        now = current_boot()
-        head, *lines = self._done_path.read_text().split() if self._done_path.exists() else [""]
-        kind = f"{now}/{size}/{SEGMENT}"
-        if head != kind or not path.exists():
-            head, lines = kind, []
-            self._done_path.write_text(f"{head}\n")
-        self.done = {int(line) for line in lines if line.isdecimal()}
+        self._kind = f"{current_boot()}/{size}/{SEGMENT}"
+        if not path.exists() or not self._done_path.exists() or not self.look():
+            self.done = set[int]()
+            self._done_path.write_text(f"{self._kind}\n")
         super().__init__(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), self._done_path.open("a"))
         os.ftruncate(self._file, size)
+
+    def look(self) -> bool:
+        """Read which segments are `done`, also by another process; whether the log is of these."""
+        head, *lines = self._done_path.read_text().split() or [""]
+        self.done = {int(line) for line in lines if line.isdecimal()}
+        return head == self._kind
 
     def fds(self) -> tuple[int, int, int]:
         """The file, the log of whole segments and the lock, for another process."""

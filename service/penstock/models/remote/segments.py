@@ -134,6 +134,26 @@ def received_on(threads: Executor) -> Receive:
     return on_thread
 
 
+async def _checked(
+    receive: Receive, bucket: Bucket, stored: StoredObject, begin: int, end: int, take: Take
+) -> None:
+    """Have some of the bytes taken, and none beyond: a wrong store, or what is before it, may send
+    any number."""
+    left = end - begin
+
+    def counted(chunk: Any) -> None:
+        nonlocal left
+        left -= len(chunk)
+        if left < 0:
+            raise BucketError(f"{what} more bytes than it was asked for")
+        take(chunk)
+
+    what = f"'{bucket.address.text}': {stored.key} the store sends"
+    await receive(bucket, stored, begin, end, counted)
+    if left == end - begin:
+        raise BucketError(f"{what} nothing of what it was asked for")
+
+
 async def fetch_segments(
     bucket: Bucket,
     stored: StoredObject,
@@ -160,7 +180,7 @@ async def fetch_segments(
 
     while at < end:
         try:
-            await receive(bucket, stored, at, end, take)
+            await _checked(receive, bucket, stored, at, end, take)
         except ObjectChangedError:
             raise
         except BucketError as error:
