@@ -23,10 +23,9 @@ from penstock.models.remote.store_thread import StoreThread
 def _after(segments: int, rate: Callable[[int], float]) -> Width:
     """The width after so many segments, of which `rate(width)` come in a second."""
     width, now = Width(), 0.0
-    width.begun(now)
     for _ in range(segments):
         now += 1 / rate(width.now)
-        width.finished(now)
+        width.finished(now - width.now / rate(width.now), now, 1)
     return width
 
 
@@ -37,13 +36,24 @@ def test_a_store_that_is_far_away_is_asked_by_more_and_more_requests() -> None:
 @pytest.mark.parametrize("rate", [1.0, 20.0, 100.0])
 def test_a_store_that_sends_no_quicker_is_asked_by_one_request(rate: float) -> None:
     settled = _after(40, lambda width: rate)
-    assert (settled.now, settled.segments) == (1, 64)
+    assert (settled.now, settled.segments) == (1, 16)
 
 
 def test_what_comes_as_quick_as_it_can_be_hashed_is_asked_for_by_one_request() -> None:
     """A second one would bring more, and take more of the processor for each byte."""
     settled = _after(1, lambda width: 40.0 * width)
-    assert (settled.now, settled.segments) == (1, 64)
+    assert (settled.now, settled.segments) == (1, 16)
+
+
+def test_a_store_that_begins_quicker_than_it_goes_on_is_asked_by_more_requests() -> None:
+    width = _after(1, lambda _: 100.0)
+    width.finished(1.0, 3.0, width.segments)
+    assert width.segments == 1
+    now = 3.0
+    for _ in range(40):
+        width.finished(now, now + 0.1 / width.now, 1)
+        now += 0.1 / width.now
+    assert width.now == AT_ONCE
 
 
 @pytest.mark.parametrize("segments", [0, 3, 40])
@@ -83,13 +93,13 @@ def test_it_begins_with_one(segments: int) -> None:
 async def test_as_many_are_let_in_as_the_width_says() -> None:
     lanes, inside, done = Lanes(), 0, asyncio.Event()
 
-    async def stay() -> None:
+    async def stay(most: int) -> int:
         nonlocal inside
-        async with lanes:
-            inside += 1
-            await done.wait()
+        inside += 1
+        await done.wait()
+        return most
 
-    waiting = [asyncio.ensure_future(stay()) for _ in range(20)]
+    waiting = [asyncio.ensure_future(lanes.fetch(stay)) for _ in range(20)]
     await turns()
     assert inside == 1
     done.set()

@@ -297,13 +297,20 @@ class _Worker:
         self, stored: StoredObject, part: SegmentFile, begin: int, left: dict[int, int]
     ) -> None:
         """Fetch a segment, with those behind it that are `left`, unless it came with an earlier."""
-        whole = left.get(begin, begin) - begin == SEGMENT
-        async with self._lanes if whole else self._slots:
+
+        async def some(most: int) -> int:
             end = begin
-            for _ in range(self._lanes.segments if whole else 1):
+            for _ in range(most):
                 end = left.pop(end, end)
             count, receive = self._count, self._receive
             await fetch_segments(self._bucket, stored, part, begin, end, count, receive)
+            return (end - begin) // SEGMENT
+
+        if left.get(begin, begin) - begin == SEGMENT:
+            await self._lanes.fetch(some)
+        elif begin in left:
+            async with self._slots:
+                await some(1)
 
     def _count(self, size: int, here: int, retries: int) -> None:
         with self._lock:

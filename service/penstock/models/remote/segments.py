@@ -22,7 +22,7 @@ _BETTER = 1.3
 _PLENTY = 24.0
 """Segments a second by one request that are about half of what a core can write and hash: more
 requests would take more of the processor, and hardly be quicker."""
-_LONG = 64
+_LONG = 16
 """Segments of one request, where one request at a time does: each begins with some waiting."""
 _TRIES = 6
 """Requests for a segment without one more byte."""
@@ -54,7 +54,7 @@ class Width:
 
     def __init__(self) -> None:
         self.now = 1
-        self._settled, self._connected = False, False
+        self._settled = self._plenty = False
         self._rate, self._count = 0.0, 0
         self._since: float | None = None
 
@@ -63,48 +63,48 @@ class Width:
         """How many segments a request may be for."""
         return _LONG if self._settled and self.now == 1 else 1
 
-    def begun(self, at: float) -> None:
-        """Note when the first segment is asked for."""
-        if self._since is None:
-            self._since = at
-
-    def finished(self, at: float) -> int:
-        """Count a segment that was whole at that time; by how much the width changes."""
-        if self._settled or self._since is None:
+    def finished(self, began: float, at: float, segments: int) -> int:
+        """Count what a request brought between two times; by how much the width changes."""
+        if self._settled and not self._plenty:
             return 0
-        self._count += 1
-        before, rate = self.now, self._count / max(at - self._since, 1e-6)
-        if before == 1 and rate > _PLENTY:
-            self._settled = True
-        elif not self._connected:  # which the first segment had to wait for
-            self._connected, self._since, self._count = True, at, 0
-        elif self._count == 2 * before:
-            better = rate > self._rate * _BETTER
-            self.now = min(2 * before, AT_ONCE) if better else before // 2
-            self._settled = not better or self.now == AT_ONCE == before
-            self._rate, self._count, self._since = rate, 0, at
+        if self.now == 1 and segments / max(at - began, 1e-6) > _PLENTY:
+            self._settled = self._plenty = True
+        elif self._plenty or self._since is None:  # it came quicker before, or had to connect first
+            self._settled = self._plenty = False
+            self._since, self._count = at, 0
+        else:
+            self._count += segments
+            if self._count >= 2 * self.now:
+                return self._compare(self._count / max(at - self._since, 1e-6), at)
+        return 0
+
+    def _compare(self, rate: float, at: float) -> int:
+        before, better = self.now, rate > self._rate * _BETTER
+        self.now = min(2 * before, AT_ONCE) if better else before // 2
+        self._settled = not better or self.now == AT_ONCE == before
+        self._rate, self._count, self._since = rate, 0, at
         return self.now - before
 
 
 class Lanes:
-    """Lets as many in as its `Width` says."""
+    """Lets as many fetch as its `Width` says."""
 
     def __init__(self) -> None:
         self._width = Width()
         self._slots = asyncio.Semaphore(self._width.now)
         self._too_many = 0
 
-    @property
-    def segments(self) -> int:
-        """How many segments who is inside may ask for by one request."""
-        return self._width.segments
-
-    async def __aenter__(self) -> None:
+    async def fetch(self, some: Callable[[int], Coroutine[Any, Any, int]]) -> None:
+        """Have some segments fetched, at most so many as it is told; it answers how many came."""
         await self._slots.acquire()
-        self._width.begun(time.monotonic())
+        began, segments = time.monotonic(), 0
+        try:
+            segments = await some(self._width.segments)
+        finally:
+            change = self._width.finished(began, time.monotonic(), segments) if segments else 0
+            self._release(change)
 
-    async def __aexit__(self, *_: object) -> None:
-        change = self._width.finished(time.monotonic())
+    def _release(self, change: int) -> None:
         self._too_many -= min(change, 0)
         for _each in range(1 + max(change, 0)):
             if self._too_many:
@@ -134,24 +134,30 @@ def received_on(threads: Executor) -> Receive:
     return on_thread
 
 
-async def _checked(
-    receive: Receive, bucket: Bucket, stored: StoredObject, begin: int, end: int, take: Take
-) -> None:
-    """Have some of the bytes taken, and none beyond: a wrong store, or what is before it, may send
-    any number."""
-    left = end - begin
+class _Coming:
+    """Segments in a row while their bytes come: `at` is where the next one belongs."""
 
-    def counted(chunk: Any) -> None:
-        nonlocal left
-        left -= len(chunk)
-        if left < 0:
-            raise BucketError(f"{what} more bytes than it was asked for")
-        take(chunk)
+    def __init__(self, part: SegmentFile, begin: int, end: int, tell: Tell, whence: str) -> None:
+        self._part, self._begin, self._end, self._tell = part, begin, end, tell
+        self._whence = whence
+        self.at = begin
 
-    what = f"'{bucket.address.text}': {stored.key} the store sends"
-    await receive(bucket, stored, begin, end, counted)
-    if left == end - begin:
-        raise BucketError(f"{what} nothing of what it was asked for")
+    def take(self, chunk: Any) -> None:
+        """Write bytes; raises `BucketError` for more than were asked for."""
+        size = len(chunk)
+        if self.at + size > self._end:
+            raise BucketError(f"{self._whence} more bytes than it was asked for")
+        self._part.write(chunk, self.at)
+        self.at += size
+        self._tell(size, 0, 0)
+        while self._begin + SEGMENT <= self.at or self._begin < self._end == self.at:
+            self._part.finish(self._begin)
+            self._begin += SEGMENT
+
+    def check_growth(self, before: int) -> None:
+        """Raise `BucketError` if an answer brought nothing: it would be asked for without end."""
+        if self.at == before:
+            raise BucketError(f"{self._whence} nothing of what it was asked for")
 
 
 async def fetch_segments(
@@ -165,30 +171,23 @@ async def fetch_segments(
 ) -> None:
     """Fetch a segment, or several in a row, by one request; a broken answer goes on where it broke.
 
-    Raises as `Bucket.read`.
+    Raises as `Bucket.read`, and `BucketError` for answers of another length: a wrong store, or what
+    is before it, may send any number of bytes.
     """
-    at, tries = begin, 0
-
-    def take(chunk: Any) -> None:
-        nonlocal at, begin, tries
-        part.write(chunk, at)
-        at, tries = at + len(chunk), 0
-        tell(len(chunk), 0, 0)
-        while begin + SEGMENT <= at:
-            part.finish(begin)
-            begin += SEGMENT
-
-    while at < end:
+    whence = f"'{bucket.address.text}': {stored.key} the store sends"
+    coming = _Coming(part, begin, end, tell, whence)
+    tries, before = 0, begin
+    while coming.at < end:
         try:
-            await _checked(receive, bucket, stored, at, end, take)
+            await receive(bucket, stored, before, end, coming.take)
+            coming.check_growth(before)
         except ObjectChangedError:
             raise
         except BucketError as error:
-            tries += 1
+            tries = tries + 1 if coming.at == before else 1
             if tries == _TRIES:
                 raise
             tell(0, 0, 1)
-            logger.debug("%s; it is asked again from byte %d on", error, at)
+            logger.debug("%s; it is asked again from byte %d on", error, coming.at)
             await asyncio.sleep(_WAIT_SECONDS * 2 ** (tries - 1))
-    if begin < end:
-        part.finish(begin)
+        before = coming.at
