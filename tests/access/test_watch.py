@@ -137,6 +137,24 @@ async def test_a_wrong_file_leaves_the_old_one_in_force(
     assert line.endswith("the policy before it stays in force")
 
 
+@pytest.mark.parametrize("which", ["policy.toml", "keys.json"])
+async def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(file: Path, which: str) -> None:
+    """Nobody writes to it: the watch would look at no further file."""
+    keys = file.with_name("keys.json")
+    keys.write_bytes(ISSUED.key_set())
+    replaced(file, with_tokens(str(keys)))
+    watch, pipe = PolicyWatch(file), file.with_name("pipe")
+    kept = (file.parent / which).read_text()
+    os.mkfifo(pipe)
+    os.replace(pipe, file.parent / which)
+    await watch.look()
+    failed = watch.gate.reload_failures
+    replaced(keys if which == keys.name else file, kept)
+    replaced(file, with_tokens(str(keys), CHANGED))
+    await watch.look()
+    assert (failed, watch.gate.reload_failures, caller(watch, KEY)) == (1, 1, "bob")
+
+
 async def test_a_file_that_is_right_again_is_in_force(file: Path) -> None:
     watch = PolicyWatch(file)
     replaced(file, "")
