@@ -79,7 +79,7 @@ class PolicyWatch:
             return
         keys = None
         try:
-            keys = await asyncio.to_thread(fetch, settings.key_set)
+            keys = await fetch(settings.key_set)
         except ConfigError as error:
             self._failed(error, "the keys before them stay in use")
         plan.fetched(now, failed=keys is None)
