@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 
@@ -137,6 +137,24 @@ async def test_a_wrong_file_leaves_the_old_one_in_force(
     assert line.endswith("the policy before it stays in force")
 
 
+@pytest.mark.parametrize("which", ["policy.toml", "keys.json"])
+async def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(file: Path, which: str) -> None:
+    """Nobody writes to it: the watch would look at no further file."""
+    keys = file.with_name("keys.json")
+    keys.write_bytes(ISSUED.key_set())
+    replaced(file, with_tokens(str(keys)))
+    watch, pipe = PolicyWatch(file), file.with_name("pipe")
+    kept = (file.parent / which).read_text()
+    os.mkfifo(pipe)
+    os.replace(pipe, file.parent / which)
+    await watch.look()
+    failed = watch.gate.reload_failures
+    replaced(keys if which == keys.name else file, kept)
+    replaced(file, with_tokens(str(keys), CHANGED))
+    await watch.look()
+    assert (failed, watch.gate.reload_failures, caller(watch, KEY)) == (1, 1, "bob")
+
+
 async def test_a_file_that_is_right_again_is_in_force(file: Path) -> None:
     watch = PolicyWatch(file)
     replaced(file, "")
@@ -216,16 +234,16 @@ async def test_an_unknown_key_is_fetched_once_in_an_interval(file: Path, keys: K
 
 
 @pytest.mark.parametrize("status", [302, 404, 500, 0])
-def test_an_answer_that_is_none_is_an_error(keys: KeyServer, status: int) -> None:
+async def test_an_answer_that_is_none_is_an_error(keys: KeyServer, status: int) -> None:
     keys.answer, keys.status = ISSUED.key_set(), status
     with pytest.raises(ConfigError, match="cannot fetch 'http://127"):
-        fetch(keys.address)
+        await fetch(keys.address)
 
 
-def test_an_endless_answer_is_an_error(keys: KeyServer) -> None:
+async def test_an_endless_answer_is_an_error(keys: KeyServer) -> None:
     keys.answer = b" " * ((8 << 20) + 1)
     with pytest.raises(ConfigError, match="larger than 8388608 bytes"):
-        fetch(keys.address)
+        await fetch(keys.address)
 
 
 def test_a_wrong_file_at_the_start_is_an_error(file: Path) -> None:
@@ -234,15 +252,61 @@ def test_a_wrong_file_at_the_start_is_an_error(file: Path) -> None:
         PolicyWatch(file)
 
 
-def test_an_answer_that_comes_too_slowly_is_an_error(
+async def test_keys_of_this_machine_are_not_asked_of_a_proxy(
     keys: KeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys.answer = b" " * 400_000  # more than comes at once
-    at = count(0.0, 6.0)
-    monkeypatch.setattr(time, "monotonic", lambda: next(at))
-    with pytest.raises(ConfigError) as refused:
-        fetch(keys.address)
-    assert str(refused.value) == f"'{keys.address}': it has not come within 10 s"
+    """By `http:` whoever is on the way to the proxy could put in keys of its own."""
+    keys.answer = ISSUED.key_set()
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://proxy.invalid:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert "ec" in await fetch(keys.address)
+
+
+@contextmanager
+def endless(beginning: bytes, rest: bytes) -> Iterator[tuple[str, Event, Event]]:
+    """The address of a server whose answer has no end; and whether who asks came, and left."""
+    came, left = Event(), Event()
+
+    def answer() -> None:
+        with server.accept()[0] as connection, suppress(OSError):
+            connection.recv(4096)
+            connection.sendall(beginning)
+            came.set()
+            while rest or connection.recv(4096):
+                connection.sendall(rest)
+        left.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/keys", came, left
+
+
+ENDLESS = {
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "size of a part": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b""),
+}
+
+
+@pytest.mark.parametrize(("beginning", "rest"), ENDLESS.values(), ids=ENDLESS)
+async def test_an_answer_that_comes_too_slowly_is_an_error(beginning: bytes, rest: bytes) -> None:
+    with endless(beginning, rest) as (address, _, left):
+        with pytest.raises(ConfigError) as refused:
+            await fetch(address, seconds=0.3)
+        assert str(refused.value) == f"'{address}': it has not come within 0.3 s"
+        assert await asyncio.to_thread(left.wait, 20)
+
+
+async def test_a_fetch_that_is_given_up_leaves_no_thread_behind() -> None:
+    """Else a server whose keys do not come would not end."""
+    with endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n") as (address, came, left):
+        fetching = asyncio.ensure_future(fetch(address))
+        await asyncio.to_thread(came.wait)
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        assert await asyncio.to_thread(left.wait, 20)
 
 
 async def test_keys_that_come_for_an_older_policy_are_not_used(file: Path, keys: KeyServer) -> None:

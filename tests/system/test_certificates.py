@@ -124,6 +124,19 @@ async def test_wrong_files_leave_the_old_ones_in_use(
     assert certificates.changes == 1
 
 
+async def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(folder: Path) -> None:
+    certificates = ServerCertificates("gRPC", settings(folder))
+    certificates.context("h2")
+    os.mkfifo(folder / "pipe")
+    os.replace(folder / "pipe", folder / "server.pem")
+    for _ in range(2):
+        await certificates.look()
+    assert certificates.failures == 1
+    fill(folder)
+    await certificates.look()
+    assert certificates.changes == 1
+
+
 async def test_files_that_are_replaced_one_after_the_other_are_no_mistake(folder: Path) -> None:
     certificates = ServerCertificates("gRPC", settings(folder))
     certificates.context("h2")

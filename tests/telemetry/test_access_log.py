@@ -112,3 +112,10 @@ def test_a_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         AccessLog(str(tmp_path / "nowhere" / "log"), lambda: False)
+
+
+def test_a_pipe_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    """It is not waited for, as the server would not start."""
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(OSError, match="it is a pipe that nobody reads"):
+        AccessLog(str(tmp_path / "log"), lambda: False)

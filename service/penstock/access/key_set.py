@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import time
+import socket
 import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final
 
 from penstock.access.token_settings import TokenSettings
@@ -96,13 +98,75 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def fetch(address: str) -> KeySet:
-    """The keys at an address, within seconds; waits, so call it on a thread.
+class _Line:
+    """The connection of a fetch. It may be cut, on another thread than that which waits at it."""
 
-    Raises `ConfigError`.
-    """
-    opener = urllib.request.build_opener(_NoRedirect)
+    def __init__(self) -> None:
+        self._is_cut = False
+        self._connection: HTTPConnection | None = None
+        self._answering: socket.socket | None = None
+
+    def connection(self, host: str, **options: Any) -> HTTPConnection:
+        return self._kept(HTTPConnection(host, **options))
+
+    def tls_connection(self, host: str, **options: Any) -> HTTPConnection:
+        return self._kept(HTTPSConnection(host, **options))
+
+    def _kept(self, connection: HTTPConnection) -> HTTPConnection:
+        self._connection = connection
+        answer = connection.getresponse
+
+        def getresponse() -> HTTPResponse:
+            self._answering = connection.sock  # which it gives away with the answer
+            if self._is_cut:
+                raise ConnectionAbortedError("nobody waits for it any more")
+            return answer()
+
+        connection.getresponse = getresponse  # type: ignore[method-assign]
+        return connection
+
+    def cut(self) -> None:
+        """Whoever reads from it reads no more."""
+        self._is_cut = True
+        connecting = None if self._connection is None else self._connection.sock
+        for each in (connecting, self._answering):
+            if each is not None:
+                with suppress(OSError):  # it is closed
+                    # Not by TLS, whose state is that of the other thread.
+                    socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+
+class _OnLine(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens addresses by a line."""
+
+    def __init__(self, line: _Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(self._line.connection, req)
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(self._line.tls_connection, req)
+
+
+async def fetch(address: str, seconds: float = _FETCH_SECONDS) -> KeySet:
+    """The keys at an address, which has so long to answer. Raises `ConfigError`."""
+    line = _Line()
+    try:
+        async with asyncio.timeout(seconds):
+            return await asyncio.to_thread(_fetch, address, line)
+    except TimeoutError as error:
+        raise ConfigError(f"'{address}': it has not come within {seconds:g} s") from error
+    finally:
+        line.cut()  # else its thread would wait as long as the other side likes, at an exit, too
+
+
+def _fetch(address: str, line: _Line) -> KeySet:
     request = urllib.request.Request(address, headers={"accept": "application/json"})
+    # Without TLS a proxy would be asked, and might answer, where the address is this machine.
+    direct = [urllib.request.ProxyHandler({})] if request.type == "http" else []
+    opener = urllib.request.build_opener(_NoRedirect, _OnLine(line), *direct)
     try:
         with opener.open(request, timeout=_WAIT_SECONDS) as answer:
             return KeySet.parse(_body(answer))
@@ -113,12 +177,10 @@ def fetch(address: str) -> KeySet:
 
 
 def _body(answer: Any) -> bytes:
-    """The body of an answer, unless it is too large or comes too slowly."""
-    end, data = time.monotonic() + _FETCH_SECONDS, bytearray()
+    """The body of an answer, unless it is too large."""
+    data = bytearray()
     while part := answer.read1(1 << 16):
         data += part
         if len(data) > _MOST_BYTES:
             raise ConfigError(f"it is larger than {_MOST_BYTES} bytes")
-        if time.monotonic() > end:
-            raise ConfigError(f"it has not come within {_FETCH_SECONDS:g} s")
     return bytes(data)

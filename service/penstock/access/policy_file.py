@@ -15,6 +15,7 @@ from penstock.access.token_settings import token_settings
 from penstock.core.errors import ConfigError
 from penstock.core.nearest_name import suggestion
 from penstock.settings import Feature
+from penstock.system.file_state import check_file
 
 T = TypeVar("T")
 
@@ -37,9 +38,14 @@ class _Known:
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_policy(path: Path) -> AccessPolicy:
-    """The policy in a file; raises `ConfigError` that names the file and the field."""
+def read_policy(path: Path, *, again: bool = False) -> AccessPolicy:
+    """The policy in a file; raises `ConfigError` that names the file and the field.
+
+    What is read `again` must be a file.
+    """
     try:
+        if again:
+            check_file(path)
         return parse_policy(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the access policy '{path}': {error.strerror}") from error

@@ -17,7 +17,7 @@ from penstock.access.token_settings import TokenSettings
 from penstock.access.tokens import TokenVerifier
 from penstock.core.access import AuditEvent, AuditSink
 from penstock.core.errors import ConfigError
-from penstock.system.file_state import FileState, file_state
+from penstock.system.file_state import FileState, check_file, file_state
 from penstock.system.looking import looking
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class PolicyWatch:
             return
         keys = None
         try:
-            keys = await asyncio.to_thread(fetch, settings.key_set)
+            keys = await fetch(settings.key_set)
         except ConfigError as error:
             self._failed(error, "the keys before them stay in use")
         plan.fetched(now, failed=keys is None)
@@ -113,15 +113,19 @@ def _state_of_keys(tokens: TokenSettings | None) -> FileState:
 def _read(path: Path, before: AccessGate | None) -> _Read:
     """The policy of a file, with what verifies its tokens; raises `ConfigError`.
 
-    Keys that were fetched `before` from the same address are taken over.
+    Keys that were fetched `before` from the same address are taken over. What is read at the start
+    may be a pipe, which is read once.
     """
     state = file_state(path)
-    policy = read_policy(path)
+    policy = read_policy(path, again=before is not None)
     settings = policy.tokens
     of_keys = _state_of_keys(settings)
     if settings is None:
         return _Read(policy, None, (state, of_keys))
-    keys = _kept_keys(settings, before) if settings.is_fetched else _keys_in(settings.key_set)
+    if settings.is_fetched:
+        keys = _kept_keys(settings, before)
+    else:
+        keys = _keys_in(Path(settings.key_set), again=before is not None)
     return _Read(policy, TokenVerifier(settings, policy, keys), (state, of_keys))
 
 
@@ -132,9 +136,11 @@ def _kept_keys(settings: TokenSettings, before: AccessGate | None) -> KeySet:
     return before.tokens.keys if same else NO_KEYS
 
 
-def _keys_in(path: str) -> KeySet:
+def _keys_in(path: Path, *, again: bool) -> KeySet:
     try:
-        return KeySet.parse(Path(path).read_bytes())
+        if again:
+            check_file(path)
+        return KeySet.parse(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read the key set '{path}': {error.strerror}") from error
     except ConfigError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.core.access import AuditEvent, AuditSink
-from penstock.system.file_state import FileState, file_state
+from penstock.system.file_state import FileState, check_file, file_state
 from penstock.system.looking import looking
 from penstock.system.tls import server_context, validity
 
@@ -148,6 +148,8 @@ class ServerCertificates:
 
     def _checked(self) -> tuple[Pem, dict[str, ssl.SSLContext]]:
         """The files' content with contexts of it; the files were these before and after."""
+        for path in filter(None, self._paths):
+            check_file(Path(path))
         before = self._read()
         try:
             contexts = {protocol: self._made(protocol) for protocol in self._contexts}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 FileState = tuple[int, int, int, int, int] | None
@@ -19,3 +21,12 @@ def file_state(path: Path) -> FileState:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def check_file(path: Path) -> None:
+    """Raises `OSError` where there is no file, or something else.
+
+    A pipe that takes the place of a file would have its reader wait, for ever where nobody writes.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is not a file", str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -22,9 +23,9 @@ class LogFile(logging.Handler):
     lost = 0
 
     def __init__(self, path: str) -> None:
-        super().__init__()
-        self._path = path
         self._file = _opened(path)
+        super().__init__()  # at the end of the process `logging` closes what has come so far
+        self._path = path
         self._missing = LogThrottle()
         self._reason = ""
         self._cut = False  # whether the last line in the file lacks its end
@@ -114,4 +115,12 @@ class RotatedFile(LogFile):
 
 
 def _opened(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        file = os.open(path, flags | os.O_NONBLOCK, 0o600)  # else it waits for a reader of a pipe
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(error.errno, "it is a pipe that nobody reads", path) from error
+        raise
+    os.set_blocking(file, True)
+    return file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,17 @@ async def test_what_goes_back_says_why_to_all() -> None:
     releases.roll_back("alias")
     releases.remove("alias")
     assert 'cause="request"' in "".join(render(alias_families(releases)))
+
+
+async def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "aliases.toml")
+    releases = Releases(ModelCatalog(), Models().find, [tmp_path])
+    await releases.read_files()
+    (line,) = caplog.messages
+    assert "aliases.toml is not taken: " in line
+    assert "it is not a file" in line
 
 
 async def test_what_no_request_asked_for_is_in_the_audit_log(tmp_path: Path) -> None:

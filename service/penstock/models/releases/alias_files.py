@@ -12,7 +12,7 @@ from typing import Any
 from penstock.core.errors import InferenceError
 from penstock.models.releases.alias import Alias
 from penstock.models.releases.definition import parse_alias
-from penstock.system.file_state import FileState, file_state
+from penstock.system.file_state import FileState, check_file, file_state
 
 logger = logging.getLogger(__name__)
 
@@ -74,4 +74,5 @@ def _states(files: Sequence[Path]) -> list[FileState]:
 
 def _read(file: Path) -> dict[str, Any]:
     """The tables of a file; raises `ValueError` for what is no TOML."""
+    check_file(file)
     return tomllib.loads(file.read_text("utf-8"))
