@@ -40,6 +40,8 @@ def model_of(source: str, wishes: Wishes, name: str = "") -> Draft | None:
 
     The hub is asked what lies there, and what is needed of it fetched. Raises `SourceError`.
     """
+    if not source:
+        raise SourceError("the name of a model is empty: a variable of the shell that is not set?")
     try:
         draft = _remote(source, wishes, name) if "://" in source else _local(source, wishes, name)
     except (OSError, InferenceError) as error:
@@ -79,8 +81,9 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         if draft is not None:
             return draft
     scheme_of(source)  # which tells what was meant by an address with a slip
+    lacking = "" if path.exists() else "There is no such file or folder. "
     raise SourceError(
-        f"Unexpected argument: {source}\nA directory of models is given as"
+        f"Unexpected argument: {source}\n{lacking}A directory of models is given as"
         " --model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine"
         f" ({ENDINGS}, .gguf), as the folder of a SavedModel, of TensorRT-LLM or in the layout of"
         " Hugging Face, or as hf://OWNER/NAME."
