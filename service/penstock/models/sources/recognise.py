@@ -53,6 +53,14 @@ def model_of(source: str, wishes: Wishes, name: str = "") -> Draft | None:
     return draft
 
 
+def holds_model(folder: Path) -> bool:
+    """Whether a folder of this machine is a model, and not one of models, as `model_of` tells.
+
+    Raises `SourceError` where it holds several, and `OSError`.
+    """
+    return not _is_repository(folder) or lone_file(folder) is not None
+
+
 def _remote(address: str, wishes: Wishes, name: str) -> Draft | None:
     if scheme_of(address) != "hf":
         BucketAddress.parse(address)
