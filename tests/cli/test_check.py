@@ -56,6 +56,7 @@ def test_models_are_chosen_by_name(repository: Path, capsys: pytest.CaptureFixtu
     assert main(["check", "models", "fine"]) == 0
     assert "wrong" not in capsys.readouterr().out
     assert _json(["models", "wrong"], capsys) == {"wrong": False}
+    assert _json(["models", "--cores=1", "fine"], capsys) == {"fine": True}
 
 
 def test_files_and_folders_of_models_are_taken_as_pre_commit_gives_them(
@@ -221,3 +222,15 @@ def test_no_engine_is_imported_and_no_process_started(tmp_path: Path) -> None:
     )
     assert ran.stderr.strip().endswith("1 []")
     assert "8 models: 7 will load, 1 will not" in ran.stdout  # the code has no model
+
+
+@pytest.mark.parametrize("source", ["net.onnx", "layout", "alone"])
+def test_a_model_outside_of_repositories_is_told_from_one(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("net.onnx", "layout/config.json", "alone/model.onnx"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert main(["check", f"./{source}"]) == 2
+    assert f"write it into one: penstock import ./{source} DIR" in capsys.readouterr().err

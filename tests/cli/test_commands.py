@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -129,3 +130,20 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
     )
     heavy = "asyncio google grpc numpy onnxruntime openvino prometheus_client starlette uvloop"
     assert not set(done.stderr.split()) & set(heavy.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["plan", "--also=a=1GB"]])
+def test_nothing_is_said_of_a_reader_that_went_away(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *arguments],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from importlib.util import find_spec
 from pathlib import Path
@@ -132,6 +133,8 @@ def test_a_python_model_comes_without_its_neighbours(tmp_path: Path) -> None:
     [
         (["models"], "is a repository of models, not a model"),
         (["none.onnx"], "there is no file"),
+        (["none.onx"], "There is no such file or folder."),
+        ([""], "the name of a model is empty"),
         (["s3://bucket"], "there is no model at 's3://bucket': no folder"),
         (["s3://bucket/m", "--link"], "it is copied"),
         (["s3a://bucket/models"], "did you mean 's3://bucket/models'?"),
@@ -190,3 +193,42 @@ def test_numbers_are_from_1_on(option: str, value: str, capsys: pytest.CaptureFi
         cli.main(["import", "a", "b", f"{option}={value}"])
     assert ended.value.code == 2
     assert f"{option}: a number from 1 on, not '{value}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--batching", "--instances", "--version"])
+@pytest.mark.parametrize("value", ["2147483648", "9" * 5000])
+def test_numbers_are_those_of_a_configuration(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["import", "a", "b", f"{option}={value}"])
+    assert ended.value.code == 2
+    assert f"{option}: a number up to 2147483647, not '{value}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("repository", ["", "s3://bucket/models"])
+def test_a_repository_is_a_folder_of_this_machine(
+    repository: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["import", str(model), repository])
+    assert ended.value.code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["author"]
+
+
+@pytest.mark.parametrize("name", [b"new\nline.onnx", b"latin\xe9.onnx"])
+def test_a_file_is_called_as_a_configuration_can_say(
+    name: bytes, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = os.fsdecode(os.fsencode(model.parent / "x")[:-1] + name)
+    model.rename(strange)
+    assert "cannot be called so in a model" in _refusal(capsys, strange, str(tmp_path / "models"))
+    assert not (tmp_path / "models").exists()
+
+
+def test_the_line_that_serves_it_is_quoted(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["import", str(model), str(tmp_path / "my models")]) == 0
+    assert f"penstock serve '{tmp_path}/my models'\n" in capsys.readouterr().out

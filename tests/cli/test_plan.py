@@ -222,3 +222,17 @@ def test_mistakes_are_one_line(arguments: list[str], said: str, capsys: Printed)
 def test_a_model_that_is_not_there_is_said(repository: Path, capsys: Printed) -> None:
     assert cli.main(["plan", str(repository), "gone"]) == 2
     assert "cannot be read: 'gone': " in capsys.readouterr().out
+
+
+def test_models_may_stand_behind_options(repository: Path, capsys: Printed) -> None:
+    _, plan = _json(capsys, repository, "--memory=1GiB", "net", "--length=8")
+    assert [model["name"] for model in plan["models"]] == ["net"]
+
+
+def test_a_model_that_is_not_there_has_its_reason_in_the_plan_alone(
+    repository: Path, capsys: Printed, caplog: pytest.LogCaptureFixture
+) -> None:
+    status, plan = _json(capsys, repository, "none")
+    assert status == 2
+    assert plan["problems"] == {"none": "model not found in any model repository."}
+    assert not caplog.records

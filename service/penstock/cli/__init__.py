@@ -9,8 +9,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import select
 import sys
 from collections.abc import Callable, Collection, Sequence
+from typing import TextIO
 
 from penstock import __version__
 from penstock.cli import usage
@@ -21,14 +23,14 @@ from penstock.cli.unsupported import refuse_unsupported
 from penstock.core.nearest_name import nearest_name
 from penstock.settings.rules import SettingsError
 
-_INTERRUPTED = 130
-"""The exit status after SIGINT, as shells have it."""
+_INTERRUPTED, _UNREAD = 130, 141
+"""The exit statuses after SIGINT, and SIGPIPE, as shells have them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `penstock` command; returns its exit status."""
     if arguments is None:
-        return _ended(main(sys.argv[1:]))
+        return _ended(lambda: main(sys.argv[1:]))
     _open_closed_streams()
     words = list(arguments)
     commands: dict[str, Callable[[Sequence[str]], int]] = {
@@ -75,23 +77,46 @@ def _refuse(command: str, known: Collection[str]) -> None:
 def tritonserver(arguments: Sequence[str] | None = None) -> int:
     """`penstock serve` under the name that existing start scripts use."""
     if arguments is None:
-        return _ended(tritonserver(sys.argv[1:]))
+        return _ended(lambda: tritonserver(sys.argv[1:]))
     _open_closed_streams()
     return _serve("tritonserver", arguments)
 
 
-def _ended(status: int) -> int:
+def _ended(work: Callable[[], int]) -> int:
     """The exit status of this process, which ends here where object stores were asked.
 
     Threads of the library that asks them may want the interpreter just then: one that is being
     finalized would end them, which aborts the process.
     """
+    try:
+        status = _printed(work)
+    except BrokenPipeError:
+        if _is_open(sys.stdout):  # another pipe
+            raise
+        from penstock.telemetry.console import discard
+
+        discard(sys.stdout)
+        status = _UNREAD
     if "obstore" in sys.modules:
         from penstock.telemetry.console import end_process
 
         atexit._run_exitfuncs()
         end_process(status)
     return status
+
+
+def _printed(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    finally:
+        sys.stdout.flush()
+
+
+def _is_open(stream: TextIO) -> bool:
+    """Whether somebody reads a stream."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return not any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _serve(program: str, arguments: Sequence[str]) -> int:

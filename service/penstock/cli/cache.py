@@ -54,7 +54,7 @@ def _parser(name: str, description: str) -> ArgumentParser:
 
 def pull(arguments: Sequence[str]) -> int:
     """Fetch models; the exit status."""
-    return _run(_pull, pull_parser().parse_args(arguments))
+    return _run(_pull, pull_parser().parse_intermixed_args(arguments))
 
 
 def listed(arguments: Sequence[str]) -> int:
@@ -64,7 +64,7 @@ def listed(arguments: Sequence[str]) -> int:
 
 def remove(arguments: Sequence[str]) -> int:
     """Remove what was fetched; the exit status."""
-    return _run(_remove, remove_parser().parse_args(arguments))
+    return _run(_remove, remove_parser().parse_intermixed_args(arguments))
 
 
 def _run(work: Callable[[RemoteRepositories, Namespace], int], chosen: Namespace) -> int:

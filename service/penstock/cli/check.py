@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,8 @@ from penstock.models.config.gpus import visible_gpus
 from penstock.models.remote.remote_repositories import RemoteRepositories
 from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.repository import CONFIG_FILE, ModelRepository
+from penstock.models.sources.draft import SourceError
+from penstock.models.sources.recognise import holds_model
 from penstock.settings import Settings
 from penstock.settings.rules import SettingsError
 from penstock.system.cpu_share import cores
@@ -82,7 +85,7 @@ def _count(text: str) -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Check, and print what was found; the exit status."""
-    chosen = parser().parse_args(arguments)
+    chosen = parser().parse_intermixed_args(arguments)
     try:
         reports = [_checked(server, chosen) for server in _sorted_out(chosen.subjects)]
     except (UsageError, SettingsError, InferenceError, OSError) as error:
@@ -157,6 +160,8 @@ def _sorted_out(subjects: Iterable[str]) -> list[_Server]:
             )
             server.names[folder.name] = None
         elif "/" in subject or os.path.isdir(subject):
+            if "://" not in subject and os.path.exists(subject):
+                _refuse_source(subject)
             named.paths[subject] = None
         else:
             named.names[subject] = None
@@ -166,6 +171,20 @@ def _sorted_out(subjects: Iterable[str]) -> list[_Server]:
             " directory or an address"
         )
     return [*([named] if named.paths else []), *around.values()]
+
+
+def _refuse_source(subject: str) -> None:
+    """Raise `UsageError` for a model that lies in no repository, which `serve` takes as well."""
+    path = Path(subject)
+    try:
+        if path.is_file() or holds_model(path):
+            where = shlex.quote(subject)
+            raise UsageError(
+                f"'{subject}' is no repository; if it is a model, write it into one:"
+                f" penstock import {where} DIR"
+            )
+    except SourceError as error:  # several models, which say so
+        raise UsageError(str(error)) from error
 
 
 def _model_folder(path: Path) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from penstock.models.remote.remote_repositories import RemoteRepositories
 
 
+_MOST = (1 << 31) - 1
+"""What the fields of a configuration hold."""
+_DIGITS = 20
+
+
 def parser() -> ArgumentParser:
     """The parser of the command line."""
     made = ArgumentParser(
@@ -28,7 +34,7 @@ def parser() -> ArgumentParser:
     made.add_argument(
         "source", metavar="SOURCE", help="what `penstock serve` takes: a file, a folder, hf://..."
     )
-    made.add_argument("repository", metavar="DIR", type=Path, help="the repository")
+    made.add_argument("repository", metavar="DIR", type=_folder, help="the repository")
     made.add_argument("--name", default="", help="of the model; default: as its file or folder")
     made.add_argument("--task", choices=list(Task), type=Task, help="where its files do not say it")
     made.add_argument("--device", type=_device, help="cpu, gpu or gpu:NUMBER,...")
@@ -68,7 +74,8 @@ def run(arguments: Sequence[str]) -> int:
     except (SourceError, InferenceError, OSError) as error:
         print(f"penstock import: {error}", file=sys.stderr, flush=True)
         return 1
-    print(f"wrote {written}; serve it with: penstock serve {chosen.repository}", flush=True)
+    where = shlex.quote(str(chosen.repository))
+    print(f"wrote {written}; serve it with: penstock serve {where}", flush=True)
     return 0
 
 
@@ -108,6 +115,16 @@ def _on_the_disk(source: str, remote: RemoteRepositories) -> Iterator[tuple[str,
             shutil.rmtree(root, ignore_errors=True)
 
 
+def _folder(value: str) -> Path:
+    if not value:
+        raise ArgumentTypeError("a folder, not ''")
+    if "://" in value:
+        raise ArgumentTypeError(
+            f"a folder of this machine, not '{value}'; what is written into one can be uploaded"
+        )
+    return Path(value)
+
+
 def _device(value: str) -> str:
     try:
         return device(value)
@@ -116,6 +133,8 @@ def _device(value: str) -> str:
 
 
 def _count(value: str) -> int:
-    if not (value.isascii() and value.isdecimal()) or int(value) < 1:
+    if not (value.isascii() and value.isdecimal()) or int(value[:_DIGITS]) < 1:
         raise ArgumentTypeError(f"a number from 1 on, not '{value}'")
+    if len(value) > _DIGITS or int(value) > _MOST:
+        raise ArgumentTypeError(f"a number up to {_MOST}, not '{value}'")
     return int(value)

@@ -55,7 +55,7 @@ def parser() -> ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Print the plan; the exit status."""
     reader = parser()
-    chosen = reader.parse_args(arguments)
+    chosen = reader.parse_intermixed_args(arguments)
     if chosen.repository is None and not chosen.also:
         reader.error("name a repository, or models with --also")
     from penstock.core.errors import InferenceError
@@ -152,6 +152,7 @@ def _found(repository: ModelRepository, wanted: Sequence[str]) -> _Found:
     """The models that are wanted, or all, with those that their ensembles need."""
     from penstock.core.errors import InferenceError
     from penstock.models.loading.dependencies import needs_of
+    from penstock.models.repository.load_log import kept_warnings, logged_reason
 
     facts: list[ModelFacts] = []
     problems: dict[str, str] = {}
@@ -162,11 +163,14 @@ def _found(repository: ModelRepository, wanted: Sequence[str]) -> _Found:
             continue
         seen.add(name)
         try:
-            for one in _facts_of(repository, name):
-                facts.append(one)
-                todo += sorted(needs_of(one.config))
-        except (InferenceError, OSError) as error:
-            problems[name] = error.message if isinstance(error, InferenceError) else str(error)
+            with kept_warnings() as logged:
+                for one in _facts_of(repository, name):
+                    facts.append(one)
+                    todo += sorted(needs_of(one.config))
+        except InferenceError as error:
+            problems[name] = logged_reason(error, name, logged).message
+        except OSError as error:
+            problems[name] = str(error)
     return _Found(facts, problems)
 
 

@@ -303,6 +303,9 @@ ROWS: Mapping[str, Row] = {
     "gathering": Row(BATCHED + parameters(penstock__gather_percent="400")),
     # -- warm-up and states -----------------------------------------------------------------------
     "sample of any size": Row(warmup("dims: [ -1 ] zero_data: true")),
+    "sample of too many rows": Row(
+        warmup("dims: [ 4 ] zero_data: true").replace("batch_size: 1", "batch_size: 9")
+    ),
     "sample without data": Row(warmup("dims: [ 4 ]")),
     "short sample": Row(warmup('dims: [ 4 ] input_data_file: "w"'), {"warmup/w": "x"}),
     "no file of a sample": Row(warmup('dims: [ 4 ] input_data_file: "w"')),

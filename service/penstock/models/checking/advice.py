@@ -206,6 +206,8 @@ _TABLE: Sequence[tuple[str, str]] = (
      "the file '{file}' in the model's folder, or its right name here"),
     (r"expects (?P<size>\d+) bytes", "a file of {size} bytes, or dims that fit it"),
     (r"input_data_type set", "zero_data: true, random_data: true or input_data_file"),
+    (r"failed to run warmup sample .* max allowed is (?P<most>\d+)",
+     "batch_size of at most {most} in the warm-up sample, or a larger max_batch_size"),
     (r"variable-size dimensions are specified", "dims without -1 in the warm-up sample"),
     (r"input byte size mismatch|unexpected shape|expect(s|ed) \d+ inputs|unexpected inference",
      "the inputs of the model, each once, with its own dims and data_type"),

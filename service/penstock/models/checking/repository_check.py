@@ -12,7 +12,6 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.models.checking import cautions
 from penstock.models.checking.findings import ModelReport, Report
-from penstock.models.checking.load_log import kept_warnings
 from penstock.models.checking.model_findings import ModelFindings
 from penstock.models.checking.version_check import CheckSettings, VersionCheck, wanted_gpus
 from penstock.models.config.defaults import normalized
@@ -26,6 +25,7 @@ from penstock.models.loading.build_version import named_tokenizer
 from penstock.models.loading.dependencies import DependencyGraph, Failure, needs_of
 from penstock.models.loading.load_graph import unavailable
 from penstock.models.repository.integrity import check_files
+from penstock.models.repository.load_log import kept_warnings, logged_reason
 from penstock.models.repository.repository import (
     ModelFiles,
     ModelRepository,
@@ -109,7 +109,7 @@ class RepositoryCheck:
                 files = self._repository.read(name)
             except InferenceError as error:
                 known = error.__cause__ or error
-                found.refuse(known if known is not error else _logged_reason(error, name, logged))
+                found.refuse(known if known is not error else logged_reason(error, name, logged))
                 return None
         found.keep_log(logged)
         return files
@@ -248,10 +248,3 @@ class RepositoryCheck:
             refuse_unsupported(config)
             read_labels(config, files.path)
             named_tokenizer(config, path)
-
-
-def _logged_reason(error: InferenceError, name: str, logged: list[str]) -> InferenceError:
-    """The reason that a load logs, where its client is not told."""
-    told = f"failed to poll model '{name}': "
-    reason = next((text.removeprefix(told) for text in logged if text.startswith(told)), "")
-    return type(error)(reason).with_traceback(error.__traceback__) if reason else error

@@ -16,7 +16,6 @@ from penstock.core.errors import (
     InferenceError,
     as_inference_error,
 )
-from penstock.models.checking.load_log import unlogged
 from penstock.models.loading.acceptance import accepted
 from penstock.models.loading.backends import backend_of
 from penstock.models.loading.build_version import named_tokenizer
@@ -24,6 +23,7 @@ from penstock.models.loading.instance_factory import BackendSettingsOf, engine_c
 from penstock.models.loading.warmup import read_samples
 from penstock.models.repository.implicit_state_files import read_states
 from penstock.models.repository.integrity import SignatureKey
+from penstock.models.repository.load_log import unlogged
 from penstock.models.repository.repository import ModelFiles, naming_misplaced_config
 from penstock.models.repository.version_files import read_labels
 

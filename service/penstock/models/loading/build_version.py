@@ -402,9 +402,7 @@ async def _start(
 ) -> None:
     """Start instances and warm them up."""
     samples = await asyncio.to_thread(read_samples, config, model_path)
-    await start_instances(
-        instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
-    )
+    await start_instances(instances, lambda i: warm_up(i, samples, statistics))
 
 
 _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"

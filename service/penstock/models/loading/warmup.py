@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.core.config import ModelConfig, Warmup
+from penstock.core.config import InstanceKind, ModelConfig, Warmup
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
@@ -28,6 +28,8 @@ _NO_ID = "[request id: <id_unknown>] "
 _SEED = 20_011
 _HIGHEST = 100
 """Random integers stay below it, so that models can use them as indexes."""
+_MOST_TOLD = 64
+"""Requests whose refusal is told, of a sample's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,25 @@ def _samples(config: ModelConfig, folder: Path) -> Iterator[WarmupSample]:
             request = to_model(request)
         # The rest are inputs that schedulers add, such as control tensors.
         request = request._replace(inputs={**tensors, **request.inputs})
+        _refuse_too_large(config, warmup)
         yield WarmupSample(warmup.name, request, warmup.batch_size, max(1, warmup.count))
+
+
+def _refuse_too_large(config: ModelConfig, warmup: Warmup) -> None:
+    """Refuse a batch that no instance takes, in the words of the first one, for each request."""
+    size, most = warmup.batch_size, max(1, config.max_batch_size)
+    if size > most:
+        refusal = f"batch size {size} for '{_first_instance(config)}', max allowed is {most}; "
+        told = refusal * min(size, _MOST_TOLD)
+        raise ModelLoadError(f"failed to run warmup sample '{warmup.name}': {told}")
+
+
+def _first_instance(config: ModelConfig) -> str:
+    group = next(iter(config.instance_group), None)
+    if group is None:
+        return f"{config.name}_0"
+    gpu = group.kind is InstanceKind.KIND_GPU
+    return f"{group.name}_0" + (f"_gpu{next(iter(group.gpus), 0)}" if gpu else "")
 
 
 def _tensor(config: ModelConfig, name: str, warmup: Warmup, folder: Path) -> Tensor:
@@ -122,7 +142,6 @@ def _random(datatype: DataType, shape: tuple[int, ...]) -> Tensor:
 async def warm_up(
     instance: ModelInstance,
     samples: Iterable[WarmupSample],
-    max_batch_size: int,
     statistics: Statistics,
 ) -> None:
     """Execute every sample on the instance, counted like client requests; raises
@@ -137,18 +156,15 @@ async def warm_up(
                 sample.name,
                 turn,
             )
-            failures = await _failures(instance, sample, max(1, max_batch_size), statistics)
+            failures = await _failures(instance, sample, statistics)
             if failures:
                 reasons = "".join(f"{failure}; " for failure in failures)
                 raise ModelLoadError(f"failed to run warmup sample '{sample.name}': {reasons}")
 
 
 async def _failures(
-    instance: ModelInstance, sample: WarmupSample, most: int, statistics: Statistics
+    instance: ModelInstance, sample: WarmupSample, statistics: Statistics
 ) -> Sequence[str]:
-    if sample.size > most:
-        refusal = f"batch size {sample.size} for '{instance.name}', max allowed is {most}"
-        return [refusal] * sample.size
     await _wait_available(instance)
     batch = [Inference(sample.request, 1, statistics) for _ in range(sample.size)]
     done = asyncio.Event()

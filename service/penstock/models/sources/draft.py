@@ -11,6 +11,7 @@ from posixpath import normpath
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError
+from penstock.core.file_names import wrong_name
 from penstock.models.repository.repository import check_name
 from penstock.settings import ModelFile, Task
 
@@ -90,6 +91,8 @@ class Draft:
         the model's own configuration contradicts.
         """
         _check_name(self.name)
+        for path in self.links.values():
+            _check_file(path)
         self._add_wishes(wishes)
         version = f"{wishes.version}"
         texts = {normpath(f"{version}/{name}"): text for name, text in self.texts.items()}
@@ -139,6 +142,15 @@ def _check_name(name: str) -> None:
         raise SourceError(f"{error}; give one as NAME=MODEL") from error
     if name.startswith("."):
         raise SourceError(f"a model that is called '{name}' would be hidden; give another name")
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a file whose name no configuration can hold."""
+    wrong = wrong_name(path.name)
+    if not (wrong or path.name.isprintable()):
+        wrong = "it is no text"
+    if wrong:
+        raise SourceError(f"the file {str(path)!r} cannot be called so in a model: {wrong}")
 
 
 def safe_name(name: str) -> str:

@@ -40,6 +40,8 @@ def model_of(source: str, wishes: Wishes, name: str = "") -> Draft | None:
 
     The hub is asked what lies there, and what is needed of it fetched. Raises `SourceError`.
     """
+    if not source:
+        raise SourceError("the name of a model is empty: a variable of the shell that is not set?")
     try:
         draft = _remote(source, wishes, name) if "://" in source else _local(source, wishes, name)
     except (OSError, InferenceError) as error:
@@ -49,6 +51,14 @@ def model_of(source: str, wishes: Wishes, name: str = "") -> Draft | None:
             f"'{source}' is a repository, whose models have names and configurations of their own"
         )
     return draft
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether a folder of this machine is a model, and not one of models, as `model_of` tells.
+
+    Raises `SourceError` where it holds several, and `OSError`.
+    """
+    return not _is_repository(folder) or lone_file(folder) is not None
 
 
 def _remote(address: str, wishes: Wishes, name: str) -> Draft | None:
@@ -79,8 +89,9 @@ def _local(source: str, wishes: Wishes, name: str) -> Draft | None:
         if draft is not None:
             return draft
     scheme_of(source)  # which tells what was meant by an address with a slip
+    lacking = "" if path.exists() else "There is no such file or folder. "
     raise SourceError(
-        f"Unexpected argument: {source}\nA directory of models is given as"
+        f"Unexpected argument: {source}\n{lacking}A directory of models is given as"
         " --model-repository=DIR, one model as FILE.py or FILE.py:CLASS, as a file of an engine"
         f" ({ENDINGS}, .gguf), as the folder of a SavedModel, of TensorRT-LLM or in the layout of"
         " Hugging Face, or as hf://OWNER/NAME."

@@ -35,17 +35,14 @@ def _sample(size: int = 1, count: int = 1) -> WarmupSample:
 
 
 async def _run(
-    instance: FakeInstance,
-    sample: WarmupSample,
-    most: int = 8,
-    statistics: Statistics | None = None,
+    instance: FakeInstance, sample: WarmupSample, statistics: Statistics | None = None
 ) -> None:
-    await asyncio.wait_for(warm_up(instance, [sample], most, statistics or Statistics()), 20)
+    await asyncio.wait_for(warm_up(instance, [sample], statistics or Statistics()), 20)
 
 
-async def _error(instance: FakeInstance, sample: WarmupSample, most: int = 8) -> str:
+async def _error(instance: FakeInstance, sample: WarmupSample) -> str:
     with pytest.raises(ModelLoadError) as failed:
-        await _run(instance, sample, most)
+        await _run(instance, sample)
     return failed.value.message
 
 
@@ -95,19 +92,9 @@ async def test_all_responses_of_a_decoupled_model_are_waited_for() -> None:
     assert "late" in await _error(Answering(stream), _sample())
 
 
-@pytest.mark.contract("I-20")
-@pytest.mark.parametrize(("most", "size"), [(8, 9), (0, 2)])
-async def test_a_batch_that_is_too_large_is_refused(most: int, size: int) -> None:
-    instance = FakeInstance()
-    refusal = f"batch size {size} for 'm_0', max allowed is {max(1, most)}; "
-    error = await _error(instance, _sample(size), most)
-    assert error == "failed to run warmup sample 's': " + refusal * size
-    assert instance.batches == []
-
-
 async def test_giving_up_cancels_what_runs() -> None:
     statistics = Statistics()
-    running = asyncio.ensure_future(warm_up(FakeInstance(held=True), [_sample()], 8, statistics))
+    running = asyncio.ensure_future(warm_up(FakeInstance(held=True), [_sample()], statistics))
     await turns()
     running.cancel()
     await asyncio.wait([running])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,16 @@ def test_a_tensor_that_clients_do_not_send_reaches_the_model() -> None:
     zeros = WarmupInput(data_type=DataType.INT32, dims=(1,), zero_data=True)
     config = model_config(model_warmup=(Warmup("s", 1, {"IN": zeros, "START": zeros}),))
     assert set(_only(config).request.inputs) == {"IN", "START"}
+
+
+@pytest.mark.contract("I-20")
+@pytest.mark.parametrize(("most", "size"), [(8, 9), (0, 2)])
+def test_a_batch_that_is_too_large_is_refused(most: int, size: int) -> None:
+    config = replace(_config(batch_size=size), max_batch_size=most)
+    refusal = f"batch size {size} for 'm_0', max allowed is {max(1, most)}; "
+    told = f"failed to run warmup sample 's': {refusal * size}"
+    assert _error(config).message == told
+
+
+def test_a_refusal_of_any_batch_is_short() -> None:
+    assert len(_error(_config(batch_size=(1 << 32) - 1)).message) < 10_000

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.core.errors import InferenceError
+
 _LOGGERS = ("penstock", "penstock_backends")
 
 
@@ -41,3 +43,10 @@ def unlogged() -> Iterator[None]:
     """Keep nothing of what is logged meanwhile."""
     with kept_warnings():
         yield
+
+
+def logged_reason(error: InferenceError, name: str, logged: list[str]) -> InferenceError:
+    """The reason that a load logs, where its client is not told."""
+    told = f"failed to poll model '{name}': "
+    reason = next((text.removeprefix(told) for text in logged if text.startswith(told)), "")
+    return type(error)(reason).with_traceback(error.__traceback__) if reason else error
