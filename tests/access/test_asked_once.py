@@ -99,6 +99,12 @@ def test_a_header_is_remembered_for_what_it_was() -> None:
     assert asked.caller(basic) == ""
 
 
+@pytest.mark.parametrize("sent", ["Bearer", "Bearer ", "bearer   "])
+def test_an_empty_bearer_is_a_wrong_key(sent: str) -> None:
+    """An API key beside it counts no more than beside any wrong one."""
+    assert gate().caller({"authorization": sent, "x-api-key": ALICE}) == ""
+
+
 def test_very_many_callers_are_not_all_remembered() -> None:
     asked = gate()
     for number in range(3000):

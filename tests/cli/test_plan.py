@@ -63,6 +63,14 @@ def test_parts_of_all_models_are_shown_with_their_sum(repository: Path, capsys: 
     assert plan["devices"]["host"]["planned"] == pytest.approx(needed * 1.15, abs=9)
 
 
+def test_the_folder_of_a_model_is_planned_with_what_it_needs(
+    repository: Path, capsys: Printed
+) -> None:
+    for folder, names in (("net", ["net"]), ("both", ["both", "code", "net"])):
+        status, plan = _json(capsys, repository / folder)
+        assert (status, [model["name"] for model in plan["models"]]) == (0, names)
+
+
 def test_the_text_has_a_row_for_each_model_and_says_what_fits(
     repository: Path, capsys: Printed
 ) -> None:

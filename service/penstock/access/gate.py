@@ -60,12 +60,12 @@ class AccessGate:
         """By a key, a token or, where there is no such that is right, the certificate."""
         policy, tokens = self.policy, self.tokens
         known: Caller | None = None
-        key = ""
+        key: str | None = None
         if (sent := headers.get("authorization")) is not None:
             known = self._bearers.find(sent, policy, tokens)
-            if known is None and (key := _bearer(sent)):
+            if known is None and (key := _bearer(sent)) is not None:
                 known = self._looked_up(key, sent, self._bearers)
-        if known is None and not key:
+        if known is None and key is None:
             sent = headers.get("x-api-key") or headers.get("api-key")
             if sent:
                 known = self._keys.find(sent, policy, tokens)
@@ -117,7 +117,7 @@ class _Remembered:
         self._callers[sent] = caller, until
 
 
-def _bearer(sent: str) -> str:
-    """The key or token of the header `authorization`; empty for what is of another scheme."""
-    scheme, _, key = sent.partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+def _bearer(sent: str) -> str | None:
+    """The key or token of the header `authorization`; `None` for what is of another scheme."""
+    scheme, _, key = sent.strip().partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else None

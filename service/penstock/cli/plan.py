@@ -30,7 +30,12 @@ def parser() -> ArgumentParser:
         description="Tell what memory the models of a repository take, and what they fit on.",
         epilog="The exit status is 0 where all of it fits, 1 where it does not, 2 for a mistake.",
     )
-    made.add_argument("repository", metavar="REPO", nargs="?", help="a directory, or an address")
+    made.add_argument(
+        "repository",
+        metavar="REPO",
+        nargs="?",
+        help="a directory, or an address; or the folder of one of its models",
+    )
     made.add_argument("models", metavar="MODEL", nargs="*", help="those to count (default: all)")
     there = made.add_mutually_exclusive_group()
     there.add_argument("--device", metavar="CARD[:N]", help="the GPUs that there are: h100:2")
@@ -141,11 +146,14 @@ class _Found:
 
 def _read(chosen: Namespace) -> _Found:
     from penstock.models.remote.remote_repositories import RemoteRepositories
-    from penstock.models.repository.repository import ModelRepository
+    from penstock.models.repository.repository import CONFIG_FILE, ModelRepository
 
+    place, models = chosen.repository, chosen.models
+    if os.path.isfile(os.path.join(place, CONFIG_FILE)):  # the folder of a model
+        place, model = os.path.split(os.path.abspath(place))
+        models = [model, *models]
     with closing(RemoteRepositories(chosen.repository_cache_dir, 0, os.environ)) as remote:
-        paths, name = [chosen.repository], chosen.model_config_name
-        return _found(ModelRepository(paths, name, remote.open), chosen.models)
+        return _found(ModelRepository([place], chosen.model_config_name, remote.open), models)
 
 
 def _found(repository: ModelRepository, wanted: Sequence[str]) -> _Found:
