@@ -36,13 +36,16 @@ def test_a_store_that_is_far_away_is_asked_by_more_and_more_requests() -> None:
 @pytest.mark.parametrize("rate", [1.0, 20.0, 100.0])
 def test_a_store_that_sends_no_quicker_is_asked_by_one_request(rate: float) -> None:
     settled = _after(40, lambda width: rate)
-    assert (settled.now, settled.segments) == (1, 16)
+    assert settled.now == 1
+    assert settled.segments == (64 if rate == 100.0 else 16)
 
 
 def test_what_comes_as_quick_as_it_can_be_hashed_is_asked_for_by_one_request() -> None:
     """A second one would bring more, and take more of the processor for each byte."""
     settled = _after(1, lambda width: 40.0 * width)
     assert (settled.now, settled.segments) == (1, 16)
+    settled.finished(1.0, 1.4, settled.segments)
+    assert (settled.now, settled.segments) == (1, 64)
 
 
 def test_a_store_that_begins_quicker_than_it_goes_on_is_asked_by_more_requests() -> None:

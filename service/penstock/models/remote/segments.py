@@ -22,8 +22,9 @@ _BETTER = 1.3
 _PLENTY = 24.0
 """Segments a second by one request that are about half of what a core can write and hash: more
 requests would take more of the processor, and hardly be quicker."""
-_LONG = 16
-"""Segments of one request, where one request at a time does: each begins with some waiting."""
+_LONG, _LONGEST = 16, 64
+"""Segments of one request, where one request at a time does, since each begins with some waiting;
+the second where the one before it brought plenty throughout."""
 _TRIES = 6
 """Requests for a segment without one more byte."""
 _WAIT_SECONDS = 0.5
@@ -54,23 +55,25 @@ class Width:
 
     def __init__(self) -> None:
         self.now = 1
-        self._settled = self._plenty = False
+        self._settled = self._plenty = self._stays = False
         self._rate, self._count = 0.0, 0
         self._since: float | None = None
 
     @property
     def segments(self) -> int:
         """How many segments a request may be for."""
-        return _LONG if self._settled and self.now == 1 else 1
+        if not self._settled or self.now > 1:
+            return 1
+        return _LONGEST if self._stays else _LONG
 
     def finished(self, began: float, at: float, segments: int) -> int:
         """Count what a request brought between two times; by how much the width changes."""
         if self._settled and not self._plenty:
             return 0
         if self.now == 1 and segments / max(at - began, 1e-6) > _PLENTY:
-            self._settled = self._plenty = True
+            self._settled, self._plenty, self._stays = True, True, self._plenty
         elif self._plenty or self._since is None:  # it came quicker before, or had to connect first
-            self._settled = self._plenty = False
+            self._settled = self._plenty = self._stays = False
             self._since, self._count = at, 0
         else:
             self._count += segments
