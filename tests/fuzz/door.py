@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,17 @@ class Door:
     def refuse(self, error: Exception) -> bool:
         """Whether an error is one of its own."""
         return any(one.__name__ in self.refuses for one in type(error).__mro__)
+
+
+def on_one_loop(call: Callable[[bytes], Coroutine[Any, Any, None]]) -> Read:
+    """A reader by coroutines on a loop of its own: one for each input would take as long again."""
+    loop = asyncio.new_event_loop()
+
+    def read(data: bytes) -> None:
+        loop.run_until_complete(call(data))
+
+    weakref.finalize(read, loop.close)
+    return read
 
 
 OURS = frozenset({"InferenceError"})

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from fuzz.door import JSON, NONE, OURS, PROTO, PROTOBUF, Door, Read, json_of
+from fuzz.door import JSON, NONE, OURS, PROTO, PROTOBUF, Door, Read, json_of, on_one_loop
 
 _BINARY = b"\n--\n"
 """What stands between the JSON and the binary data of an example."""
@@ -173,7 +173,7 @@ def _openai(_: Path) -> Read:
         model.asked.clear()
         model.steps.clear()
 
-    return lambda data: asyncio.run(call(_PATHS[(data[:1] or b"\0")[0] % len(_PATHS)], data[1:]))
+    return on_one_loop(lambda data: call(_PATHS[(data[:1] or b"\0")[0] % len(_PATHS)], data[1:]))
 
 
 def _openais() -> list[bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import struct
 from pathlib import Path
 
-from fuzz.door import NONE, Door, Read
+from fuzz.door import NONE, Door, Read, on_one_loop
 
 
 def _http1(_: Path) -> Read:
@@ -48,7 +48,7 @@ def _http2(_: Path) -> Read:
             await asyncio.sleep(0)
         assert not state.tasks, "a handler of a closed connection still runs"
 
-    return lambda data: asyncio.run(attacked(data))
+    return on_one_loop(attacked)
 
 
 def _http2s() -> list[bytes]:
