@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from io import BytesIO
 from typing import Any, Final
@@ -101,8 +103,17 @@ def opened_image(
         raise media_refusal(name, text) from error
 
 
+@cache
+def _images() -> Any:
+    """Pillow without its warning of large images: bounds are checked here, and Python keeps each
+    text of a warning for ever, of which senders could make as many as they like."""
+    images = import_module("PIL.Image")
+    warnings.simplefilter("ignore", images.DecompressionBombWarning)
+    return images
+
+
 def _opened(file: BytesIO, name: str, formats: Sequence[str], most: int) -> Any:
-    image = import_module("PIL.Image").open(file, formats=formats)
+    image = _images().open(file, formats=formats)
     most = min(most, _MOST_AT_ONCE.get(image.format, most))
     width, height = image.size
     if width * height > most:

@@ -72,3 +72,22 @@ def test_a_process_may_keep_those_formats_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["(3, 2)", "refused"]
+
+
+def test_sizes_of_large_images_are_neither_told_nor_kept() -> None:
+    """Pillow warns of each, and Python keeps the text of a warning for ever."""
+    code = (
+        "import struct, sys, zlib\n"
+        "from penstock_backends.language_model import PixelBudget, decode_image\n"
+        "for width in range(9_000, 9_020):\n"
+        "    head = b'IHDR' + struct.pack('>IIBBBBB', width, 10_000, 8, 2, 0, 0, 0)\n"
+        "    part = struct.pack('>I', 13) + head + struct.pack('>I', zlib.crc32(head))\n"
+        "    content = b'\\x89PNG\\r\\n\\x1a\\n' + part + b'\\0\\0\\0\\1IDAT'\n"
+        "    try: decode_image(content, 'image', PixelBudget(1))\n"
+        "    except Exception as error: print(error)\n"
+        "kept = getattr(sys.modules['PIL.Image'], '__warningregistry__', {})\n"
+        "print([each for each in kept if each != 'version'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *refusals, kept = done.stdout.splitlines()
+    assert (len(refusals), kept, done.stderr) == (20, "[]", "")
