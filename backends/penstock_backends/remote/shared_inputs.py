@@ -138,6 +138,8 @@ class SharedInputs:
         finally:
             region.unlink()
         if status.code:
+            if not status.ours:  # it has answered, and has no region
+                del self._left[endpoint]
             self._refused(endpoint, status.message)
         elif connection is not None and connection is endpoint.connection:
             del self._left[endpoint]

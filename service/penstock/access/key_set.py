@@ -126,7 +126,7 @@ class _Line:
         return connection
 
     def cut(self) -> None:
-        """Whoever reads from it reads no more."""
+        """Reads of it end, also those to come."""
         self._is_cut = True
         connecting = None if self._connection is None else self._connection.sock
         for each in (connecting, self._answering):

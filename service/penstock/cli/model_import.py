@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _MOST = (1 << 31) - 1
-"""What the fields of a configuration hold."""
+"""The largest number that a field of a configuration holds."""
 _DIGITS = 20
 
 

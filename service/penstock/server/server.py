@@ -90,7 +90,7 @@ class InferenceServer:
     """Without its repository a server serves nothing, and is neither live nor ready."""
 
     remote: RemoteRepositories | None = None
-    """What loads ask of stores that lie elsewhere, which may not answer."""
+    """The repositories in object stores, which may not answer; loads ask them."""
 
     most_elements = MOST_ELEMENTS
     """The most elements of a BYTES tensor from the network."""

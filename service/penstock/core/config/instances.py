@@ -62,6 +62,11 @@ class InstanceGroup(ConfigPart):
     passive: bool = False
     host_policy: str = ""
 
+    def instance_name(self, number: int, device: int) -> str:
+        """The name of one of its instances on a device, in logs and errors."""
+        suffix = f"_gpu{device}" if self.kind is InstanceKind.KIND_GPU else ""
+        return f"{self.name}_{number}{suffix}"
+
     def policy(self, device: int) -> str:
         """The name of the host policy of its instances on a device."""
         if self.host_policy:

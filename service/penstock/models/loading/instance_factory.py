@@ -20,7 +20,7 @@ from penstock.core.backend import (
     WithApplication,
     WithInterpreter,
 )
-from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
+from penstock.core.config import InstanceGroup, ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
 from penstock.core.placement import Placement, parse_cores
@@ -164,11 +164,10 @@ def instance_contexts(
         for device in group.gpus or (0,):
             policy = group.policy(device)
             for number in range(group.count):
-                suffix = f"_gpu{device}" if group.kind is InstanceKind.KIND_GPU else ""
                 yield (
                     group,
                     InstanceContext(
-                        name=f"{group.name}_{number}{suffix}",
+                        name=group.instance_name(number, device),
                         config=config,
                         version=version,
                         version_path=version_path,

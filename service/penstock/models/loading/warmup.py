@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.core.config import InstanceKind, ModelConfig, Warmup
+from penstock.core.config import ModelConfig, Warmup
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
@@ -82,8 +82,7 @@ def _first_instance(config: ModelConfig) -> str:
     group = next(iter(config.instance_group), None)
     if group is None:
         return f"{config.name}_0"
-    gpu = group.kind is InstanceKind.KIND_GPU
-    return f"{group.name}_0" + (f"_gpu{next(iter(group.gpus), 0)}" if gpu else "")
+    return group.instance_name(0, next(iter(group.gpus), 0))
 
 
 def _tensor(config: ModelConfig, name: str, warmup: Warmup, folder: Path) -> Tensor:
