@@ -104,16 +104,15 @@ def opened_image(
 
 
 @cache
-def _images() -> Any:
-    """Pillow without its warning of large images: bounds are checked here, and Python keeps each
+def _quieten() -> None:
+    """Leave out Pillow's warning of large images: bounds are checked here, and Python keeps each
     text of a warning for ever, of which senders could make as many as they like."""
-    images = import_module("PIL.Image")
-    warnings.simplefilter("ignore", images.DecompressionBombWarning)
-    return images
+    warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
 
 
 def _opened(file: BytesIO, name: str, formats: Sequence[str], most: int) -> Any:
-    image = _images().open(file, formats=formats)
+    _quieten()
+    image = import_module("PIL.Image").open(file, formats=formats)
     most = min(most, _MOST_AT_ONCE.get(image.format, most))
     width, height = image.size
     if width * height > most:
