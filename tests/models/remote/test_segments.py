@@ -108,3 +108,29 @@ async def test_as_many_are_let_in_as_the_width_says() -> None:
     done.set()
     await asyncio.gather(*waiting)
     assert inside == 20
+
+
+async def test_who_gives_up_has_no_place_any_more_whether_it_fetched_or_waited() -> None:
+    lanes, begun = Lanes(), 0
+
+    async def stay(_: int) -> int:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+        return 1
+
+    async def one(_: int) -> int:
+        return 1
+
+    inside = asyncio.ensure_future(lanes.fetch(stay))
+    await turns()
+    waiting = asyncio.ensure_future(lanes.fetch(stay))
+    await turns()
+    waiting.cancel()
+    inside.cancel()
+    ended = await asyncio.gather(inside, waiting, return_exceptions=True)
+    assert [type(each) for each in ended] == [asyncio.CancelledError] * 2
+    assert begun == 1
+    for _ in range(3):
+        async with asyncio.timeout(20):
+            await lanes.fetch(one)
