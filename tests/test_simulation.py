@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from simulation.models import write_repository
 from simulation.planted import PLANTED
-from simulation.world import shrunk, write_repository, wrong
+from simulation.world import shrunk, wrong
 
 _SEEDS = 800
 _AT_ONCE = 100

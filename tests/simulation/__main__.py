@@ -14,7 +14,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from simulation.world import shrunk, write_repository, wrong
+from simulation.models import write_repository
+from simulation.world import shrunk, wrong
 
 
 def main(first: int, count: int = 1) -> int:

@@ -13,13 +13,13 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Set
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -32,8 +32,6 @@ from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
-from penstock.models.repository.override import ModelOverride
-from penstock.models.repository.repository import ModelFiles, ModelRepository
 from penstock.models.residency.residency import ModelResidency
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.sizing.budget import MemoryBudget
@@ -44,36 +42,9 @@ from penstock.system.reaper import Reaper
 from simulation import backend as played
 from simulation.backend import Watched, answer
 from simulation.loop import SimulatedLoop, StandsStillError, simulate
+from simulation.models import MODELS, PlayedRepository
 from simulation.processes import PlayedPulse, PlayedStarter
 
-_TENSORS = """
-input { name: "X" data_type: TYPE_INT32 dims: -1 }
-output { name: "Y" data_type: TYPE_INT32 dims: -1 }
-"""
-_PROCESS = 'parameters { key: "penstock.host" value: { string_value: "process" } }'
-
-MODELS = {
-    "plain": f'backend: "played" {_PROCESS} instance_group {{ kind: KIND_CPU count: 2 }}',
-    "alone": f'backend: "played" {_PROCESS}',
-    "batched": f"""backend: "played" {_PROCESS} max_batch_size: 4
-        dynamic_batching {{ max_queue_delay_microseconds: 3000 preserve_ordering: true }}""",
-    "local": """backend: "played" max_batch_size: 3 dynamic_batching {
-        default_queue_policy { max_queue_size: 6 default_timeout_microseconds: 200000
-        allow_timeout_override: true } }""",
-    "stream": f"""backend: "engine" {_PROCESS} model_transaction_policy {{ decoupled: true }}
-        parameters {{ key: "penstock.response_window" value: {{ string_value: "4" }} }}""",
-    "serial_stream": f"""backend: "played" {_PROCESS}
-        model_transaction_policy {{ decoupled: true }}""",
-    "sequences": f"""backend: "played" {_PROCESS} max_batch_size: 2 sequence_batching {{
-        max_sequence_idle_microseconds: 3000000 direct {{ }} }}""",
-    "oldest": f"""backend: "played" {_PROCESS} max_batch_size: 4 sequence_batching {{
-        max_sequence_idle_microseconds: 3000000 oldest {{ max_candidate_sequences: 3 }} }}""",
-    "pipeline": """platform: "ensemble" max_batch_size: 3 ensemble_scheduling {
-        step { model_name: "batched" model_version: -1
-          input_map { key: "X" value: "X" } output_map { key: "Y" value: "between" } }
-        step { model_name: "local" model_version: -1
-          input_map { key: "X" value: "between" } output_map { key: "Y" value: "Y" } } }""",
-}
 _BATCHING = {"batched", "local", "sequences", "oldest", "pipeline"}
 _PARTS = ("batched", "local")
 _OF_SEQUENCES = ("sequences", "oldest")
@@ -86,39 +57,6 @@ _SMALL = 0.9
 """The share of worlds with one model, or a pipeline, and a few clients."""
 _PATIENCE = 900.0
 """Virtual seconds after which whoever waits will wait for ever."""
-
-
-def write_repository(path: Path) -> None:
-    """The models of the world, of which nothing but the configuration is on disk."""
-    for name, config in MODELS.items():
-        (path / name / "1").mkdir(parents=True)
-        (path / name / "config.pbtxt").write_text(config + _TENSORS)
-
-
-class _PlayedRepository(ModelRepository):
-    """Has some of the models on disk, and reads each once for all seeds."""
-
-    _read: ClassVar[dict[tuple[Path, str], ModelFiles]] = {}
-
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
-        super().__init__([path])
-        self._path = path
-        self._names = names
-
-    def names(self) -> list[str]:
-        return [*self._names]
-
-    def described(self, name: str) -> ModelFiles:
-        return self.read(name)
-
-    def read(
-        self, name: str, override: ModelOverride | None = None, scratch: Path | None = None
-    ) -> ModelFiles:
-        assert override is None
-        known = self._path, name
-        if known not in self._read:
-            self._read[known] = super().read(name)
-        return self._read[known]
 
 
 class WrongError(AssertionError):
@@ -519,7 +457,7 @@ async def _open(repository: Path, chance: random.Random) -> AsyncIterator[World]
     budget = MemoryBudget(_ROOM) if on_demand else None
     builder = VersionBuilder(lambda _: {}, Reaper.__new__(Reaper), budget=budget)
     starter = builder.factory.starter = PlayedStarter(chance)
-    files = _PlayedRepository(repository, names)
+    files = PlayedRepository(repository, names)
     lifecycle = ModelLifecycle(files, builder, finalize_seconds=30)
     server = InferenceServer(ServerMetadata("played", "1"), files, lifecycle, explicit_control=True)
     Watched.faults.clear()
