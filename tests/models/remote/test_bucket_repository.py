@@ -242,7 +242,7 @@ def test_segments_of_a_large_object_are_one_file(store: ObjectStore, tmp_path: P
     store.put("m/1/weights", content)
     with opened(store, tmp_path) as repository:
         assert files_of(repository.take("m")) == {"1/weights": content}
-    assert store.gets["m/1/weights"] == 3
+    assert store.gets["m/1/weights"] in (2, 3)  # a quick store is asked for all that is left
     assert store.sent["m/1/weights"] == len(content)
 
 

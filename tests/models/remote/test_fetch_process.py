@@ -192,9 +192,9 @@ def test_a_stopped_download_goes_on_where_it_was(store: ObjectStore, tmp_path: P
             taking.result()
     assert not fetchers()
     store.resume.set()
-    with opened(store, tmp_path) as again:
-        assert files_of(again.take("m")) == {"1/weights": content}
-    assert store.gets["m/1/weights"] == 6
+    with remote(tmp_path) as repositories:
+        assert files_of(repositories.open(store.address).take("m")) == {"1/weights": content}
+        assert repositories.traffic.fetched_bytes == 4 * SEGMENT  # what was whole is the rest
 
 
 def test_segments_of_another_size_are_fetched_anew(store: ObjectStore, tmp_path: Path) -> None:
