@@ -121,12 +121,15 @@ class ObjectCache:
         """The object of a key, if it is here as it was stored; counts as a use."""
         name = self._folder / "names" / key
         with suppress(OSError, ValueError):
-            digest, stamp, size, boot, _ = name.read_text().split()
+            digest, stamp, size, boot, address = name.read_text().split()
             path = self._folder / "objects" / digest
             status = path.stat()
             same = (status.st_mtime_ns, status.st_size) == (int(stamp), int(size))
-            if same and (boot in (_ON_DISK, current_boot()) or _digest(path) == digest):
+            if same and boot in (_ON_DISK, current_boot()):
                 os.utime(name)
+                return path
+            if _digest(path) == digest:  # another object of equal content was stored, or a reboot
+                self._write_name(name, digest, status, address)
                 return path
             path.unlink()  # somebody wrote into it, or the machine was switched off
         return None
@@ -159,8 +162,8 @@ class ObjectCache:
         except FileNotFoundError:
             status = part.seal()
             layout.link(path, part.path)  # before others see it, who may need room
-        text = f"{digest} {status.st_mtime_ns} {status.st_size} {current_boot()} {quote(address)}"
-        self._write(self._folder / "names" / key, text)  # first: what has no name is removed
+        name = self._folder / "names" / key  # first: what has no name is removed
+        self._write_name(name, digest, status, quote(address))
         part.move(stored)
 
     def check_limit(self, needed: int, here: Iterable[Path]) -> None:
@@ -297,6 +300,10 @@ class ObjectCache:
             if self._thread.wait(_LOCK_SECONDS):
                 raise StoppedError
         return file
+
+    def _write_name(self, name: Path, digest: str, status: os.stat_result, address: str) -> None:
+        stamp = f"{status.st_mtime_ns} {status.st_size} {current_boot()}"
+        self._write(name, f"{digest} {stamp} {address}")
 
     def _write(self, path: Path, text: str) -> None:
         with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:
