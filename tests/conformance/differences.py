@@ -340,10 +340,10 @@ BEYOND: tuple[Difference, ...] = (
     Difference(
         ("R-09", "ME-02"),
         "models of one name have namespaces",
-        "the index has the name twice, statistics are an error; metrics of all models have the "
-        "namespace; no request can name one",
-        "the index and statistics have full names, which requests may name; metrics have the "
-        "namespace where a name has several models",
+        "the index has the name twice, statistics are an error; a namespace is the path as it was "
+        "given; no request can name one",
+        "the index and statistics have full names, which requests may name; a namespace is the "
+        "whole path",
         "who sees two models can tell and call them",
     ),
     Difference(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import urllib.error
 import urllib.request
@@ -146,12 +147,18 @@ def test_configurations_name_the_namespace(server: Served, folders: list[Path]) 
 
 
 @pytest.mark.contract("ME-02")
-def test_metrics_have_the_namespace(server: Served, folders: list[Path]) -> None:
-    _answer(server, "pipe_two")
+def test_metrics_of_all_models_have_the_namespace(server: Served, folders: list[Path]) -> None:
+    models = (("crossing", "pipe_one", "pre"), ("only", "pipe_two", "pre"))
+    assert _labels(server) == {
+        f'model="{name}",namespace="{folder}",version="1"'
+        for folder, names in zip(folders[:2], models, strict=True)
+        for name in names
+    }
+
+
+def _labels(server: Served) -> set[str]:
     with urllib.request.urlopen(server.metrics, timeout=60) as page:
-        lines = page.read().decode().splitlines()
-    labels = f'{{model="pre",namespace="{folders[1]}",version="1"}}'
-    assert any(line.startswith(f"nv_inference_request_success{labels}") for line in lines)
+        return {*re.findall(r"^nv_inference_count{(.*)}", page.read().decode(), re.MULTILINE)}
 
 
 def test_loads_and_unloads_of_a_name_are_of_all_that_have_it(
@@ -205,3 +212,6 @@ def test_a_second_model_of_a_name_comes_and_goes(tmp_path: Path) -> None:
         shutil.rmtree(two / "pre")
         wait_until(lambda: _answer(server, "pipe_two") == 11)  # it answers all the time
         assert [_answer(server, name) for name in ("pre", "pipe_one")] == [11, 11]
+        shutil.move(one / "pre", two)  # the same files, of the same times
+        moved = f'model="pre",namespace="{two}",version="1"'
+        wait_until(lambda: {each for each in _labels(server) if '"pre"' in each} == {moved})

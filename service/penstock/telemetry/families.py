@@ -309,8 +309,8 @@ def model_labels(model: ModelStatistics, *more: Label) -> tuple[Label, ...]:
     """Tags of the configuration (C-31), GPU, model with its namespace (ME-02), `more`, and version,
     sorted by name.
     """
-    namespace, name = split_name(model.name)
-    if namespace:
+    own, name = split_name(model.name)
+    if namespace := own or model.namespace:
         more = (("namespace", namespace), *more)
     labels = (("model", name), *more, ("version", model.version))
     if model.gpu_uuid:

@@ -54,7 +54,8 @@ class ModelFiles:
     """The files of one model: its folder, configuration and version folders.
 
     `config` is that of the file, if any, with backend and defaults filled in; the backend completes
-    it. `folder` is a temporary one, where the files lie in no folder of a repository.
+    it. `folder` is a temporary one, where the files lie in no folder of a repository. `namespace`
+    is that of their repository, with `--model-namespacing`.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ModelFiles:
     has_config: bool
     versions: Mapping[int, Path]
     folder: ScratchFolder | None = None
+    namespace: str = ""
 
     @property
     def uploaded(self) -> bool:
@@ -242,7 +244,7 @@ class ModelRepository:
         twice = frozenset(name for name, count in counts.items() if count > 1)
         if not self._namespacing:
             return {n: (s, self._unread[n]) for _, n, s in found if n not in twice}
-        full = {_full(path, name, counts[name]): state for path, name, state in found}
+        full = {_full(path, name, counts[name]): (path, state) for path, name, state in found}
         return {name: (state, self._unread[name], twice) for name, state in full.items()}
 
     def _states_of(self, path: str, place: LocalFolder | RemotePlace) -> Mapping[str, Hashable]:
@@ -319,7 +321,8 @@ class ModelRepository:
         versions = _versions(path)
         if override is not None and override.versions:
             polled = replace(polled, version_policy=_only(override.versions, versions, name))
-        return ModelFiles(name, path, polled, config is not None, versions, folder)
+        namespace = _namespace(own) if self._namespacing else ""
+        return ModelFiles(name, path, polled, config is not None, versions, folder, namespace)
 
     def _with_namespaces(self, config: ModelConfig, own: str) -> ModelConfig:
         """The configuration, whose steps name models of its own repository first."""

@@ -37,7 +37,8 @@ class VersionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a loaded version: its configuration as read, and fingerprints of its files.
+    """The origin of a loaded version: its configuration as read, fingerprints of its files, and its
+    namespace, if it has one.
 
     `config_files` are the files that configurations are read from.
     """
@@ -45,10 +46,12 @@ class Origin:
     config: ModelConfig
     files: Fingerprint
     config_files: Fingerprint = frozenset()
+    namespace: str = ""
 
     def has_files_of(self, other: Origin) -> bool:
-        """Whether no file has changed, nor been touched."""
-        return (self.files, self.config_files) == (other.files, other.config_files)
+        """Whether no file has changed, nor been touched, nor come to another namespace."""
+        mine = (self.files, self.config_files, self.namespace)
+        return mine == (other.files, other.config_files, other.namespace)
 
     def differs_in_instances_only(self, other: Origin) -> bool:
         """Whether the instance groups differ and nothing else does but the file that says so."""
@@ -66,7 +69,7 @@ def origin_of(files: ModelFiles, version: int) -> Origin:
     found = fingerprint(files.path, others)
     inside = f"{_CONFIGS}{os.sep}"
     config_files = {f for f in found if f[0] in (CONFIG_FILE, _CONFIGS) or f[0].startswith(inside)}
-    return Origin(files.config, found - config_files, frozenset(config_files))
+    return Origin(files.config, found - config_files, frozenset(config_files), files.namespace)
 
 
 _CONFIGS = "configs"

@@ -41,7 +41,8 @@ class ModelStatistics:
 
     `tags` are the configuration's labels for its metrics (C-31), `load_seconds` the
     duration of the load (M-19). `gpu` is the CUDA ordinal of the GPU that all its instances are
-    on, `None` if there is no such; `gpu_uuid` names that in metrics (ME-02).
+    on, `None` if there is no such; `gpu_uuid` names that in metrics, and `namespace` the model's
+    repository, where models have namespaces (ME-02).
     """
 
     name: str
@@ -51,6 +52,7 @@ class ModelStatistics:
     load_seconds: float = 0.0
     gpu: int | None = None
     gpu_uuid: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

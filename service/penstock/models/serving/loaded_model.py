@@ -432,6 +432,7 @@ class LoadedModel:
             self.config.metric_tags,
             self.load_seconds,
             only_gpu(self.config),
+            namespace=self.origin.namespace if self.origin else "",
         )
 
     @property
