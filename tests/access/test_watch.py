@@ -17,6 +17,7 @@ import pytest
 from access.issuer import Issuer, with_tokens
 from access.policies import ALICE, BOB, POLICY, bearer, hashed, replaced
 from fakes import turns
+from harness.http_threads import Quiet, answering
 from penstock.access.key_set import fetch
 from penstock.access.watch import PolicyWatch
 from penstock.core.errors import ConfigError, InferenceError
@@ -43,7 +44,7 @@ class KeyServer:
     def __init__(self) -> None:
         outer, self.came = self, Event()
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet, BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked += 1
                 if outer.let_go is not None:
@@ -58,9 +59,6 @@ class KeyServer:
                 with suppress(OSError):  # whoever has enough leaves
                     self.wfile.write(outer.answer)
 
-            def log_message(self, *_: object) -> None:
-                pass
-
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_port}/keys"
 
@@ -68,12 +66,8 @@ class KeyServer:
 @pytest.fixture
 def keys() -> Iterator[KeyServer]:
     served = KeyServer()
-    thread = Thread(target=served.server.serve_forever)
-    thread.start()
-    yield served
-    served.server.shutdown()
-    served.server.server_close()
-    thread.join()
+    with answering(served.server):
+        yield served
 
 
 def caller(watch: PolicyWatch, key: str) -> str:

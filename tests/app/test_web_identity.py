@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 from tritonclient.grpc import InferenceServerClient
 
 from app.test_remote_repositories import ask, flags, put_model
+from harness.http_threads import Quiet, answering
 from harness.object_store import object_store
 from harness.serving import serving, wait_until
 from rpc.certificates import needs_openssl, write_certificates
@@ -48,11 +48,8 @@ def token_service(certificates: Path, key: str) -> Iterator[TokenService]:
     """A service at `url`, over TLS."""
     service = TokenService(key)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
@@ -67,14 +64,8 @@ def token_service(certificates: Path, key: str) -> Iterator[TokenService]:
     context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
     service.url = f"https://localhost:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with answering(server):
         yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @needs_openssl

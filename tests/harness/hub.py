@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from harness.http_threads import Quiet, QuietServer, answering
 
 
 @dataclass(slots=True)
@@ -37,31 +39,18 @@ def hub() -> Iterator[Hub]:
     """A hub that answers until the end."""
     found = Hub()
     found.answer.set()
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": found}))
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield found
-    finally:
-        found.answer.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": found}))
+    with answering(server) as address:
+        found.url = f"http://{address}"
+        try:
+            yield found
+        finally:
+            found.answer.set()
 
 
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that end hang up."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet, BaseHTTPRequestHandler):
     hub: Hub
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body waits 40 ms behind its head
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
     def do_HEAD(self) -> None:
         self.do_GET()

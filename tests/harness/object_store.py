@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from harness.http_threads import Quiet, QuietServer, answering
 
 LONG_AGO = 1_700_000_000.0
 """When objects were changed that nobody is uploading any more."""
@@ -74,31 +76,17 @@ def object_store() -> Iterator[ObjectStore]:
     store = ObjectStore()
     store.resume.set()
     handler = type("Handler", (_Handler,), {"store": store})
-    server = _Server(("127.0.0.1", 0), handler)
-    store.address = f"s3://http://127.0.0.1:{server.server_port}/bucket"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield store
-    finally:
-        store.resume.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(QuietServer(("127.0.0.1", 0), handler)) as address:
+        store.address = f"s3://http://{address}/bucket"
+        try:
+            yield store
+        finally:
+            store.resume.set()
 
 
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that are killed hang up."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet, BaseHTTPRequestHandler):
     store: ObjectStore
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body waits 40 ms behind its head
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         store, parts = self.store, urlsplit(self.path)

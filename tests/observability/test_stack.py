@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +24,7 @@ from deploy.observability.dashboards.panels import TRACES as PANEL_LINK
 from deploy.observability.programs import answers
 from deploy.observability.prometheus_api import PrometheusApi, QueryError
 from deploy.observability.questions import DASHBOARDS, questions
+from harness.http_threads import Quiet, answering
 from harness.processes import processes_below
 from harness.serving import alive, wait_until
 from programs.places import INSTALLED
@@ -95,7 +95,7 @@ class Observed:
         return PrometheusApi(self.urls["Prometheus"])
 
 
-class _Page(BaseHTTPRequestHandler):
+class _Page(Quiet, BaseHTTPRequestHandler):
     """The recorded page of a server with vLLM."""
 
     def do_GET(self) -> None:
@@ -104,19 +104,12 @@ class _Page(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(Path(__file__).with_name("vllm_page.txt").read_bytes())
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing."""
-
 
 @pytest.fixture(scope="module")
 def recorded_page() -> Iterator[str]:
     """The address of the recorded page."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as listener:
-        thread = threading.Thread(target=listener.serve_forever)
-        thread.start()
-        yield f"127.0.0.1:{listener.server_port}"
-        listener.shutdown()
-        thread.join()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Page)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

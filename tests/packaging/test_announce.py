@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.http_threads import Quiet, answering
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "announce.py"
 
 
-class Health(BaseHTTPRequestHandler):
+class Health(Quiet, BaseHTTPRequestHandler):
     """Answers with the server's statuses in turn, and with the last one from then on."""
 
     def do_GET(self) -> None:
@@ -24,9 +25,6 @@ class Health(BaseHTTPRequestHandler):
         statuses = self.server.statuses
         self.send_response(statuses.pop(0) if len(statuses) > 1 else statuses[0])
         self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 class Server(HTTPServer):
@@ -39,12 +37,9 @@ class Server(HTTPServer):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    server = Server()
+    with answering(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

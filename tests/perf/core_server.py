@@ -6,7 +6,6 @@ It knows no configuration, statistics or shared memory, and tensors over HTTP as
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from harness.http_threads import Quiet, answering
 from penstock.protocol import grpc_service_pb2 as pb
 
 _SERVICE = "inference.GRPCInferenceService"
@@ -49,7 +49,7 @@ _MODELS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -78,9 +78,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
-
 
 @contextmanager
 def core_server() -> Iterator[CoreServer]:
@@ -99,13 +96,8 @@ def core_server() -> Iterator[CoreServer]:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
-        http.daemon_threads = True
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Handler)) as http:
         try:
-            yield CoreServer(f"127.0.0.1:{port}", f"127.0.0.1:{http.server_port}")
+            yield CoreServer(f"127.0.0.1:{port}", http)
         finally:
-            http.shutdown()
-            thread.join()
             server.stop(None).wait()

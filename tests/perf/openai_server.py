@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from harness.http_threads import Quiet, answering
+
 
 class OpenAiServer(ThreadingHTTPServer):
     """`bodies` are what came; with `broken` streams end with an error."""
-
-    daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -25,7 +24,7 @@ class OpenAiServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: OpenAiServer
 
@@ -66,9 +65,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
-
 
 def _event(value: Any) -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
@@ -77,11 +73,6 @@ def _event(value: Any) -> bytes:
 @contextmanager
 def openai_server() -> Iterator[OpenAiServer]:
     """The server, on a port of its choice."""
-    with OpenAiServer() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = OpenAiServer()
+    with answering(server):
+        yield server

@@ -15,10 +15,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from harness.http_threads import Quiet, answering
 from harness.serving import Served, alive, serving, wait_until
 from penstock_client.perf.errors import PerfError, Status
 from penstock_client.perf.load.job import ClosedLoop, Job, Payload, Ready
@@ -153,24 +153,15 @@ def _killing(victim: Served, at: int) -> Iterator[str]:
     """
     asked = count(1)
 
-    class Page(BaseHTTPRequestHandler):
+    class Page(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if next(asked) == at:
                 victim.process.kill()
                 victim.process.wait()
             self.send_error(404)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Page) as page:
-        thread = threading.Thread(target=page.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{page.server_port}/metrics"
-        finally:
-            page.shutdown()
-            thread.join()
+    with answering(HTTPServer(("127.0.0.1", 0), Page)) as address:
+        yield f"{address}/metrics"
 
 
 @pytest.mark.slow

@@ -5,19 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import BufferedIOBase
 
+from harness.http_threads import Quiet, QuietServer, answering
 from penstock_client.reading.address import Address
 
 Answer = bytes | Callable[[BufferedIOBase], None]
 """The body of an answer of status 200; or what writes an answer, from its first line on."""
 
 
-class StubServer(ThreadingHTTPServer):
+class StubServer(QuietServer):
     """`answers` by path; any other is 404. `asked` are the paths of requests so far."""
-
-    daemon_threads = True
 
     def __init__(self, port: int = 0) -> None:
         self.answers: dict[str, Answer] = {}
@@ -35,11 +34,8 @@ class StubServer(ThreadingHTTPServer):
         out.flush()
         self.released.wait(60)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients may leave."""
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet, BaseHTTPRequestHandler):
     server: StubServer
 
     def do_GET(self) -> None:
@@ -54,22 +50,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_GET  # noqa: N815
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @contextmanager
 def stub_server(port: int = 0) -> Iterator[StubServer]:
     """The server, which runs; all of its answers end with it."""
-    with StubServer(port) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    server = StubServer(port)
+    with answering(server):
         try:
             yield server
         finally:
             server.released.set()
-            server.shutdown()
-            thread.join()
 
 
 def tritons(server: StubServer, *, success: int = 5, model: str = "bert") -> None:

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from harness.http_threads import Quiet, answering
 from penstock.backend import InvalidRequestError, ModelConfig
 from penstock.core.config import Parameter
 from penstock_backends.language_model import (
@@ -25,7 +26,7 @@ from penstock_backends.language_model.media.fetching import MOST_OF_A_REQUEST
 LOCAL = MediaLimits(frozenset({"127.0.0.1"}), size=1000, seconds=10)
 
 
-class Pages(BaseHTTPRequestHandler):
+class Pages(Quiet, BaseHTTPRequestHandler):
     """Pages by path; one that never ends waits for `over`."""
 
     over = threading.Event()
@@ -70,21 +71,14 @@ class Pages(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @pytest.fixture
 def server() -> Iterator[str]:
     Pages.over.clear()
     Pages.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as pages:
-        thread = threading.Thread(target=pages.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{pages.server_port}"
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Pages)) as address:
+        yield f"http://{address}"
         Pages.over.set()
-        pages.shutdown()
-        thread.join()
 
 
 async def refused(url: str, limits: MediaLimits = LOCAL) -> str:
