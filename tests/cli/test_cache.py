@@ -65,6 +65,12 @@ def test_models_are_fetched_once_listed_and_removed(store: ObjectStore, cache: s
     assert store.gets["a/1/weights.bin"] == 1
 
 
+def test_a_list_of_nothing_says_so(store: ObjectStore, cache: str, tmp_path: Path) -> None:
+    assert _run("list", cache) == (1, "", f"penstock: there is no folder '{tmp_path / 'cache'}'\n")
+    (tmp_path / "cache").mkdir()
+    assert _run("list", cache) == (0, "", "penstock: nothing was fetched yet\n")
+
+
 def test_a_path_with_a_number_is_no_version(store: ObjectStore, cache: str) -> None:
     store.put("2024/m/config.pbtxt", 'backend: "identity"')
     store.put("2024/m/1/weights.bin", b"weights")

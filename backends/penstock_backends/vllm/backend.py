@@ -44,6 +44,7 @@ from penstock_backends.vllm.arguments.engine_args import (
     prepare_environment,
     read_arguments,
 )
+from penstock_backends.vllm.arguments.weight_files import safetensors_of
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_facts import read_engine_facts
@@ -93,6 +94,12 @@ class VllmBackend(
         if arguments.enable_lora:
             read_paths(version_path)
         allowed_folders(config, version_path)
+
+    @classmethod
+    def safetensors(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> Sequence[Path]:
+        return safetensors_of(read_arguments(version_path))
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.output import OutputError
 from penstock.core.errors import InferenceError
 from penstock.models.sizing.sizes import shown_size
 
@@ -74,6 +75,8 @@ def _run(work: Callable[[RemoteRepositories, Namespace], int], chosen: Namespace
     try:
         with closing(RemoteRepositories(chosen.repository_cache_dir, limit, os.environ)) as remote:
             return work(remote, chosen)
+    except OutputError:
+        raise
     except (InferenceError, OSError) as error:
         return _failed(str(error))
 
@@ -144,6 +147,11 @@ def _pull_model(place: RemotePlace, address: str, name: str) -> int:
 
 def _list(remote: RemoteRepositories, chosen: Namespace) -> int:
     rows = [(address, *entry) for address, entry in sorted(_kept(remote).items())]
+    folder = chosen.repository_cache_dir
+    if not rows and folder and not os.path.isdir(folder):
+        return _failed(f"there is no folder '{folder}'")
+    if not rows:
+        print("penstock: nothing was fetched yet", file=sys.stderr, flush=True)
     width = max([len(address) for address, *_ in rows], default=0)
     for address, size, used in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))

@@ -317,6 +317,16 @@ class Inspectable:
         """
 
     @classmethod
+    def safetensors(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> Sequence[Path]:
+        """The files of safetensors that the engine opens; the check reads their headers.
+
+        Raises as `check_files` does, where it is given the same.
+        """
+        return ()
+
+    @classmethod
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
         """Whether `complete_config` needs neither the engine nor the model's code for this one."""
         return False

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from models.checking.broken import BROKEN, Broken
 from models.checking.house import check, errors, told_by_load, write_model
+from models.checking.refused_language_models import checkpoint, index
 from models.checking.refused_rows import IDENTITY, ROWS, VLLM
+from models.sizing.headers.files import safetensors
 
 
 def _write(root: Path, broken: Broken) -> None:
@@ -68,6 +71,22 @@ async def test_what_a_file_says_is_how_the_configuration_is_mended(
     write_model(tmp_path, "m", ROWS[row].config, ROWS[row].files)
     (found,) = await errors(tmp_path, "m")
     assert found.fix.startswith(fix)
+
+
+async def test_each_damaged_file_of_weights_is_told_and_no_other(tmp_path: Path) -> None:
+    whole = safetensors({"a": ("F32", [2], 8)})
+    files = {"a.safetensors": whole[:9], "b.safetensors": whole, "c.safetensors": whole[:-1]}
+    row = checkpoint({**files, "unread.safetensors": b"", **index(*files)})
+    write_model(tmp_path, "m", row.config, row.files)
+    places = [Path(found.place.file).name for found in await errors(tmp_path)]
+    assert places == ["a.safetensors", "c.safetensors"]
+
+
+async def test_a_header_longer_than_is_read_is_no_error(tmp_path: Path) -> None:
+    row = checkpoint({"a.safetensors": (1 << 26).to_bytes(8, "little")})
+    write_model(tmp_path, "m", row.config, row.files)
+    os.truncate(tmp_path / "m/1/weights/a.safetensors", 1 << 27)
+    assert await errors(tmp_path) == []
 
 
 async def test_a_file_that_is_meant_is_found_below_a_relative_path(

@@ -11,7 +11,7 @@ import pytest
 from harness.object_store import ObjectStore, object_store
 from models.checking.house import write_model
 from models.checking.refused_ensembles import ROWS
-from models.checking.refused_rows import GENAI, IDENTITY, ONNX
+from models.checking.refused_rows import GENAI, IDENTITY, ONNX, VLLM
 from models.remote.opening import KEYS
 from penstock.cli import main
 
@@ -57,6 +57,7 @@ def test_weights_are_not_fetched(store: ObjectStore, capsys: pytest.CaptureFixtu
     [
         (GENAI, "model.gguf", ["tokenizer.json"]),
         ('platform: "tensorflow_savedmodel"', "model.savedmodel/saved_model.pb", []),
+        (VLLM, "model.safetensors", ["model.json"]),
     ],
 )
 def test_what_large_files_say_is_left_open(
@@ -69,7 +70,7 @@ def test_what_large_files_say_is_left_open(
     store.put("m/config.pbtxt", config)
     store.put(f"m/1/{file}", _WEIGHTS)
     for other in others:
-        store.put(f"m/1/{other}", "{}")
+        store.put(f"m/1/{other}", '{"model": "."}')
     python = f"--backend-config=tensorflow,python={sys.executable}"
     assert main(["check", store.address, python]) == 0
     text = capsys.readouterr().out

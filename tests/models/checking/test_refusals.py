@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from models.checking import refused_ensembles
+from models.checking import refused_ensembles, refused_language_models, refused_rows
 from models.checking.house import errors, told_by_load, write_model
 from models.checking.refusal_sites import Site, lines_reached, sites
-from models.checking.refused_rows import ROWS, Row
+from models.checking.refused_rows import Row
 
 _WRONG = json.loads(
     (Path(__file__).parents[1] / "loading" / "wrong_configs.json").read_text("utf-8")
@@ -30,6 +30,8 @@ _TRITONS: Mapping[str, Row] = {
     name: Row(row["config"].replace('backend: "python"', 'backend: "identity"'), others=_PARTS)
     for name, row in _WRONG.items()
 }
+
+ROWS = {**refused_rows.ROWS, **refused_language_models.ROWS, **refused_ensembles.ROWS}
 
 NEED_MORE: Mapping[str, str] = {
     # -- what only a load request brings
@@ -143,11 +145,11 @@ async def _found(root: Path, row: Row, name: str, reached: set[tuple[str, int]])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*ROWS, *refused_ensembles.ROWS])
+@pytest.mark.parametrize("name", ROWS)
 async def test_a_refusal_is_found_in_the_words_of_the_load(
     tmp_path: Path, reached: set[tuple[str, int]], name: str
 ) -> None:
-    row = ROWS.get(name) or refused_ensembles.ROWS[name]
+    row = ROWS[name]
     reasons = await _found(tmp_path, row, row.name, reached)
     assert reasons
     told = await told_by_load(tmp_path, row.name, row.settings, row.gpus)

@@ -162,7 +162,11 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"external data in '(?P<name>[^']*)'", "the whole file '{name}' beside the graph, which has"
      " weights in it"),
     (r"external data at .* no file beside it", "a graph whose weights lie in its own folder"),
-    (r"cut short|not an ONNX file", "the whole file: what lies there is not one, or a part of one"),
+    (r"cut short|not an ONNX file|header of safetensors|that overlap|that is none: ",
+     "the whole file: what lies there is not one, or a part of one"),
+    (r"names '(?P<name>[^']*)', which is not beside it", "the whole file '{name}' there"),
+    (r"is no index of weights", "the index that came with the weights"),
+    (r"cannot be read: No such file", "the file that the link stands for"),
     (r"must stay within the model directory", "a path below the model's folder, without '..'"),
     (r"ensemble scheduling must be set", "ensemble_scheduling { step [ ... ] }"),
     (r"whose platform is not ensemble", 'platform: "ensemble", and no backend'),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from penstock.models.repository.integrity import SignatureKey
 from penstock.models.repository.load_log import unlogged
 from penstock.models.repository.repository import ModelFiles, naming_misplaced_config
 from penstock.models.repository.version_files import read_labels
+from penstock.models.sizing.headers.header_file import LongHeaderError
+from penstock.models.sizing.headers.safetensors import read_safetensors
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +190,12 @@ class VersionCheck:
             return
         with self._noted():
             await asyncio.to_thread(backend.check_files, self.config, self._path, options)
+        weights: Sequence[Path] = ()
+        with self._noted():
+            weights = await asyncio.to_thread(backend.safetensors, self.config, self._path, options)
+        for file in weights:
+            with self._noted(), suppress(LongHeaderError):  # which the engine may read
+                await asyncio.to_thread(read_safetensors, file)
         self.missing = self.missing or backend.engine_missing(options)
 
 

@@ -250,6 +250,7 @@ def kept_models() -> list[KeptModel]:
     if find_spec("huggingface_hub") is None:
         return []
     import huggingface_hub
+    import huggingface_hub.errors
 
     return sorted(
         KeptModel(
