@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import OutputError
 from penstock.core.errors import InferenceError
 from penstock.models.sizing.sizes import shown_size
 
@@ -75,8 +74,6 @@ def _run(work: Callable[[RemoteRepositories, Namespace], int], chosen: Namespace
     try:
         with closing(RemoteRepositories(chosen.repository_cache_dir, limit, os.environ)) as remote:
             return work(remote, chosen)
-    except OutputError:
-        raise
     except (InferenceError, OSError) as error:
         return _failed(str(error))
 

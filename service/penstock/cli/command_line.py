@@ -7,25 +7,27 @@ Heavy modules are imported by the command that needs them.
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import select
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import TextIO, cast
+from typing import TextIO
 
 from penstock import __version__
 from penstock.cli import usage
 from penstock.cli.arguments import HelpRequested, UsageError, parse_arguments
 from penstock.cli.getopt import OptionError
 from penstock.cli.installed_commands import OF_CLIENT, installed_command, where_it_is
-from penstock.cli.output import Output, OutputError
 from penstock.cli.unsupported import refuse_unsupported
 from penstock.core.nearest_name import nearest_name
 from penstock.settings.rules import SettingsError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a full disk."""
 _UNWRITTEN = 2
-"""The exit status where the output cannot be written; that of `check` and `plan` for no result."""
+"""The exit status of one; that of `check` and `plan` for no result."""
 _INTERRUPTED, _UNREAD = 130, 141
 """The exit statuses after SIGINT, and SIGPIPE, as shells have them."""
 
@@ -100,8 +102,10 @@ def _ended(work: Callable[[], int]) -> int:
         if _is_open(sys.stdout):  # another pipe
             raise
         status = _unheard(_UNREAD)
-    except OutputError as error:
-        _print_error(f"penstock: {error}")
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _print_error(f"penstock: the output cannot be written: {error.strerror}")
         status = _unheard(_UNWRITTEN)
     if "obstore" in sys.modules:
         from penstock.telemetry.console import end_process
@@ -112,17 +116,10 @@ def _ended(work: Callable[[], int]) -> int:
 
 
 def _printed(work: Callable[[], int]) -> int:
-    _open_closed_streams()
-    output = Output(sys.stdout)
-    sys.stdout = cast(TextIO, output)
     try:
         return work()
-    except SystemExit as ended:  # of argparse, which does not tell what it could not print
-        if output.failure is not None and not ended.code:
-            raise output.failure from ended
-        raise
     finally:
-        output.flush()
+        sys.stdout.flush()
 
 
 def _unheard(status: int) -> int:

@@ -7,8 +7,6 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.cli.output import OutputError
-
 
 def parser() -> ArgumentParser:
     """The parser of the command line."""
@@ -42,8 +40,6 @@ def run(arguments: Sequence[str]) -> int:
             from penstock.demo import write_demo
 
             write_demo(chosen.directory, llm=chosen.llm, report=print)
-    except OutputError:
-        raise
     except (DemoError, OSError) as error:
         print(f"penstock demo: {error}", file=sys.stderr, flush=True)
         return 1
