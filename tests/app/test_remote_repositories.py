@@ -118,24 +118,6 @@ def test_a_bucket_is_followed_by_polling(store: ObjectStore, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_keys_that_are_no_paths_leave_the_other_models_served(
-    store: ObjectStore, tmp_path: Path
-) -> None:
-    put_model(store, "a", 1)
-    for key in ("../x", "/x", "nul\0/x", "a\x1b[31m/x"):
-        store.put(key, "hostile")
-    poll = flags(store, tmp_path, "--model-control-mode=poll", "--repository-poll-secs=1")
-    with serving(None, tmp_path / "log", *poll) as served:
-        assert ask(served, "a") == 1
-        store.put("a/1/number.txt", "2")
-        wait_until(lambda: ask(served, "a") == 2)
-        lines = [line for line in served.log.read_text().splitlines() if "no paths" in line]
-        assert served.stop() == 0
-    assert len(lines) == 4
-    assert any("'nul\\\\x00/'" in line or "'nul\\x00/'" in line for line in lines)
-
-
-@pytest.mark.slow
 def test_models_of_a_bucket_come_and_go_by_requests(store: ObjectStore, tmp_path: Path) -> None:
     put_model(store, "a", 1)
     explicit = flags(store, tmp_path, "--model-control-mode=explicit")

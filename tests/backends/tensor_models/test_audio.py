@@ -6,7 +6,6 @@ import io
 import json
 import struct
 import wave
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto
 
 from backends.tensor_models import graphs
+from backends.tensor_models.test_images import answers, refusal, request, rows
 from harness.examples import examples
-from penstock.core.backend import Outcome
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
-from penstock.core.tensor import DataType, Tensor
+from penstock.core.tensor import DataType
 from penstock.testing import running
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
 from penstock_backends.tensor_models import GraphTensor
@@ -67,27 +66,6 @@ def config(rows: int = 8, **audio: Any) -> ModelConfig:
         max_batch_size=rows,
         parameters=graphs.parameters(penstock__audio=given),
     )
-
-
-def request(*files: bytes, shape: Sequence[int] | None = None) -> Any:
-    return graphs.request(x=Tensor.from_strings(files, shape or (len(files), 1)))
-
-
-async def answers(version: Path, given: ModelConfig, *requests: Any) -> list[Outcome]:
-    async with running(OnnxRuntimeBackend, given, version) as instance:
-        outcomes: list[Outcome] = await instance.backend.execute(requests)
-        return outcomes
-
-
-async def rows(version: Path, given: ModelConfig, *files: bytes) -> np.ndarray:
-    (outcome,) = await answers(version, given, request(*files))
-    return graphs.tensor(outcome, "y").numpy()
-
-
-async def refusal(version: Path, given: ModelConfig, *files: bytes) -> str:
-    (outcome,) = await answers(version, given, request(*files))
-    assert isinstance(outcome, InvalidRequestError), outcome
-    return outcome.message
 
 
 # -- samples ---------------------------------------------------------------------------------------

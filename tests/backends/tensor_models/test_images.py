@@ -96,7 +96,7 @@ async def rows(version: Path, given: ModelConfig, *files: bytes) -> np.ndarray:
 
 async def refusal(version: Path, given: ModelConfig, *files: bytes) -> str:
     (outcome,) = await answers(version, given, request(*files))
-    assert isinstance(outcome, InvalidRequestError)
+    assert isinstance(outcome, InvalidRequestError), outcome
     return outcome.message
 
 

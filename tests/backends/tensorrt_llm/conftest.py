@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonclient.grpc import InferenceServerClient
 
 from backends.tensorrt_llm.asking import opened
+from harness.serving import Served
 
 PACKAGE = Path(__file__).with_name("package")
 RELEASES = ("1.2", "1.4")
@@ -56,3 +58,10 @@ def version(tmp_path: Path) -> WriteModel:
 async def instance(version: WriteModel, release: str, stand_in: None) -> AsyncIterator[Any]:
     async with opened(version(YAML + "  multimodal: true\nenable_lora: true\n")) as instance:
         yield instance
+
+
+@pytest.fixture
+def client(server: Served) -> Iterator[InferenceServerClient]:
+    """A client of the server that its module starts."""
+    with InferenceServerClient(server.grpc) as client:
+        yield client

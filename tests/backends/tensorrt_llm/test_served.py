@@ -56,12 +56,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield served
 
 
-@pytest.fixture
-def client(server: Served) -> Iterator[InferenceServerClient]:
-    with InferenceServerClient(server.grpc) as client:
-        yield client
-
-
 def tensors(prompt: str, **numbers: Any) -> list[Any]:
     """Inputs of a request: a text, flags, and `max_tokens`."""
     given = {"text_input": np.array([prompt.encode()], np.object_)}

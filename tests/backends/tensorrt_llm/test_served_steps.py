@@ -247,12 +247,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield served
 
 
-@pytest.fixture
-def client(server: Served) -> Iterator[InferenceServerClient]:
-    with InferenceServerClient(server.grpc) as client:
-        yield client
-
-
 def _asked(client: InferenceServerClient, model: str, **given: Any) -> Any:
     kinds = {"O": "BYTES", "b": "BOOL", "i": "INT32", "f": "FP32"}
     inputs = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -30,10 +30,8 @@ from models.repository.files import CONFIG, write_files
 from penstock.core.errors import AlreadyExistsError, InternalError, ModelLoadError
 from penstock.models.remote.bucket import BucketError
 from penstock.models.remote.credentials import VARIABLE
-from penstock.models.remote.part import SEGMENT
 from penstock.models.remote.remote_repositories import RemoteRepositories
-from penstock.models.remote.store_thread import StoppedError, StoreThread
-from penstock.models.repository.places import RemotePlace
+from penstock.models.remote.store_thread import StoreThread
 from penstock.models.repository.repository import ModelRepository
 
 
@@ -149,15 +147,12 @@ def test_a_model_is_what_two_listings_say(store: ObjectStore, tmp_path: Path) ->
     store.put_now("m/1/a", "half" * 1000)
     store.hold_after = 100
     store.resume.clear()
-    with opened(store, tmp_path) as repository:
-        taken: list[dict[str, bytes]] = []
-        taking = threading.Thread(target=lambda: taken.append(files_of(repository.take("m"))))
-        taking.start()
+    with opened(store, tmp_path) as repository, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repository.take, "m")
         wait_until(lambda: bool(store.sent["m/1/a"]))
         store.put_now("m/1/b", "the rest")
         store.resume.set()
-        taking.join()
-    assert set(taken[0]) == {"1/a", "1/b"}
+        assert set(files_of(taking.result())) == {"1/a", "1/b"}
 
 
 def test_what_was_changed_in_a_second_may_be_as_young_as_its_end(
@@ -180,15 +175,12 @@ def test_an_object_that_is_replaced_while_it_is_fetched_is_fetched_whole(
     store.cut_after = [10]
     store.hold_after = 5
     store.resume.clear()
-    with opened(store, tmp_path) as repository:
-        taken: list[dict[str, bytes]] = []
-        taking = threading.Thread(target=lambda: taken.append(files_of(repository.take("m"))))
-        taking.start()
+    with opened(store, tmp_path) as repository, ThreadPoolExecutor(1) as threads:
+        taking = threads.submit(repository.take, "m")
         wait_until(lambda: bool(store.sent["m/1/a"]))
         store.put("m/1/a", "new" * 1000)
         store.resume.set()
-        taking.join()
-    assert taken == [{"1/a": b"new" * 1000}]
+        assert files_of(taking.result()) == {"1/a": b"new" * 1000}
 
 
 def test_a_change_counts_once_two_polls_have_seen_it(store: ObjectStore, tmp_path: Path) -> None:
@@ -235,42 +227,6 @@ def test_a_broken_answer_goes_on_where_it_broke(store: ObjectStore, tmp_path: Pa
         assert repositories.traffic.retries + store.gets["m/1/weights"] >= 3
     assert taken == {"1/weights": content}
     assert store.sent["m/1/weights"] <= len(content) + (2 << 20)
-
-
-def test_segments_of_a_large_object_are_one_file(store: ObjectStore, tmp_path: Path) -> None:
-    content = os.urandom(2 * SEGMENT + 7)
-    store.put("m/1/weights", content)
-    with opened(store, tmp_path) as repository:
-        assert files_of(repository.take("m")) == {"1/weights": content}
-    assert store.gets["m/1/weights"] in (2, 3)  # a quick store is asked for all that is left
-    assert store.sent["m/1/weights"] == len(content)
-
-
-def test_a_stopped_download_goes_on_at_the_next_start(store: ObjectStore, tmp_path: Path) -> None:
-    content = os.urandom(3 * SEGMENT)
-    store.put("m/1/weights", content)
-    store.cut_after = [SEGMENT, 1000, 1000]
-    store.resume.clear()
-    with remote(tmp_path) as repositories:
-        repository: RemotePlace = repositories.open(store.address)
-        stopped: list[BaseException] = []
-
-        def take() -> None:
-            with pytest.raises(StoppedError) as raised:
-                repository.take("m")
-            stopped.append(raised.value)
-
-        taking = threading.Thread(target=take)
-        taking.start()
-        wait_until(lambda: store.sent["m/1/weights"] >= SEGMENT + 2000)
-        store.refusals = [(500, "InternalError")] * 100
-        repositories.stop()
-        taking.join()
-    assert stopped
-    store.refusals, store.cut_after = [], []
-    with opened(store, tmp_path) as again:
-        assert files_of(again.take("m")) == {"1/weights": content}
-    assert store.sent["m/1/weights"] < 2 * len(content)
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "back\\slash"])
