@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -23,6 +24,10 @@ pytestmark = pytest.mark.contract("R-09", "CL-16")
 _TENSORS = (
     'input { name: "X" data_type: TYPE_INT32 dims: [ 1 ] }'
     ' output { name: "Y" data_type: TYPE_INT32 dims: [ 1 ] }'
+)
+_JSON = (
+    '"input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [1]}],'
+    ' "output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [1]}]'
 )
 _CODE = """
 import numpy as np
@@ -164,9 +169,9 @@ def _labels(server: Served) -> set[str]:
 def test_loads_and_unloads_of_a_name_are_of_all_that_have_it(
     folders: list[Path], tmp_path: Path
 ) -> None:
-    more = f"--model-repository={folders[1]}"
+    more = f"--model-repository={folders[1]}", "--allow-model-upload=true"
     options = ("--model-namespacing=true", "--model-control-mode=explicit", "--load-model=pre")
-    with serving(folders[0], tmp_path / "log", more, *options) as server:
+    with serving(folders[0], tmp_path / "log", *more, *options) as server:
         both = {f"{folder}::pre" for folder in folders[:2]}
 
         def ready() -> set[str]:
@@ -181,6 +186,13 @@ def test_loads_and_unloads_of_a_name_are_of_all_that_have_it(
         assert ready() == both | {"pipe_one"}
         _asked(server, "repository/models/pipe_two/load", {})
         assert _answer(server, "pipe_two") == 12
+        file = base64.b64encode(_CODE.format(name="pre", adds=7).encode()).decode()
+        files = {
+            "config": f'{{"name": "pre", "backend": "python", {_JSON}}}',
+            "file:1/model.py": file,
+        }
+        assert _asked(server, "repository/models/pre/load", {"parameters": files}) is None
+        assert [_answer(server, name) for name in both] == [17, 17]
 
 
 def test_who_may_not_change_one_of_them_changes_none(folders: list[Path], tmp_path: Path) -> None:

@@ -414,7 +414,8 @@ def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> Mod
     folder = ScratchFolder.create(scratch)
     try:
         override.write(folder.path)
-        config = _polled(parse_override(override.config), name, folder.path)
+        config = _polled(parse_override(override.config), split_name(name)[1], folder.path)
+        config = replace(config, name=name)
         return ModelFiles(name, folder.path, config, True, _versions(folder.path), folder)
     except BaseException:
         folder.remove()
