@@ -267,8 +267,8 @@ def endless(beginning: bytes, rest: bytes) -> Iterator[tuple[str, Event, Event]]
             connection.recv(4096)
             connection.sendall(beginning)
             came.set()
-            while rest or connection.recv(4096):
-                connection.sendall(rest)
+            while not left.wait(0.01) if rest else connection.recv(4096):
+                connection.sendall(rest)  # a pause between them, else who asks has a queue to read
         left.set()
 
     with socket.create_server(("127.0.0.1", 0)) as server:
