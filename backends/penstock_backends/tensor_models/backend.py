@@ -61,6 +61,10 @@ if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
 
 
+_TAKE_OTHERS = (TOKENIZER, "penstock.image", "penstock.audio")
+"""Parameters with which the tensors of requests are not those of the graph."""
+
+
 class TensorModelBackend(Inspectable, WithApplication, Backend):
     """Joins the requests of a batch, runs the graph once and returns each request its rows.
 
@@ -154,6 +158,15 @@ class TensorModelBackend(Inspectable, WithApplication, Backend):
         cls.model_path(config, version_path)
         if (name := config.parameter(TOKENIZER)) is not None:
             find_tokenizer(name, version_path)
+
+    @classmethod
+    def check_graph(cls, config: ModelConfig, graph: Graph) -> None:
+        """Refuse declared tensors that are not the graph's, where those of requests are to be.
+
+        For a `check_files` that knows them of the file; raises `ModelLoadError`.
+        """
+        if not (cls.needs_completion(config) or any(map(config.parameter, _TAKE_OTHERS))):
+            check_declared(config, graph)
 
     @classmethod
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
