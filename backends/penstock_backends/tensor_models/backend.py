@@ -35,15 +35,17 @@ from penstock_backends.openai_kit.tensor_encoder import (
 from penstock_backends.tensor_models.autocomplete import (
     all_rows_vary,
     completed,
+    completed_form,
     default_rows,
     needs_completion,
 )
-from penstock_backends.tensor_models.check import check_declared, check_supported
+from penstock_backends.tensor_models.check import check_declared, check_partly, check_supported
 from penstock_backends.tensor_models.device_run import DeviceRun
 from penstock_backends.tensor_models.file_inputs import (
     FileInputs,
     FileModel,
     check_files,
+    made_of_files,
     takes_images_alone,
 )
 from penstock_backends.tensor_models.graph import Graph
@@ -165,12 +167,20 @@ class TensorModelBackend(Inspectable, WithApplication, Backend):
 
         For a `check_files` that knows them of the file; raises `ModelLoadError`.
         """
-        if not (cls.needs_completion(config) or any(map(config.parameter, _TAKE_OTHERS))):
+        if any(map(config.parameter, _TAKE_OTHERS)):
+            return
+        if cls.needs_completion(config):
+            check_partly(config, graph)
+        else:
             check_declared(config, graph)
 
     @classmethod
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
         return not cls.needs_completion(config)
+
+    @classmethod
+    def completed_form(cls, config: ModelConfig) -> ModelConfig | None:
+        return completed_form(config, made_of_files(config))
 
     async def initialize(self, context: InstanceContext) -> None:
         self._run = context.run

@@ -332,6 +332,13 @@ class Inspectable:
         return False
 
     @classmethod
+    def completed_form(cls, config: ModelConfig) -> ModelConfig | None:
+        """The configuration with tensors as `complete_config` may add them, for the rules that need
+        some: it is refused if no batch size would mend that. `None` where declared tensors change.
+        """
+        return None
+
+    @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:
         """How to install the engine, as a `BackendNotInstalledError` says it; empty if it is there.
 

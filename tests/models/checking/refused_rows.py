@@ -122,6 +122,12 @@ def another_network(*given: object, **more: object) -> Row:
     return Row(ONNX, {"1/model.onnx": network(*given, **more)})  # type: ignore[arg-type]
 
 
+def partly(fields: str) -> Row:
+    """A model with an input of these fields, whose file tells the output."""
+    config = f'backend: "onnxruntime" input [ {{ {fields} }} ]'
+    return Row(config, {"1/model.onnx": network()})
+
+
 def trees(features: int) -> Row:
     """A model of so many features; its file, of LightGBM, has one tree of two features."""
     row = f'dims: [ {features} ] }} ] output [ {{ name: "output__0" data_type: TYPE_FP32 dims: 1'
@@ -391,6 +397,11 @@ ROWS: Mapping[str, Row] = {
     "batches of a graph of one row": Row(
         f"{ONNX} max_batch_size: 4", {"1/model.onnx": network(dims=(1, 4))}
     ),
+    "an input without a name": partly("data_type: TYPE_FP32 dims: [ 4 ]"),
+    "an input without dims": partly('name: "IN" data_type: TYPE_FP32'),
+    "an input of another graph": partly('name: "X" data_type: TYPE_FP32 dims: [ 4 ]'),
+    "dims beside what is completed": partly('name: "IN" data_type: TYPE_FP32 dims: [ 5 ]'),
+    "a datatype beside what is completed": partly('name: "IN" data_type: TYPE_FP16 dims: [ 4 ]'),
     "execution mode": Row(ONNX + parameters(execution_mode="2"), {"1/model.onnx": ""}),
     "cache folder": Row(ONNX + parameters(penstock__optimized_model_cache="here")),
     "threads": Row(ONNX + parameters(intra_op_thread_count="all")),

@@ -134,7 +134,8 @@ class VersionCheck:
             try:
                 self.config = self._accepted(self.config, backend)
             except InferenceError as error:
-                others = [self._refusal(form, backend) for form in _completed_forms(self.config)]
+                forms = _completed_forms(self.config, backend)
+                others = [self._refusal(form, backend) for form in forms]
                 refusals = [other for other in others if other is not None]
                 if len(refusals) < len(others):
                     return
@@ -204,9 +205,13 @@ def _completes(backend: type[Backend]) -> bool:
     return any("complete_config" in vars(cls) for cls in backend.__mro__ if cls is not Backend)
 
 
-def _completed_forms(config: ModelConfig) -> tuple[ModelConfig, ModelConfig]:
+def _completed_forms(
+    config: ModelConfig, backend: type[Backend]
+) -> tuple[ModelConfig, ModelConfig]:
     """The configuration as if its model had completed its tensors, and all that it may."""
-    tensors = replace(config, input=(), output=())
+    tensors = backend.completed_form(config) if issubclass(backend, Inspectable) else None
+    if tensors is None:
+        tensors = replace(config, input=(), output=())
     return tensors, replace(
         tensors,
         max_batch_size=config.max_batch_size or _SOME_ROWS,
