@@ -317,10 +317,11 @@ class Inspectable:
         """
 
     @classmethod
-    def safetensors(
+    def weight_files(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> Sequence[Path]:
-        """The files of safetensors that the engine opens; the check reads their headers.
+        """The files of weights that the engine opens, whose headers the check reads: those of
+        safetensors, and the XML files of OpenVINO.
 
         Raises as `check_files` does, where it is given the same.
         """

@@ -122,6 +122,10 @@ def another_network(*given: object, **more: object) -> Row:
     return Row(ONNX, {"1/model.onnx": network(*given, **more)})  # type: ignore[arg-type]
 
 
+CONSTANT = '<net><data element_type="f32" shape="4" offset="16" size="16" /></net>'
+"""A file of OpenVINO's with a constant, in bytes of the file beside it."""
+
+
 def partly(fields: str) -> Row:
     """A model with an input of these fields, whose file tells the output."""
     config = f'backend: "onnxruntime" input [ {{ {fields} }} ]'
@@ -426,6 +430,11 @@ ROWS: Mapping[str, Row] = {
         elsewhere="the installed build has no CUDA",
     ),
     "no model.xml": Row(f'backend: "openvino" {T}'),
+    "no weights beside model.xml": Row(
+        f'backend: "openvino" {T}',
+        {"1/model.xml": CONSTANT},
+        elsewhere="OpenVINO says it in its own words",
+    ),
     "OpenVINO's kinds": Row(f'backend: "openvino" {T} instance_group [ {{ kind: KIND_MODEL }} ]'),
     "features of another forest": trees(4),
     "form of trees": Row(FOREST + parameters(model_type="catboost")),
