@@ -142,7 +142,7 @@ def test_what_a_look_at_files_need_not_say_has_an_answer() -> None:
 
     config = model_config()
     Plain.check_files(config, Path(), {})
-    assert Plain.safetensors(config, Path(), {}) == ()
+    assert (Plain.weight_files(config, Path(), {}), Plain.completed_form(config)) == ((), None)
     assert (Plain.completes_by_reading(config, Path()), Plain.engine_missing({})) == (False, "")
 
 

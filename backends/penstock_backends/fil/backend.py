@@ -14,6 +14,7 @@ from penstock.backend import (
     ModelLoadError,
     package_missing,
 )
+from penstock_backends.fil.file_forest import read_file_forest
 from penstock_backends.fil.forest import NOT_INSTALLED, CompiledTrees, Forest, read_forest
 from penstock_backends.fil.settings import FilSettings, warn_of_removed
 from penstock_backends.tensor_models import TensorModelBackend
@@ -56,6 +57,16 @@ class FilBackend(TensorModelBackend):
                 f"model '{config.name}' has an instance group of KIND_GPU, but trees run on CPUs"
                 " here; leave the kind out, or say KIND_CPU"
             )
+
+    @classmethod
+    def check_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> None:
+        super().check_files(config, version_path, settings)
+        path = cls.model_path(config, version_path)
+        forest = read_file_forest(config, path, FilSettings.from_config(config))
+        if forest is not None:
+            cls.check_graph(config, forest)
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

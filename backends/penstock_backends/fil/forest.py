@@ -64,29 +64,19 @@ class Forest(Graph):
         self._trees = trees
         self._settings = settings
         self._dtype = np.dtype(trees.input_type)
-        self._both = classes == 1 and _declared(config) == 2
+        self._both = _tells_both(config, classes)
         self._contributions = contributions
         self._owner: object = None
         self._predictor: Any = None
         features = int(trees.num_feature)
-        self.inputs = {INPUT: GraphTensor(INPUT, DataType.FP32, (-1, features))}
-        self.outputs = {OUTPUT: GraphTensor(OUTPUT, DataType.FP32, (-1, self._width(classes)))}
+        self.inputs, self.outputs = tensors_of(config, settings, features, classes)
         self.defaults = {}
-        if contributions is not None:
-            dims = _shap_dims(config, classes, features)
-            self.outputs[SHAP] = GraphTensor(SHAP, DataType.FP32, (-1, *dims))
 
     def compiled(self, library: CompiledTrees, owner: object) -> Forest:
         """The same, run by a library of its trees; keeps the library's `owner`."""
         self._owner = owner
         self._predictor = library.predictor(self._trees, self._settings.threads)
         return self
-
-    def _width(self, classes: int) -> int:
-        settings = self._settings
-        if settings.is_classifier and not settings.predict_proba:
-            return 1
-        return 2 if self._both and settings.predict_proba else classes
 
     def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
         try:
@@ -123,6 +113,33 @@ class Forest(Graph):
             return classes
         above: Array = found > settings.threshold
         return above
+
+
+_Tensors = dict[str, GraphTensor]
+
+
+def tensors_of(
+    config: ModelConfig, settings: FilSettings, features: int, classes: int
+) -> tuple[_Tensors, _Tensors]:
+    """The inputs and the outputs of a forest with so many features and classes, as it is served."""
+    inputs = {INPUT: GraphTensor(INPUT, DataType.FP32, (-1, features))}
+    width = _width(config, settings, classes)
+    outputs = {OUTPUT: GraphTensor(OUTPUT, DataType.FP32, (-1, width))}
+    if SHAP in config.outputs_by_name:
+        dims = _shap_dims(config, classes, features)
+        outputs[SHAP] = GraphTensor(SHAP, DataType.FP32, (-1, *dims))
+    return inputs, outputs
+
+
+def _width(config: ModelConfig, settings: FilSettings, classes: int) -> int:
+    if settings.is_classifier and not settings.predict_proba:
+        return 1
+    return 2 if settings.predict_proba and _tells_both(config, classes) else classes
+
+
+def _tells_both(config: ModelConfig, classes: int) -> bool:
+    """Whether the probabilities of both classes are answered, of which the trees have one."""
+    return classes == 1 and _declared(config) == 2
 
 
 def read_forest(config: ModelConfig, path: Path, settings: FilSettings) -> Forest:

@@ -14,12 +14,9 @@ from penstock_backends.onnxruntime.providers import Device, check_accelerators
 from penstock_backends.onnxruntime.session import NOT_INSTALLED, open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
 from penstock_backends.tensor_models import TensorModelBackend
-from penstock_backends.tensor_models.check import check_declared
 from penstock_backends.tensor_models.shared_model import SharedModel
 
 _FORMAT = "session.load_model_format"
-_TAKE_OTHERS = ("penstock.tokenizer", "penstock.image", "penstock.audio")
-"""Parameters with which the tensors of requests are not those of the graph."""
 
 
 class OnnxRuntimeBackend(TensorModelBackend):
@@ -79,9 +76,7 @@ class OnnxRuntimeBackend(TensorModelBackend):
         if path.suffix != ".onnx" or config.parameter(_FORMAT) is not None:
             return
         with suppress(UnknownFormError):  # which ONNX Runtime may understand
-            graph = FileGraph(config, path)
-            if not (cls.needs_completion(config) or any(map(config.parameter, _TAKE_OTHERS))):
-                check_declared(config, graph)
+            cls.check_graph(config, FileGraph(config, path))
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,13 @@ class OpenVinoBackend(TensorModelBackend):
                 f"unable to load model '{config.name}', Triton OpenVINO backend supports only Kind"
                 " CPU and AUTO"
             )
+
+    @classmethod
+    def weight_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> Sequence[Path]:
+        path = cls.model_path(config, version_path)
+        return [path] if path.suffix == ".xml" and path.is_file() else ()
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

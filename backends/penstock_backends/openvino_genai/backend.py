@@ -44,6 +44,7 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
+from penstock_backends.openvino_genai.model_files import OPENVINO
 from penstock_backends.openvino_genai.openai_app import open_openai_app, read_engine_facts
 from penstock_backends.openvino_genai.pipeline import NOT_INSTALLED, GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
@@ -70,6 +71,13 @@ class OpenVinoGenAiBackend(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> None:
         read_settings(version_path)
+
+    @classmethod
+    def weight_files(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> Sequence[Path]:
+        model = read_settings(version_path).model
+        return [model / OPENVINO] if model.is_dir() else ()
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from penstock.backend import ModelLoadError
 
 _GGUF: Final = "model.gguf"
-_OPENVINO: Final = "openvino_model.xml"
+OPENVINO: Final = "openvino_model.xml"
 _WITH_IMAGES: Final = "openvino_language_model.xml"
 _TOKENIZER: Final = "tokenizer.json"
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
@@ -53,7 +53,7 @@ def find_tokenizer(version_path: Path, named: str | None, model: Path) -> Path:
 def _in_folder(folder: Path, version_path: Path) -> Path:
     if (folder / _GGUF).is_file():
         return folder / _GGUF
-    if (folder / _OPENVINO).is_file():
+    if (folder / OPENVINO).is_file():
         return folder
     found = sorted(folder.glob("*.gguf"))
     if any(_PART.search(path.stem) for path in found):
@@ -68,7 +68,7 @@ def _in_folder(folder: Path, version_path: Path) -> Path:
         raise ModelLoadError(
             f"'{folder}' has several models: {names}; 'model' in model.json says which to serve"
         )
-    raise ModelLoadError(f"no {_GGUF} or {_OPENVINO} in '{folder}'{_way_out(folder, version_path)}")
+    raise ModelLoadError(f"no {_GGUF} or {OPENVINO} in '{folder}'{_way_out(folder, version_path)}")
 
 
 def _way_out(folder: Path, version_path: Path) -> str:
@@ -80,7 +80,7 @@ def _way_out(folder: Path, version_path: Path) -> str:
             "; make one of its weights for transformers: "
             f"optimum-cli export openvino --model '{folder}' --task text-generation-with-past NEW"
         )
-    for pattern in (_OPENVINO, "*.gguf"):
+    for pattern in (OPENVINO, "*.gguf"):
         if inside := sorted(folder.glob(f"*/{pattern}")):
             name = os.path.relpath(inside[0].parent, version_path)
             text = json.dumps({"model": name})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from penstock.backend import (
     TensorReshape,
 )
 from penstock_backends.tensor_models.graph import Graph, GraphTensor
+from penstock_backends.tensor_models.padding import padded_outputs
 from penstock_backends.tensor_models.tokenizer import TOKENIZER
 
 DEFAULT_MAX_BATCH_SIZE = "default-max-batch-size"
@@ -57,7 +58,7 @@ def _single(graph: Graph) -> GraphTensor | None:
 
 def _max_batch_size(config: ModelConfig, graph: Graph, most_rows: int) -> int:
     if most_rows:
-        return config.max_batch_size or (0 if _whole(config, graph) else most_rows)
+        return config.max_batch_size or (0 if is_whole(config, graph) else most_rows)
     if config.max_batch_size:
         single = _single(graph)
         why = f"; its tensor '{single.name}' has shape {written(single.dims)}" if single else ""
@@ -72,7 +73,7 @@ def _tensors(graph: Graph) -> list[GraphTensor]:
     return [*graph.inputs.values(), *graph.outputs.values()]
 
 
-def _whole(config: ModelConfig, graph: Graph) -> bool:
+def is_whole(config: ModelConfig, graph: Graph) -> bool:
     """Whether a declared tensor has all dimensions of the graph's, so none is the batch's."""
     declared: list[Input | Output] = [*config.input, *config.output]
     ranks = {tensor.name: len(tensor.dims) for tensor in _tensors(graph)}
@@ -141,3 +142,38 @@ def _dims(tensor: GraphTensor, rows: int) -> tuple[int, ...]:
 
 def _reshape(tensor: GraphTensor, rows: int) -> TensorReshape | None:
     return TensorReshape() if rows and len(tensor.dims) == 1 else None
+
+
+# -- without the graph -----------------------------------------------------------------------------
+
+
+def completed_form(config: ModelConfig, files: Collection[str]) -> ModelConfig:
+    """`config` with tensors as a graph may complete them: where none are declared, those that other
+    fields name. `files` are the inputs that take files.
+    """
+    config = replace(config, input=config.input or tuple(_named_inputs(config, files)))
+    return replace(config, output=config.output or tuple(_named_outputs(config)))
+
+
+def _named_inputs(config: ModelConfig, files: Collection[str]) -> Iterator[Input]:
+    if config.parameter(TOKENIZER) is not None:
+        yield Input("TEXT", DataType.BYTES, dims=(1,))
+        return
+    for name in files:
+        yield Input(name, DataType.BYTES, dims=(1,))
+    sources = [each.source_input for each in config.batch_input]
+    sources += [each.source_input for each in config.batch_output]
+    for name in dict.fromkeys(name for names in sources for name in names):
+        if name not in files:
+            yield Input(name, DataType.FP32, dims=(-1,))
+
+
+def _named_outputs(config: ModelConfig) -> Iterator[Output]:
+    """Outputs that are split have the dimensions of what they are split by."""
+    dims: dict[str, tuple[int, ...]] = dict.fromkeys(padded_outputs(config), (-1,))
+    for each in config.batch_output:
+        sources = [config.inputs_by_name.get(name) for name in each.source_input]
+        shape = next((tuple(one.dims) for one in sources if one is not None), (-1,))
+        dims |= dict.fromkeys(each.target_name, shape)
+    for name, shape in dims.items():
+        yield Output(name, DataType.FP32, dims=shape)

@@ -35,15 +35,17 @@ from penstock_backends.openai_kit.tensor_encoder import (
 from penstock_backends.tensor_models.autocomplete import (
     all_rows_vary,
     completed,
+    completed_form,
     default_rows,
     needs_completion,
 )
-from penstock_backends.tensor_models.check import check_declared, check_supported
+from penstock_backends.tensor_models.check import check_declared, check_partly, check_supported
 from penstock_backends.tensor_models.device_run import DeviceRun
 from penstock_backends.tensor_models.file_inputs import (
     FileInputs,
     FileModel,
     check_files,
+    made_of_files,
     takes_images_alone,
 )
 from penstock_backends.tensor_models.graph import Graph
@@ -59,6 +61,10 @@ from penstock_backends.tensor_models.tokenizer import TOKENIZER, Tokenizer, find
 
 if TYPE_CHECKING:
     from penstock_backends.openai_kit.asgi import OpenAiApplication
+
+
+_TAKE_OTHERS = (TOKENIZER, "penstock.image", "penstock.audio")
+"""Parameters with which the tensors of requests are not those of the graph."""
 
 
 class TensorModelBackend(Inspectable, WithApplication, Backend):
@@ -156,8 +162,25 @@ class TensorModelBackend(Inspectable, WithApplication, Backend):
             find_tokenizer(name, version_path)
 
     @classmethod
+    def check_graph(cls, config: ModelConfig, graph: Graph) -> None:
+        """Refuse declared tensors that are not the graph's, where those of requests are to be.
+
+        For a `check_files` that knows them of the file; raises `ModelLoadError`.
+        """
+        if any(map(config.parameter, _TAKE_OTHERS)):
+            return
+        if cls.needs_completion(config):
+            check_partly(config, graph)
+        else:
+            check_declared(config, graph)
+
+    @classmethod
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
         return not cls.needs_completion(config)
+
+    @classmethod
+    def completed_form(cls, config: ModelConfig) -> ModelConfig | None:
+        return completed_form(config, made_of_files(config))
 
     async def initialize(self, context: InstanceContext) -> None:
         self._run = context.run

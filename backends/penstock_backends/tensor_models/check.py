@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from penstock.backend import (
     BatchInput,
@@ -14,7 +15,7 @@ from penstock.backend import (
     ModelLoadError,
     Output,
 )
-from penstock_backends.tensor_models.autocomplete import controls, states, written
+from penstock_backends.tensor_models.autocomplete import controls, is_whole, states, written
 from penstock_backends.tensor_models.graph import Graph, GraphTensor
 from penstock_backends.tensor_models.padding import Padding
 
@@ -54,6 +55,26 @@ def check_declared(config: ModelConfig, graph: Graph) -> None:
     for name, computed in _targets(config).items():
         _check_type(config, "batch input", computed.data_type, graph.inputs[name])
     check_outputs(config, graph)
+
+
+def check_partly(config: ModelConfig, graph: Graph) -> None:
+    """Compare what is declared where the rest is completed; raises `ModelLoadError`.
+
+    The shapes of outputs are left alone, which not every `graph` knows.
+    """
+    inputs = graph.inputs | graph.defaults
+    _check_names(config, "input", config.inputs_by_name, inputs)
+    vary = all(tensor.dims[:1] == (-1,) for tensor in graph.inputs.values())
+    batches = config.max_batch_size or int(vary and not is_whole(config, graph))
+    sized = replace(config, max_batch_size=batches)
+    for tensor in config.input:
+        found = inputs[tensor.name]
+        _check_type(config, "input", tensor.data_type, found)
+        if not tensor.allow_ragged_batch:
+            _check_shape(sized, tensor, found)
+    _check_names(config, "output", config.outputs_by_name, graph.outputs)
+    for output in config.output:
+        _check_type(config, "output", output.data_type, graph.outputs[output.name])
 
 
 def check_outputs(config: ModelConfig, graph: Graph) -> None:

@@ -27,7 +27,7 @@ class Padding:
     def from_config(cls, config: ModelConfig) -> Padding:
         """Parse the parameters; raises `ConfigError` for tensors that cannot be padded."""
         text = config.parameter(PADDING)
-        outputs = _names(config.parameter(PADDED_OUTPUTS))
+        outputs = padded_outputs(config)
         values = dict(_value(config, part) for part in _names(text))
         for name in outputs:
             output = config.outputs_by_name.get(name)
@@ -55,6 +55,11 @@ class Padding:
             joined[(slice(at, end), *map(slice, array.shape[1:]))] = array
             at = end
         return joined
+
+
+def padded_outputs(config: ModelConfig) -> list[str]:
+    """The names of outputs with the padded length."""
+    return _names(config.parameter(PADDED_OUTPUTS))
 
 
 def _names(text: str | None) -> list[str]:

@@ -96,7 +96,7 @@ class VllmBackend(
         allowed_folders(config, version_path)
 
     @classmethod
-    def safetensors(
+    def weight_files(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> Sequence[Path]:
         return safetensors_of(read_arguments(version_path))

@@ -317,10 +317,11 @@ class Inspectable:
         """
 
     @classmethod
-    def safetensors(
+    def weight_files(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> Sequence[Path]:
-        """The files of safetensors that the engine opens; the check reads their headers.
+        """The files of weights that the engine opens, whose headers the check reads: those of
+        safetensors, and the XML files of OpenVINO.
 
         Raises as `check_files` does, where it is given the same.
         """
@@ -330,6 +331,13 @@ class Inspectable:
     def completes_by_reading(cls, config: ModelConfig, version_path: Path) -> bool:
         """Whether `complete_config` needs neither the engine nor the model's code for this one."""
         return False
+
+    @classmethod
+    def completed_form(cls, config: ModelConfig) -> ModelConfig | None:
+        """The configuration with tensors as `complete_config` may add them, for the rules that need
+        some: it is refused if no batch size would mend that. `None` where declared tensors change.
+        """
+        return None
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

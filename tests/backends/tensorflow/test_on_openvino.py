@@ -80,7 +80,8 @@ async def test_a_signature_without_a_batch_is_not_given_one(version: Path) -> No
 @pytest.mark.parametrize(
     ("operator", "kind", "text"),
     [
-        ("StringLower", "DT_STRING", "No conversion rule found for operations: StringLower"),
+        # The second, once something in this process has imported openvino_tokenizers.
+        ("StringLower", "DT_STRING", "(No conversion rule .*: StringLower|is of type string)"),
         ("NoSuchOperator", "DT_FLOAT", "NoSuchOperator"),
     ],
 )

@@ -23,7 +23,7 @@ def _opened(version: Path, files: Sequence[str], **values: str) -> Sequence[str]
     for file in files:
         (version / "weights" / file).write_bytes(b"")
     (version / "model.json").write_text(json.dumps({"model": "weights", **values}))
-    opened = VllmBackend.safetensors(ModelConfig("m", backend="vllm"), version, {})
+    opened = VllmBackend.weight_files(ModelConfig("m", backend="vllm"), version, {})
     assert {path.parent for path in opened} <= {version / "weights"}
     return [path.name for path in opened]
 

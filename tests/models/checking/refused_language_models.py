@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from models.checking.refused_rows import GENAI, GPU, TRT_LLM, VLLM, Row, parameters
+from models.checking.refused_rows import CONSTANT, GENAI, GPU, TRT_LLM, VLLM, Row, parameters
 from models.sizing.headers.files import safetensors
 
 
@@ -75,6 +75,11 @@ ROWS: Mapping[str, Row] = {
     "weights that are not there": checkpoint({"a.safetensors": _WEIGHTS, **index("b.safetensors")}),
     "an index that is none": checkpoint(
         {"a.safetensors": _WEIGHTS, "model.safetensors.index.json": "[]"}
+    ),
+    "constants that are cut short": Row(
+        GENAI,
+        {**_FOLDER_GENAI, "1/openvino_model.xml": CONSTANT, "1/openvino_model.bin": bytes(31)},
+        elsewhere="OpenVINO says it in its own words",
     ),
     "no weights": Row(GENAI),
     "named weights": Row(GENAI, model_json(model="there")),

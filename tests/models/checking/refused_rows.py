@@ -122,6 +122,33 @@ def another_network(*given: object, **more: object) -> Row:
     return Row(ONNX, {"1/model.onnx": network(*given, **more)})  # type: ignore[arg-type]
 
 
+CONSTANT = '<net><data element_type="f32" shape="4" offset="16" size="16" /></net>'
+"""A file of OpenVINO's with a constant, in bytes of the file beside it."""
+
+
+def partly(fields: str) -> Row:
+    """A model with an input of these fields, whose file tells the output."""
+    config = f'backend: "onnxruntime" input [ {{ {fields} }} ]'
+    return Row(config, {"1/model.onnx": network()})
+
+
+def trees(features: int) -> Row:
+    """A model of so many features; its file, of LightGBM, has one tree of two features."""
+    row = f'dims: [ {features} ] }} ] output [ {{ name: "output__0" data_type: TYPE_FP32 dims: 1'
+    head = "tree\nversion=v4\nnum_class=1\nmax_feature_idx=1\nobjective=regression\n"
+    tree = (
+        "Tree=0\nnum_leaves=2\nnum_cat=0\nsplit_feature=0\nsplit_gain=1\nthreshold=0.5\n"
+        "decision_type=2\nleft_child=-1\nright_child=-2\nleaf_value=0.1 0.9\nleaf_weight=1 1\n"
+        "leaf_count=1 1\ninternal_value=0\ninternal_weight=2\ninternal_count=2\nis_linear=0\n"
+        "shrinkage=1\n"
+    )
+    return Row(
+        f'backend: "fil" input [ {{ name: "input__0" data_type: TYPE_FP32 {row} }} ] '
+        + parameters(model_type="lightgbm", is_classifier="false"),
+        {"1/model.txt": f"{head}\n{tree}\n\nend of trees\n"},
+    )
+
+
 _ONNX_RUNTIMES_WORDS = "ONNX Runtime says it in its own words"
 _ON_THREADS = {"penstock.host": "thread"}
 _PYTORCH_FIRST = "the process imports PyTorch first"
@@ -374,6 +401,11 @@ ROWS: Mapping[str, Row] = {
     "batches of a graph of one row": Row(
         f"{ONNX} max_batch_size: 4", {"1/model.onnx": network(dims=(1, 4))}
     ),
+    "an input without a name": partly("data_type: TYPE_FP32 dims: [ 4 ]"),
+    "an input without dims": partly('name: "IN" data_type: TYPE_FP32'),
+    "an input of another graph": partly('name: "X" data_type: TYPE_FP32 dims: [ 4 ]'),
+    "dims beside what is completed": partly('name: "IN" data_type: TYPE_FP32 dims: [ 5 ]'),
+    "a datatype beside what is completed": partly('name: "IN" data_type: TYPE_FP16 dims: [ 4 ]'),
     "execution mode": Row(ONNX + parameters(execution_mode="2"), {"1/model.onnx": ""}),
     "cache folder": Row(ONNX + parameters(penstock__optimized_model_cache="here")),
     "threads": Row(ONNX + parameters(intra_op_thread_count="all")),
@@ -398,7 +430,13 @@ ROWS: Mapping[str, Row] = {
         elsewhere="the installed build has no CUDA",
     ),
     "no model.xml": Row(f'backend: "openvino" {T}'),
+    "no weights beside model.xml": Row(
+        f'backend: "openvino" {T}',
+        {"1/model.xml": CONSTANT},
+        elsewhere="OpenVINO says it in its own words",
+    ),
     "OpenVINO's kinds": Row(f'backend: "openvino" {T} instance_group [ {{ kind: KIND_MODEL }} ]'),
+    "features of another forest": trees(4),
     "form of trees": Row(FOREST + parameters(model_type="catboost")),
     "kind of trees": Row(FOREST),
     "a folder in place of trees": Row(

@@ -11,7 +11,7 @@ import pytest
 from harness.object_store import ObjectStore, object_store
 from models.checking.house import write_model
 from models.checking.refused_ensembles import ROWS
-from models.checking.refused_rows import GENAI, IDENTITY, ONNX, VLLM
+from models.checking.refused_rows import CONSTANT, GENAI, IDENTITY, ONNX, VLLM
 from models.remote.opening import KEYS
 from penstock.cli import main
 
@@ -77,6 +77,17 @@ def test_what_large_files_say_is_left_open(
     assert "m: will load, as far as can be known" in text
     assert f"not known: what is in '{store.address}/m/1/{file}', which is too large" in text
     assert store.gets[f"m/1/{file}"] == 0
+
+
+def test_constants_of_a_file_that_is_left_out_are_there(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.put("m/config.pbtxt", GENAI)
+    store.put("m/1/tokenizer.json", "{}")
+    store.put("m/1/openvino_model.xml", CONSTANT)
+    store.put("m/1/openvino_model.bin", _WEIGHTS)
+    assert main(["check", store.address]) == 0
+    assert "m: will load" in capsys.readouterr().out
 
 
 def test_pins_of_files_that_are_left_out_are_left_open(

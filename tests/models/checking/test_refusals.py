@@ -118,7 +118,7 @@ def test_the_page_says_why_the_check_does_not_know_some() -> None:
     page = (Path(__file__).parents[3] / "docs" / "check.md").read_text()
     rows = page.partition("| why the check does not know it |\n|---|---|\n")[2].split("\n\n")[0]
     reasons = [row.split("|")[2].strip() for row in rows.splitlines()]
-    assert len(reasons) == 6
+    assert len(reasons) == 5
     assert {reason for reason in reasons if "--gpus=0" not in reason} <= {*NEED_MORE.values()}
 
 

@@ -165,6 +165,7 @@ _TABLE: Sequence[tuple[str, str]] = (
     (r"cut short|not an ONNX file|header of safetensors|that overlap|that is none: ",
      "the whole file: what lies there is not one, or a part of one"),
     (r"names '(?P<name>[^']*)', which is not beside it", "the whole file '{name}' there"),
+    (r"has constants that '(?P<name>[^']*)' beside it does not hold", "the whole file '{name}'"),
     (r"is no index of weights", "the index that came with the weights"),
     (r"cannot be read: No such file", "the file that the link stands for"),
     (r"must stay within the model directory", "a path below the model's folder, without '..'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +27,20 @@ from penstock.models.repository.load_log import unlogged
 from penstock.models.repository.repository import ModelFiles, naming_misplaced_config
 from penstock.models.repository.version_files import read_labels
 from penstock.models.sizing.headers.header_file import LongHeaderError
+from penstock.models.sizing.headers.openvino_ir import check_openvino_ir
 from penstock.models.sizing.headers.safetensors import read_safetensors
 
 logger = logging.getLogger(__name__)
 
 _SOME_ROWS = 1 << 16
 """A batch size for what nobody knows yet."""
+
+
+_READERS: Mapping[str, Callable[[Path], object]] = {
+    ".safetensors": read_safetensors,
+    ".xml": check_openvino_ir,
+}
+"""Readers of headers, which raise for damaged files, by the endings of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,8 @@ class VersionCheck:
             try:
                 self.config = self._accepted(self.config, backend)
             except InferenceError as error:
-                others = [self._refusal(form, backend) for form in _completed_forms(self.config)]
+                forms = _completed_forms(self.config, backend)
+                others = [self._refusal(form, backend) for form in forms]
                 refusals = [other for other in others if other is not None]
                 if len(refusals) < len(others):
                     return
@@ -192,10 +201,12 @@ class VersionCheck:
             await asyncio.to_thread(backend.check_files, self.config, self._path, options)
         weights: Sequence[Path] = ()
         with self._noted():
-            weights = await asyncio.to_thread(backend.safetensors, self.config, self._path, options)
-        for file in weights:
+            weights = await asyncio.to_thread(
+                backend.weight_files, self.config, self._path, options
+            )
+        for file in (each for each in weights if each.suffix in _READERS):
             with self._noted(), suppress(LongHeaderError):  # which the engine may read
-                await asyncio.to_thread(read_safetensors, file)
+                await asyncio.to_thread(_READERS[file.suffix], file)
         self.missing = self.missing or backend.engine_missing(options)
 
 
@@ -204,9 +215,13 @@ def _completes(backend: type[Backend]) -> bool:
     return any("complete_config" in vars(cls) for cls in backend.__mro__ if cls is not Backend)
 
 
-def _completed_forms(config: ModelConfig) -> tuple[ModelConfig, ModelConfig]:
+def _completed_forms(
+    config: ModelConfig, backend: type[Backend]
+) -> tuple[ModelConfig, ModelConfig]:
     """The configuration as if its model had completed its tensors, and all that it may."""
-    tensors = replace(config, input=(), output=())
+    tensors = backend.completed_form(config) if issubclass(backend, Inspectable) else None
+    if tensors is None:
+        tensors = replace(config, input=(), output=())
     return tensors, replace(
         tensors,
         max_batch_size=config.max_batch_size or _SOME_ROWS,

@@ -8,7 +8,7 @@ import pytest
 
 from models.sizing.headers.files import written
 from penstock.core.errors import ModelLoadError
-from penstock.models.sizing.headers.openvino_ir import read_openvino_ir
+from penstock.models.sizing.headers.openvino_ir import check_openvino_ir, read_openvino_ir
 
 
 def _constant(dtype: str, offset: str, size: str) -> str:
@@ -54,5 +54,14 @@ def test_a_tag_is_found_where_the_file_is_cut_for_reading(tmp_path: Path) -> Non
     ],
 )
 def test_constants_that_are_not_there_are_refused(tmp_path: Path, constant: str, said: str) -> None:
-    with pytest.raises(ModelLoadError, match=said):
-        read_openvino_ir(_model(tmp_path, 64, constant))
+    path = _model(tmp_path, 64, constant)
+    for reader in (read_openvino_ir, check_openvino_ir):
+        with pytest.raises(ModelLoadError, match=said):
+            reader(path)
+
+
+def test_a_constant_may_lie_inside_of_another_and_not_behind_the_end(tmp_path: Path) -> None:
+    inside = _constant("f32", "0", "64"), _constant("f32", "32", "32")
+    check_openvino_ir(_model(tmp_path, 64, *inside))
+    with pytest.raises(ModelLoadError, match="does not hold"):
+        check_openvino_ir(_model(tmp_path, 63, *inside))

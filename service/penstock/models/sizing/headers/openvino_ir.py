@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import NoReturn
 
 from penstock.models.sizing.headers.header_file import HeaderFile
 from penstock.models.sizing.headers.torch_archive import STORED
@@ -30,17 +31,32 @@ _TYPES = {
 
 def read_openvino_ir(path: Path) -> dict[str, int]:
     """Bytes of weights by data type, of the XML file at `path`. Raises `ModelLoadError`."""
-    weights = path.with_suffix(".bin")
-    left = weights.stat().st_size if weights.is_file() else 0
+    left = _bytes_beside(path)
     found = Counter[str]()
     for dtype, size in _constants(path).values():
         if size > left:
-            with HeaderFile.opened(path) as file:
-                file.fail(f"has constants that '{weights.name}' beside it does not hold")
+            _refuse(path)
         found[dtype] += size
         left -= size
     found[STORED] += left
     return {dtype: size for dtype, size in found.items() if size}
+
+
+def check_openvino_ir(path: Path) -> None:
+    """Raise `ModelLoadError` for constants that lie behind the end of the file of weights."""
+    there = _bytes_beside(path)
+    if any(begin + size > there for begin, (_, size) in _constants(path).items()):
+        _refuse(path)
+
+
+def _bytes_beside(path: Path) -> int:
+    weights = path.with_suffix(".bin")
+    return weights.stat().st_size if weights.is_file() else 0
+
+
+def _refuse(path: Path) -> NoReturn:
+    with HeaderFile.opened(path) as file:
+        file.fail(f"has constants that '{path.stem}.bin' beside it does not hold")
 
 
 def _constants(path: Path) -> dict[int, tuple[str, int]]:
