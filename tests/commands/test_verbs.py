@@ -132,7 +132,7 @@ def test_infer_streams(run: Run) -> None:
         (["unload", "stry"], 1, "there is no model 'stry'"),
         (["unload", "stry"], 1, "did you mean 'story'?"),
         (["stats", "nope"], 1, "The server has: copy"),
-        (["wait", "nope", "--timeout=0.3"], 4, "model 'nope' was not ready within 0.3 s"),
+        (["wait", "nope", "--timeout=2"], 4, "model 'nope' was not ready within 2 s"),
         (["models", "-u", "localhost:1"], 3, "no server answers at localhost:1"),
         (["models", "--url=localhost:1"], 3, "no server answers at localhost:1"),
         (["wait", "--url=localhost:1", "--timeout=0.3"], 4, "the server was not ready"),
