@@ -43,8 +43,8 @@ from penstock_backends.vllm.arguments.engine_args import (
     NOT_INSTALLED,
     prepare_environment,
     read_arguments,
+    safetensors_of,
 )
-from penstock_backends.vllm.arguments.weight_files import safetensors_of
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_facts import read_engine_facts
