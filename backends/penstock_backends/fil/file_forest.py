@@ -14,7 +14,7 @@ from penstock_backends.fil.settings import FilSettings
 from penstock_backends.tensor_models import Graph
 
 _MOST_BYTES: Final = 1 << 20
-"""What is read of a file: XGBoost says it behind the trees, LightGBM before them."""
+"""Bytes that are read of a file: of its end for XGBoost, of its beginning for LightGBM."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _PARAMETERS: Final = re.compile(rb'(?<!\\)"learner_model_param"\s*:\s*(\{[^{}]*\})')
 _BINARY_PARAMETERS: Final = re.compile(rb"L\0{7}\x13learner_model_param\{")
@@ -52,7 +52,7 @@ _Sizes = tuple[int, int]
 
 
 def _of_xgboost(given: Mapping[str, object]) -> _Sizes | None:
-    """What the parameters of a learner say, which are texts."""
+    """Features and classes by the parameters of a learner, which are texts."""
     features, classes = _number(given.get("num_feature")), _number(given.get("num_class"))
     if features is None or classes is None or _number(given.get("num_target", "1")) not in (0, 1):
         return None

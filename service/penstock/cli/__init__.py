@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_INTERRUPTED = 130
+INTERRUPTED = 130
 """The exit status after SIGINT, as shells have it."""
 
 
@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return penstock(arguments)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def tritonserver(arguments: Sequence[str] | None = None) -> int:
@@ -25,4 +25,4 @@ def tritonserver(arguments: Sequence[str] | None = None) -> int:
 
         return as_tritonserver(arguments)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED

@@ -144,10 +144,10 @@ def _pull_model(place: RemotePlace, address: str, name: str) -> int:
 
 def _list(remote: RemoteRepositories, chosen: Namespace) -> int:
     rows = [(address, *entry) for address, entry in sorted(_kept(remote).items())]
-    folder = chosen.repository_cache_dir
-    if not rows and folder and not os.path.isdir(folder):
-        return _failed(f"there is no folder '{folder}'")
     if not rows:
+        folder = chosen.repository_cache_dir
+        if folder and not os.path.isdir(folder):
+            return _failed(f"there is no folder '{folder}'")
         print("penstock: nothing was fetched yet", file=sys.stderr, flush=True)
     width = max([len(address) for address, *_ in rows], default=0)
     for address, size, used in rows:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TextIO
 
 from penstock import __version__
-from penstock.cli import usage
+from penstock.cli import INTERRUPTED, usage
 from penstock.cli.arguments import HelpRequested, UsageError, parse_arguments
 from penstock.cli.getopt import OptionError
 from penstock.cli.installed_commands import OF_CLIENT, installed_command, where_it_is
@@ -28,8 +28,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a full disk."""
 _UNWRITTEN = 2
 """The exit status of one; that of `check` and `plan` for no result."""
-_INTERRUPTED, _UNREAD = 130, 141
-"""The exit statuses after SIGINT, and SIGPIPE, as shells have them."""
+_UNREAD = 141
+"""The exit status after SIGPIPE, as shells have it."""
 
 
 def penstock(arguments: Sequence[str] | None = None) -> int:
@@ -37,20 +37,6 @@ def penstock(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         return _ended(lambda: penstock(sys.argv[1:]))
     _open_closed_streams()
-    command, *rest = arguments or ["--help"]
-    if command in ("--version", "-V"):
-        print(f"penstock {__version__}")
-        return 0
-    if command in ("--help", "-h", "help"):
-        print(usage.commands_usage(), end="")
-        return 0
-    try:
-        return _run(command, rest)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-
-
-def _run(command: str, rest: Sequence[str]) -> int:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
         "check": _check,
@@ -64,6 +50,13 @@ def _run(command: str, rest: Sequence[str]) -> int:
         "sagemaker": _sagemaker,
         "completion": _completion,
     }
+    command, *rest = arguments or ["--help"]
+    if command in ("--version", "-V"):
+        print(f"penstock {__version__}")
+        return 0
+    if command in ("--help", "-h", "help"):
+        print(usage.commands_usage(), end="")
+        return 0
     if command in commands:
         return commands[command](rest)
     if (installed := installed_command(command)) is not None:
@@ -98,6 +91,8 @@ def _ended(work: Callable[[], int]) -> int:
     """
     try:
         status = _printed(work)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
     except BrokenPipeError:
         if _is_open(sys.stdout):  # another pipe
             raise

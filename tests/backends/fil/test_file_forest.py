@@ -1,4 +1,4 @@
-"""What `penstock check` reads of forests without treelite: as many features as the load finds."""
+"""Features and classes of forests, read without treelite by `penstock check`: those of the load."""
 
 from __future__ import annotations
 

@@ -197,9 +197,8 @@ def test_a_stopped_download_goes_on_where_it_was(
     store.resume.set()
     with remote(tmp_path) as repositories:
         assert files_of(repositories.open(store.address).take("m")) == {"1/weights": content}
-        assert (
-            repositories.traffic.fetched_bytes == segments * SEGMENT
-        )  # what was whole is the rest
+        # Not again the last segment, which was whole.
+        assert repositories.traffic.fetched_bytes == segments * SEGMENT
 
 
 def test_segments_of_another_size_are_fetched_anew(store: ObjectStore, tmp_path: Path) -> None:
