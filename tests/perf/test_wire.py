@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http2.frames import frame
+from backends.remote.bad_server import begun, ended
+from penstock.http2.frames import (
+    END_STREAM,
+    ErrorCode,
+    FrameType,
+    frame,
+    rst_stream,
+    settings,
+)
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock_client.perf.errors import Status
 from penstock_client.perf.wire.asking import ask_grpc
@@ -65,6 +74,30 @@ def test_no_more_streams_than_the_server_allows(perf: Perf) -> None:
     assert (ran.point["requests"], ran.point["failed"]) == (30, 30)
 
 
+@pytest.mark.parametrize(
+    ("ago", "times", "ends"), [(0, 150, ""), (60, 1, "the server reset the stream, code 7")]
+)
+def test_a_refused_call_is_sent_again_for_a_while(
+    peer: _Peer, ago: float, times: int, ends: str
+) -> None:
+    """A server that is busy takes its time to forget streams that have ended."""
+    thread = threading.Thread(target=peer.refuse, args=(times,))
+    thread.start()
+    heard = _Heard()
+    wire = GrpcWire(peer.endpoint, heard)
+    try:
+        sent = framed(request_head(peer.endpoint, "/x/Y", {}), b"body")
+        begin = time.perf_counter() - ago
+        wire.start(Call(0, 0, begin, begin, streamed=False), sent)
+        wire.flush()
+        while not heard.ends:
+            wire.read(wait=True)
+    finally:
+        wire.close()
+        thread.join()
+    assert heard.ends == [ends]
+
+
 class _Heard:
     """A listener that counts."""
 
@@ -101,6 +134,20 @@ class _Peer:
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(1 << 16):
                 pass
+
+    def refuse(self, times: int) -> None:
+        """Serve a connection whose calls are refused so often, and answered then."""
+        connection, _ = self.listener.accept()
+        with connection, connection.makefile("rb") as came:
+            came.read(24)  # the preface
+            connection.sendall(settings([]))
+            while head := came.read(9):
+                came.read(int.from_bytes(head[:3], "big"))
+                kind, flags, number = head[3], head[4], int.from_bytes(head[5:], "big")
+                if kind == FrameType.DATA and flags & END_STREAM:
+                    refused = rst_stream(number, ErrorCode.REFUSED_STREAM)
+                    connection.sendall(refused if times else begun(number) + ended(number))
+                    times -= 1
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ class Call:
     neither, nor anybody who reads messages. `tokens` are as many as the server says that it made, 0
     if it does not say. `whole` gets the messages of gRPC, or events, where somebody reads them.
     `sent` is the request, which a connection sends again where the server has refused to look at
-    it, so `refusals` times until now.
+    it.
     """
 
     # Most calls leave these as they are: no instance has them until they are set.
@@ -29,7 +29,6 @@ class Call:
     error: str = ""
     number: int = 0
     sent: Request = ()
-    refusals: int = 0
     partial: bytearray | None = None
     missing: int = 0
     in_frames: bool = True

@@ -29,7 +29,7 @@ _UNLIMITED = 1 << 30  # streams, where the server sets no limit
 _ERROR = 0x0A  # first byte of a ModelStreamInferResponse with an error
 _KEPT = 1 << 16  # bytes of a message that may be kept until it is whole
 _REFUSED = 7
-_MOST_REFUSALS = 100
+_REFUSED_SECONDS = 2.0  # after its start a call that the server refuses is sent again
 _CANCEL = (8).to_bytes(4, "big")
 _CODES = (
     "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS"
@@ -281,9 +281,8 @@ class GrpcWire:
 
     def _reset(self, number: int, now: float, code: int) -> None:
         call = self._calls.get(number)
-        if call is not None and code == _REFUSED and call.refusals < _MOST_REFUSALS:
+        if call is not None and code == _REFUSED and now - call.start < _REFUSED_SECONDS:
             # The server has not looked at it: it was still about to forget a stream that has ended.
-            call.refusals += 1
             del self._calls[number]
             self._outgoing.forget(number)
             self.start(call, call.sent)
