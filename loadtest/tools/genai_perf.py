@@ -41,12 +41,14 @@ for run in 1 2 3 4 5; do
     status=$?
     [ -n "$export" ] && [ $status = 0 ] && [ ! -s "$export" ] || break
     echo "run $run exported nothing" >>{output}
+    rm -f "$export"
 done
 echo "status $status" >>{output}
 exit $status
 """
 """The script that genai-perf finds as `perf_analyzer`: it runs the real one, and again where that
-exports an empty file with status 0, five times at most.
+exports an empty file with status 0, five times at most. The file is removed before: it takes none
+that is there.
 
 For an output that the server did not send, it takes a number from memory that nobody wrote. Where
 that is NaN, as it always is when memory is filled with ones, its writer of JSON gives up.

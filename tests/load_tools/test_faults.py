@@ -175,9 +175,12 @@ def test_profiles_of_genai_perf_are_kept_where_one_fails(
 def test_perf_analyzer_that_exports_nothing_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program in its place exports nothing at first, and one in that of genai-perf needs it."""
+    """A program in its place exports nothing at first, and one in that of genai-perf needs it.
+
+    It takes no file that is there, as the real one.
+    """
     scripts = {
-        "perf_analyzer": '#!/bin/sh\necho >>{0}/runs; : >"$2"\n'
+        "perf_analyzer": '#!/bin/sh\n[ ! -e "$2" ] || exit 99\necho >>{0}/runs; : >"$2"\n'
         '[ "$(wc -l <{0}/runs)" = 1 ] || echo some >"$2"\n',
         "genai-perf": "#!/bin/sh\nperf_analyzer --profile-export-file {0}/export || exit 1\n"
         "[ -s {0}/export ] || exit 2\n"
