@@ -141,9 +141,9 @@ def test_options_of_serve_change_what_loads(
     assert _json(["models", "own", "--backend-directory=backends"], capsys) == {"own": True}
     write_model(repository, "sparse", 'backend: "onnxruntime"', {"1/model.onnx": network()})
     assert _json(["models", "sparse"], capsys) == {"sparse": True}
-    assert main(["check", "models", "sparse", "--disable-auto-complete-config"]) == 0
+    assert main(["check", "models", "sparse", "--disable-auto-complete-config"]) == 1
     text = capsys.readouterr().out
-    assert "as far as can be known" not in text
+    assert "configuration expects 0 inputs, model provides 1: not declared: IN" in text
 
 
 def test_models_must_be_signed_as_for_serve(

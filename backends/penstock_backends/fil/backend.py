@@ -66,7 +66,7 @@ class FilBackend(TensorModelBackend):
         path = cls.model_path(config, version_path)
         forest = read_file_forest(config, path, FilSettings.from_config(config))
         if forest is not None:
-            cls.check_graph(config, forest)
+            cls.check_graph(config, forest, settings)
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

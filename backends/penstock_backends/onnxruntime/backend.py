@@ -76,7 +76,7 @@ class OnnxRuntimeBackend(TensorModelBackend):
         if path.suffix != ".onnx" or config.parameter(_FORMAT) is not None:
             return
         with suppress(UnknownFormError):  # which ONNX Runtime may understand
-            cls.check_graph(config, FileGraph(config, path))
+            cls.check_graph(config, FileGraph(config, path), settings)
 
     @classmethod
     def engine_missing(cls, settings: Mapping[str, str]) -> str:

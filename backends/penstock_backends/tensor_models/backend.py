@@ -162,14 +162,14 @@ class TensorModelBackend(Inspectable, WithApplication, Backend):
             find_tokenizer(name, version_path)
 
     @classmethod
-    def check_graph(cls, config: ModelConfig, graph: Graph) -> None:
+    def check_graph(cls, config: ModelConfig, graph: Graph, settings: Mapping[str, str]) -> None:
         """Refuse declared tensors that are not the graph's, where those of requests are to be.
 
         For a `check_files` that knows them of the file; raises `ModelLoadError`.
         """
         if any(map(config.parameter, _TAKE_OTHERS)):
             return
-        if cls.needs_completion(config):
+        if cls.needs_completion(config) and settings.get("auto-complete-config") != "false":
             check_partly(config, graph)
         else:
             check_declared(config, graph)

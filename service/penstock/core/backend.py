@@ -313,7 +313,8 @@ class Inspectable:
         """Raise `ModelLoadError`, as the load would, for files that are missing or misnamed.
 
         `config` is complete where that could be had without the model; `settings` are the
-        `--backend-config` values of this backend.
+        `--backend-config` values of this backend, with `auto-complete-config` as `false` where the
+        server completes no configuration.
         """
 
     @classmethod

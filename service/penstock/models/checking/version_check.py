@@ -88,7 +88,9 @@ class VersionCheck:
 
     async def run(self) -> None:
         """Go through a load's steps, up to its start; one that is refused does not end it."""
-        options = self._settings.settings_of(self.config.backend)
+        options = dict(self._settings.settings_of(self.config.backend))
+        if not self._settings.auto_complete:
+            options["auto-complete-config"] = "false"  # the name that Triton tells backends
         with self._noted():
             found = await asyncio.to_thread(backend_of, self.config, options)
             self.backend, self.config = found.backend, found.config
