@@ -39,6 +39,8 @@ _MOST_SHOWN = 1500
 
 CONFORMANCE = ("conformance", "top/live", "tracing/served")
 """Tests of whole servers, which are compiled where that is possible."""
+SIMULATION = "simulation/test_seeds.py"
+"""Ten thousand worlds, of which no coverage is measured: others begin beside them."""
 COMPILED = (
     "gateway/connections",
     "gateway/inference",
@@ -95,7 +97,8 @@ def steps() -> list[Step]:
     compiled = [Step("compiled", _compiled(), needs, variables)] if variables else []
     # Compiling takes one core for minutes: two steps that do not wait for it come before those.
     # The shortest is the last, and has two processes: nothing runs beside its end.
-    return [*before, vllm, others, servers, *runs, *compiled]
+    seeds = Step("simulation", _pytest(PYTHON, "simulation", "-n", "2", *_folders([SIMULATION])))
+    return [*before, vllm, others, servers, *runs, *compiled, seeds]
 
 
 def _compiled() -> list[str]:
@@ -111,7 +114,7 @@ def _conformance(python: str) -> list[str]:
 def _measured(name: str) -> list[str]:
     names = list(MEASURED)
     before = [folder for run in names[: names.index(name)] for folder in MEASURED[run]]
-    leaves_out = [f"--ignore={folder}" for folder in _folders(before)]
+    leaves_out = [f"--ignore={folder}" for folder in _folders([*before, SIMULATION])]
     which = ["-m", "not (conformance or gate)", *_folders(MEASURED[name]), *leaves_out]
     # SlipCover takes its probes out of code that it has seen run: coverage.py took as long as the
     # tests themselves, before Python 3.12.
