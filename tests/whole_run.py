@@ -39,7 +39,7 @@ _MOST_SHOWN = 1500
 
 CONFORMANCE = ("conformance", "top/live", "tracing/served")
 """Tests of whole servers, which are compiled where that is possible."""
-SIMULATION = "simulation/test_seeds.py"
+SIMULATION = "simulated/test_seeds.py"
 """Ten thousand worlds, of which no coverage is measured: others begin beside them."""
 COMPILED = (
     "gateway/connections",
