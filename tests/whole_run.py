@@ -40,7 +40,7 @@ _MOST_SHOWN = 1500
 CONFORMANCE = ("conformance", "top/live", "tracing/served")
 """Tests of whole servers, which are compiled where that is possible."""
 SIMULATION = "simulated/test_seeds.py"
-"""Ten thousand worlds, of which no coverage is measured: others begin beside them."""
+"""Ten thousand worlds. Their coverage is not measured: they run what other tests run, too."""
 COMPILED = (
     "gateway/connections",
     "gateway/inference",
@@ -96,7 +96,7 @@ def steps() -> list[Step]:
     servers = Step("conformance", _conformance(python), needs, {**_record(), **variables})
     compiled = [Step("compiled", _compiled(), needs, variables)] if variables else []
     # Compiling takes one core for minutes: two steps that do not wait for it come before those.
-    # The shortest is the last, and has two processes: nothing runs beside its end.
+    # The shortest are the last, with two processes each: little runs beside their ends.
     seeds = Step("simulation", _pytest(PYTHON, "simulation", "-n", "2", *_folders([SIMULATION])))
     return [*before, vllm, others, servers, *runs, *compiled, seeds]
 
